@@ -1,0 +1,38 @@
+"""Every error that allready raises on purpose.
+
+AllreadyError
+├── UsageError          the user asked for something impossible; the message names what is valid
+├── FactUnavailable     one fact of one machine cannot be read; the message says why (stays below `facts`)
+├── ExchangeError       talking to the other nodes failed
+│   └── Rejected        node 0 refused this node; the message says why
+├── DeadlineExceeded    a wait ended at its deadline (also a builtin TimeoutError)
+└── LabError            the fault laboratory cannot do what was asked on this machine
+"""
+
+
+class AllreadyError(Exception):
+    """Base of all errors that allready raises on purpose."""
+
+
+class UsageError(AllreadyError):
+    """The user asked for something impossible; the message names what is valid.  Exit code 2."""
+
+
+class FactUnavailable(AllreadyError):  # noqa: N818 - reads as the answer it is: a state, not a mistake
+    """One fact of one machine cannot be read; the message is one line saying why."""
+
+
+class ExchangeError(AllreadyError):
+    """Talking to the other nodes failed."""
+
+
+class Rejected(ExchangeError):  # noqa: N818
+    """Node 0 refused this node; the message says why."""
+
+
+class DeadlineExceeded(AllreadyError, TimeoutError):  # noqa: N818
+    """A wait ended at its deadline."""
+
+
+class LabError(AllreadyError):
+    """The fault laboratory cannot do what was asked on this machine."""

@@ -1,0 +1,272 @@
+"""What is known of one node.  A collector fills each of these whole, or says why it cannot.
+
+Units are in the names.  Absent values are None ("not known"), never 0.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFacts:
+    """What this node was told about the job, and by whom (`sources`: field -> flag or variable)."""
+
+    num_nodes: int
+    node_rank: int
+    nproc_per_node: int
+    master_addr: str
+    master_port: int
+    job_id: str = "none"
+    scheduler: str | None = None  # torchrun, slurm, openmpi, mpich, kubernetes, ...
+    devices: tuple[str, ...] = ()  # explicit --devices, else empty
+    backend: str | None = None
+    framework: str = "torch"
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """The machine and its operating system."""
+
+    hostname: str
+    kernel: str
+    os_name: str
+    container: str | None = None  # docker, podman, kubernetes, apptainer, ...; None: no sign of one
+    num_cpus: int | None = None  # usable by this process (affinity and cgroup quota), not installed
+    memory_bytes: int | None = None
+    boot_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFacts:
+    """What names mean on this node."""
+
+    own_name: str
+    own_addresses: tuple[str, ...]  # what the own host name resolves to here; () when it does not
+    master_name: str
+    master_addresses: tuple[str, ...]  # what MASTER_ADDR resolves to here; () when it does not
+    own_error: str | None = None
+    master_error: str | None = None  # the resolver's words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """One network interface."""
+
+    name: str
+    is_up: bool
+    is_loopback: bool
+    mtu_bytes: int
+    addresses: tuple[str, ...] = ()  # CIDR, "10.0.0.1/24" or "fe80::1/64"; link-local without %zone
+    speed_mbit_per_s: int | None = None
+    kind: str = "ethernet"  # ethernet, infiniband, loopback, bridge, veth, vlan, bond, tunnel, wireless, other
+    mac: str | None = None
+    driver: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One row of the main routing table; destination in CIDR form, "0.0.0.0/0" is the default route."""
+
+    destination: str
+    interface: str
+    gateway: str | None = None
+    metric: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetFacts:
+    """Interfaces and routes."""
+
+    interfaces: tuple[Interface, ...]
+    routes: tuple[Route, ...] = ()
+    local_port_range: tuple[int, int] | None = None  # net.ipv4.ip_local_port_range
+    tcp_mtu_probing: int | None = None
+
+    def interface(self, name: str) -> Interface | None:
+        """The interface called `name`, if there is one."""
+        return next((i for i in self.interfaces if i.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceChoice:
+    """What one library (NCCL or Gloo) will use for its own sockets on this node, and why."""
+
+    variable: str  # NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME
+    pattern: str | None  # the variable's value; None when it is not set
+    interfaces: tuple[str, ...]  # in order; the first one is used for set-up (NCCL's bootstrap)
+    addresses: tuple[str, ...]  # one per interface, without prefix length
+    reason: str  # English, one clause: which step of the library's search gave this
+    error: str | None = None  # the library will fail; why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportFacts:
+    """The interfaces that NCCL and Gloo will really use on this node."""
+
+    nccl: InterfaceChoice
+    gloo: InterfaceChoice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPort:
+    """One port of an InfiniBand or RoCE device, from /sys/class/infiniband."""
+
+    device: str
+    port: int
+    state: str  # ACTIVE, DOWN, INIT, ARMED
+    physical_state: str
+    link_layer: str  # InfiniBand or Ethernet
+    rate_gbit_per_s: float | None = None
+    netdev: str | None = None
+    gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaFacts:
+    """InfiniBand and RoCE ports; empty when the machine has none."""
+
+    ports: tuple[RdmaPort, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    user: str | None
+    command: str | None
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as NVML sees it (before CUDA_VISIBLE_DEVICES)."""
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str
+    memory_total_bytes: int
+    memory_used_bytes: int
+    processes: tuple[GpuProcess, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """The GPUs of the node, the driver, and which of them this job may use."""
+
+    gpus: tuple[Gpu, ...]
+    driver_version: str | None = None  # None: no driver, therefore no GPUs
+    cuda_version: str | None = None  # newest CUDA that the driver supports
+    visible: tuple[int, ...] = ()  # NVML indices left by CUDA_VISIBLE_DEVICES, in its order
+    visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareFacts:
+    """Versions of what the job will import, by name: python, torch, torch-cuda, nccl, jax, jaxlib, numpy, allready.
+
+    A name that is not installed is absent.
+    """
+
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFacts:
+    """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, as said."""
+
+    memlock_bytes: int | None  # None: unlimited
+    nofile_soft: int | None  # None: unlimited
+    nofile_hard: int | None
+    shm_total_bytes: int | None  # None: /dev/shm is missing
+    shm_free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvFacts:
+    """Variables that PyTorch, NCCL, Gloo, CUDA, JAX, XLA and OpenMP read; secrets are never among them."""
+
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFacts:
+    """This node's wall clock minus node 0's, by round trips over the store connection."""
+
+    offset_s: float
+    uncertainty_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFacts:
+    """The training script that was named after `--`."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirewallFacts:
+    """Local packet filter, as far as this user may read it."""
+
+    tool: str | None  # nft, iptables, firewalld, ufw; None: none found active
+    drops: tuple[str, ...] = ()  # rules (as printed) that drop or reject packets
+    dropped_ports: tuple[tuple[int, int], ...] = ()  # inclusive TCP destination-port ranges dropped on input
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortHolder:
+    """Who listens on a local TCP port."""
+
+    pid: int | None  # None: belongs to a user whose processes we may not see
+    command: str | None = None
+    user: str | None = None
+    started: str | None = None  # ISO-8601
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterPortFacts:
+    """Node 0 only: whether it could open the master port, and if not, who holds it and what answers there."""
+
+    port: int
+    opened: bool
+    error: str | None = None
+    service: str | None = None  # torch-store, allready, http, ssh, grpc, tls, silent, unknown
+    banner: str | None = None
+    holder: PortHolder | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterContactFacts:
+    """Nodes other than node 0: how far this node got towards the master's port.
+
+    outcome, one of:
+        joined          in the roll
+        unresolved      the name does not resolve
+        loopback        the name resolves to a loopback address here, and node 0 is another machine
+        no_route        the kernel has no route, or the next hop does not answer (EHOSTUNREACH, ENETUNREACH)
+        refused         the host answers, nobody listens on the port
+        silent          no answer at all: filtered, or the host is down
+        family_mismatch the name gives only IPv6 and this node has only IPv4, or the reverse
+        wrong_service   something else speaks there (`service`)
+        stale_store     another torch job's store answers there
+        other_job       another allready with another job id answers there
+        rejected        node 0 refused this node (`detail` says why)
+        lost            joined, then the connection to node 0 broke
+    """
+
+    outcome: str
+    master_addr: str
+    master_port: int
+    addresses: tuple[str, ...] = ()
+    address: str | None = None  # the one tried last
+    detail: str = ""
+    service: str | None = None
+    attempts: int = 0
+    waited_s: float = 0.0
+    heard_by_datagram: bool | None = (
+        None  # node 0 answered a UDP datagram although TCP did not connect; None: not tried
+    )
+    local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports

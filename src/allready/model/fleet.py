@@ -1,0 +1,122 @@
+"""The evidence that rules judge: facts by node, and facts of the whole job.
+
+The same `Fleet` is filled live (from node 0), from a saved report, or by hand in a test.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, TypeVar
+
+from allready.model import facts as f
+from allready.model import job as j
+
+T = TypeVar("T")
+
+NODE_FACTS: dict[str, type] = {
+    "launch": f.LaunchFacts,
+    "host": f.HostFacts,
+    "names": f.NameFacts,
+    "net": f.NetFacts,
+    "transport": f.TransportFacts,
+    "rdma": f.RdmaFacts,
+    "gpu": f.GpuFacts,
+    "software": f.SoftwareFacts,
+    "limits": f.LimitFacts,
+    "env": f.EnvFacts,
+    "clock": f.ClockFacts,
+    "script": f.ScriptFacts,
+    "firewall": f.FirewallFacts,
+    "master_port": f.MasterPortFacts,
+    "master_contact": f.MasterContactFacts,
+}
+"""Name in JSON and tests -> type that a rule asks for as `PerNode[type]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactMissing:
+    """Why a fact is not known."""
+
+    why: str
+
+
+class NotApplicable(FactMissing):
+    """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
+
+    __slots__ = ()
+
+
+class PerNode(Mapping[int, T], Generic[T]):
+    """Node rank -> fact, only of nodes where the fact is known; what a rule's parameter of this type receives."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Mapping[int, T]) -> None:
+        self._facts = dict(sorted(facts.items()))
+
+    def __getitem__(self, node_rank: int) -> T:
+        return self._facts[node_rank]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+
+_NOT_COLLECTED = FactMissing("not collected")
+_NOT_MEASURED = NotApplicable("not measured")
+_NO_SCRIPT = NotApplicable("no script was named")
+_NOT_READ = NotApplicable("not collected")
+_NOT_NODE_0 = NotApplicable("not node 0")
+_IS_NODE_0 = NotApplicable("node 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """Everything known of one node; a field is the fact or the reason why it is missing."""
+
+    launch: f.LaunchFacts | FactMissing = _NOT_COLLECTED
+    host: f.HostFacts | FactMissing = _NOT_COLLECTED
+    names: f.NameFacts | FactMissing = _NOT_COLLECTED
+    net: f.NetFacts | FactMissing = _NOT_COLLECTED
+    transport: f.TransportFacts | FactMissing = _NOT_COLLECTED
+    rdma: f.RdmaFacts | FactMissing = _NOT_COLLECTED
+    gpu: f.GpuFacts | FactMissing = _NOT_COLLECTED
+    software: f.SoftwareFacts | FactMissing = _NOT_COLLECTED
+    limits: f.LimitFacts | FactMissing = _NOT_COLLECTED
+    env: f.EnvFacts | FactMissing = _NOT_COLLECTED
+    clock: f.ClockFacts | FactMissing = _NOT_MEASURED
+    script: f.ScriptFacts | FactMissing = _NO_SCRIPT
+    firewall: f.FirewallFacts | FactMissing = _NOT_READ
+    master_port: f.MasterPortFacts | FactMissing = _NOT_NODE_0
+    master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Name and value of every fact, known or missing."""
+        for item in fields(self):
+            yield item.name, getattr(self, item.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """All evidence about one job.  None for a part of the job means that it was not looked at (`why_not` says why)."""
+
+    world: j.World
+    nodes: Mapping[int, NodeFacts] = field(default_factory=dict)
+    roll: j.RollCall | None = None
+    reach: j.Reachability | None = None
+    collectives: j.Collectives | None = None
+    why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
+
+    def per_node(self, fact_type: type) -> tuple[dict[int, Any], dict[int, FactMissing]]:
+        """Nodes that have a fact of this type, and for the others why they have not."""
+        name = next(n for n, t in NODE_FACTS.items() if t is fact_type)
+        have: dict[int, Any] = {}
+        missing: dict[int, FactMissing] = {}
+        for node_rank, node in self.nodes.items():
+            value = getattr(node, name)
+            if isinstance(value, FactMissing):
+                missing[node_rank] = value
+            else:
+                have[node_rank] = value
+        return have, missing

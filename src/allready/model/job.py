@@ -1,0 +1,221 @@
+"""What is known of the job as a whole: the roll call, the paths between nodes, the staged collectives.
+
+These are gathered on node 0 (or made up in a test) and are evidence like the facts of one node.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldNode:
+    """One node of the job."""
+
+    node_rank: int
+    name: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The job's members as far as they are known; node ranks that never came are absent from `nodes`."""
+
+    num_nodes: int
+    world_size: int
+    nodes: tuple[WorldNode, ...] = ()
+
+    def label(self, node_rank: int) -> str:
+        """`1 (gpu02)`, or `1` while the name is unknown."""
+        name = next((n.name for n in self.nodes if n.node_rank == node_rank and n.name), None)
+        return f"{node_rank} ({name})" if name else str(node_rank)
+
+    def labels(self, node_ranks: tuple[int, ...] | list[int], *, most: int = 8) -> str:
+        """Labels joined by commas; beyond `most` only their number is said."""
+        shown = ", ".join(self.label(r) for r in node_ranks[:most])
+        return f"{shown}, … +{len(node_ranks) - most}" if len(node_ranks) > most else shown
+
+    def node_of(self, rank: int) -> int | None:
+        """The node that a rank lives on."""
+        return next((n.node_rank for n in self.nodes if rank in n.ranks), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One node's words when it reported to node 0 (kept also when it was refused)."""
+
+    node_rank: int
+    name: str
+    address: str
+    pid: int
+    num_nodes: int
+    nproc_per_node: int
+    job_id: str
+    arrival_s: float  # since node 0 began to listen
+    waited_s: float = 0.0  # how long the node had been trying when it got through
+    master_addr: str = ""
+    refused: str | None = (
+        None  # None: accepted; else why: duplicate_rank, num_nodes_differs, job_id_differs, out_of_range, version
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A sign of life at node 0 from somebody who is not in the roll.
+
+    kind: "datagram" (a node's UDP call arrived, its TCP connection did not), "half_open" (a SYN arrived and our
+    answer was never acknowledged), "stranger" (something that does not speak our protocol connected).
+    """
+
+    kind: str
+    address: str
+    node_rank: int | None = None
+    name: str | None = None
+    detail: str = ""
+    hears_us: bool | None = None  # datagram callers say whether our datagrams reach them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollCall:
+    """Who came to node 0, when, and who did not."""
+
+    num_nodes: int
+    claims: tuple[Claim, ...]
+    callers: tuple[Caller, ...] = ()
+    waited_s: float = 0.0  # since node 0 began to listen
+    wait_limit_s: float = 60.0
+    finished: bool = True  # all came, or the waiting ended; False: still waiting
+    lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Node ranks in the roll, sorted."""
+        return tuple(sorted({c.node_rank for c in self.claims if c.refused is None}))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Node ranks that nobody in the roll has, sorted."""
+        here = set(self.present)
+        return tuple(r for r in range(self.num_nodes) if r not in here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathProbe:
+    """One TCP path, tried from `src` to a listener of `dst`.
+
+    outcome: "ok", "refused", "filtered" (silence), "no_route", "stuck" (connected, but a payload did not come back),
+    "error", "not_run".
+    """
+
+    src: int
+    dst: int
+    kind: str  # "master", "range" (a port of --port-range) or "data" (a random high port)
+    address: str
+    port: int
+    outcome: str
+    interface: str | None = None  # of dst
+    src_address: str | None = None  # that the kernel chose
+    detail: str = ""
+    passed_bytes: tuple[int, ...] = ()  # payload sizes that came back whole
+    stuck_bytes: int | None = None  # first payload size that did not
+    rtt_s: float | None = None  # smallest of the 64 B echoes
+    throughput_gb_per_s: float | None = None  # of the 1 MiB echo, one direction
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatagramProbe:
+    """UDP datagrams sent from `src` to `dst` with fragmentation forbidden: one direction, unlike a TCP connection."""
+
+    src: int
+    dst: int
+    address: str
+    sent_bytes: tuple[int, ...]  # sizes of the IP packets
+    received_bytes: tuple[int, ...]
+    too_big_bytes: tuple[int, ...] = ()  # refused by the kernel of src: over its MTU or the known path MTU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachability:
+    """All paths that were tried.  `num_pairs_planned` below all pairs means a sample (very many nodes)."""
+
+    paths: tuple[PathProbe, ...]
+    datagrams: tuple[DatagramProbe, ...] = ()
+    num_pairs_all: int = 0
+    num_pairs_planned: int = 0
+    num_pairs_done: int = 0
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """What a rank's process was doing when a stage ended badly, seen from outside."""
+
+    rank: int
+    node_rank: int
+    local_rank: int
+    pid: int | None
+    step: str  # the last thing it reported: "entered gloo_barrier", "size 1048576 iteration 3"
+    state: str  # running, sleeping, disk, stopped, zombie, exited, killed, not_started, unknown
+    exit_code: int | None = None
+    signal: str | None = None  # SIGKILL
+    cpu_s: float | None = None  # CPU time used during the last second of observation
+    wchan: str | None = None
+    stack: tuple[str, ...] = ()  # innermost first: "file:line function"
+    error: str | None = None  # last line of the exception, if it ended by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """One stage of the staged collectives.
+
+    outcome: "ok", "failed" (a rank reported an error or died), "hung" (deadline passed), "wrong" (a result was
+    wrong), "skipped" (see `detail`).
+    """
+
+    name: str  # import, device, allocate, store, gloo_barrier, nccl_init, nccl_small, sweep, jax_init, jax_psum, ...
+    outcome: str
+    deadline_s: float
+    duration_s: float
+    entered: tuple[
+        int, ...
+    ] = ()  # ranks that entered the stage (for the sweep: the operation `size_bytes`/`iteration`)
+    finished: tuple[int, ...] = ()
+    size_bytes: int | None = None
+    iteration: int | None = None
+    detail: str = ""
+    ranks: tuple[RankState, ...] = ()  # of the ranks that did not enter, or failed; of all when all entered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchPoint:
+    """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n for all_reduce (nccl-tests PERFORMANCE.md)."""
+
+    size_bytes: int
+    time_s: float  # mean over iterations, slowest rank
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+    num_errors: int
+    num_iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRun:
+    """One run of the staged collectives: all ranks, or fewer (`--grow`), or with one transport off (`--isolate`)."""
+
+    label: str  # "all", "grow 2", "isolate NCCL_P2P_DISABLE=1"
+    backend: str  # nccl, gloo, jax
+    ranks: tuple[int, ...]
+    stages: tuple[StageResult, ...]
+    points: tuple[BenchPoint, ...] = ()
+    extra_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bad(self) -> StageResult | None:
+        """The stage that stopped this run, if one did."""
+        return next((s for s in self.stages if s.outcome in {"failed", "hung", "wrong"}), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives:
+    """All runs of the staged collectives, in order; the first one is the job as asked for."""
+
+    runs: tuple[CollectiveRun, ...]

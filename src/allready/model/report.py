@@ -1,0 +1,58 @@
+"""What every command writes: report.json's shape (schema allready.report/1, a contract; keys may be added)."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
+from allready.model.job import Collectives, Reachability, RollCall, World
+
+SCHEMA = "allready.report/1"
+
+
+class Status(StrEnum):
+    """The answer in one word."""
+
+    HEALTHY = "healthy"
+    WAITING = "waiting"
+    FAULT = "fault"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The finding that explains the others, in one sentence."""
+
+    code: str
+    fault_class: FaultClass
+    confidence: Confidence
+    culprits: Culprits
+    sentence: str
+    remedy: str
+    fault_time: str | None
+    detected_time: str
+    detect_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run of one command.  `world` to `not_checked` are the contract; what follows is added by `check`."""
+
+    tool_version: str
+    command: str
+    started: str
+    duration_s: float
+    world: World
+    status: Status
+    verdict: Verdict | None
+    findings: tuple[Finding, ...]
+    not_checked: tuple[NotChecked, ...]
+    schema: str = SCHEMA
+    roll: RollCall | None = None
+    reach: Reachability | None = None
+    collectives: Collectives | None = None
+    facts: dict[int, dict[str, Any]] = field(
+        default_factory=dict
+    )  # node rank -> fact name -> fact, or its {"missing": why}
+    odd: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> codes of findings that name it
+    notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

@@ -1,0 +1,111 @@
+"""Run rules over a fleet: the one path from evidence to findings, live, offline and in tests."""
+
+import logging
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from allready.model import FactMissing, Finding, Fleet, Hit, NotApplicable, NotChecked, PerNode
+from allready.rules.registry import JOB_PARTS, Rule, load
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one rule answered.  `unchecked`: node rank (None: the whole job) -> why."""
+
+    code: str
+    hits: tuple[Hit, ...] = ()
+    unchecked: dict[int | None, str] = field(default_factory=dict)
+    crash: str | None = None
+
+    @property
+    def state(self) -> str:
+        """hit, crashed, not_checked or clear (every node that can have the fact was looked at)."""
+        if self.crash is not None:
+            return "crashed"
+        if self.hits:
+            return "hit"
+        return "not_checked" if self.unchecked else "clear"
+
+
+def run(rule: Rule, fleet: Fleet) -> Outcome:
+    """Ask one rule; a rule that raises is a crash of ours, never an answer."""
+    arguments: dict[str, Any] = {}
+    unchecked: dict[int | None, str] = {}
+    per_node: dict[str, dict[int, Any]] = {}
+    for need in rule.needs:
+        if not need.per_node:
+            value = getattr(fleet, JOB_PARTS[need.fact_type])
+            if value is None and not need.optional:
+                why = fleet.why_not.get(JOB_PARTS[need.fact_type], "not looked at")
+                return Outcome(code=rule.code, unchecked={None: why})
+            arguments[need.parameter] = value
+            continue
+        have, missing = fleet.per_node(need.fact_type)
+        if need.optional:
+            arguments[need.parameter] = PerNode(have)
+            continue
+        per_node[need.parameter] = have
+        unchecked.update(_worth_saying(missing))
+    if per_node:
+        common = set.intersection(*(set(have) for have in per_node.values()))
+        arguments |= {p: PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
+        if not common:
+            return Outcome(code=rule.code, unchecked=unchecked)
+    assert rule.body is not None
+    try:
+        hits = tuple(rule.body(**arguments))
+        for hit in hits:
+            _fill(rule.message, hit), _fill(rule.remedy, hit)
+    except Exception:
+        log.exception("rule %s crashed", rule.code)
+        return Outcome(code=rule.code, unchecked=unchecked, crash=traceback.format_exc(limit=-3))
+    return Outcome(code=rule.code, hits=hits, unchecked=unchecked)
+
+
+def _worth_saying(missing: dict[int, FactMissing]) -> dict[int | None, str]:
+    return {node: m.why for node, m in missing.items() if not isinstance(m, NotApplicable)}
+
+
+def _fill(template: str, hit: Hit) -> str:
+    return template.format_map({name: str(value) for name, value in hit.values.items()})
+
+
+def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
+    """All findings of all rules, the one that explains most first, and what could not be looked at.
+
+    A crash of a rule is reported as not checked, so that it can never pass for healthy.
+    """
+    chosen = {rule.code: rule for rule in (load().values() if rules is None else rules)}
+    findings: list[Finding] = []
+    unchecked: list[NotChecked] = []
+    for rule in chosen.values():
+        outcome = run(rule, fleet)
+        findings += [_finding(rule, hit) for hit in outcome.hits]
+        unchecked += [NotChecked(code=rule.code, node=node, why=why) for node, why in outcome.unchecked.items()]
+        if outcome.crash is not None:
+            last_line = outcome.crash.strip().splitlines()[-1]
+            unchecked.append(NotChecked(code=rule.code, node=None, why=f"the rule itself failed: {last_line}"))
+    findings.sort(
+        key=lambda f: (-f.severity.weight, chosen[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes)
+    )
+    return tuple(findings), tuple(unchecked)
+
+
+def _finding(rule: Rule, hit: Hit) -> Finding:
+    return Finding(
+        code=rule.code,
+        severity=hit.severity or rule.severity,
+        fault_class=hit.fault_class or rule.fault_class,
+        confidence=hit.confidence,
+        culprits=hit.culprits,
+        message=_fill(rule.message, hit),
+        remedy=_fill(rule.remedy, hit),
+        evidence=hit.evidence,
+        title=rule.title,
+        values={name: str(value) for name, value in hit.values.items()},
+        fault_time=hit.fault_time,
+    )

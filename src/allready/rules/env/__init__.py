@@ -1,0 +1,1 @@
+"""Software, variables, scripts and clocks that differ between nodes."""

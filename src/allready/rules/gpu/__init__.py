@@ -1,0 +1,1 @@
+"""GPUs: taken, missing, shared."""

@@ -1,0 +1,1 @@
+"""Who takes part: absent, late, duplicate, and disagreeing about the job."""

@@ -1,0 +1,1 @@
+"""Limits that containers and login systems cut."""

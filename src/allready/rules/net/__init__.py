@@ -1,0 +1,1 @@
+"""Interfaces and the paths between nodes."""

@@ -1,0 +1,1 @@
+"""The master port: refused, filtered, taken, stale."""

@@ -1,0 +1,121 @@
+"""Rules and how they are found.
+
+A rule is a generator function under `@Rule(...)`.  Its parameters say what it needs:
+
+- `net: PerNode[NetFacts]`: that fact of every node that has it; the others are listed as not checked;
+- `roll: RollCall`, `reach: Reachability`, `collectives: Collectives`: a part of the job; not checked without it;
+- `world: World`: names of the nodes, always there;
+- a parameter with default None is optional: its absence is not worth a "not checked".
+
+One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import string
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args, get_origin, get_type_hints
+
+from allready.model import NODE_FACTS, Collectives, FaultClass, Hit, PerNode, Reachability, RollCall, Severity, World
+
+AREAS = ("job", "name", "port", "net", "env", "limit", "gpu", "collective")
+"""Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest."""
+
+JOB_PARTS: dict[type, str] = {World: "world", RollCall: "roll", Reachability: "reach", Collectives: "collectives"}
+
+HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One parameter of a rule."""
+
+    parameter: str
+    fact_type: type
+    per_node: bool
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule.  Used as a decorator, it registers a copy with the decorated function as `body`.
+
+    `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
+    is the verdict: a name that resolves to loopback explains the absent node, not the other way round.
+    """
+
+    code: str
+    severity: Severity
+    fault_class: FaultClass
+    title: str
+    message: str
+    remedy: str
+    since: str
+    depth: int = 50
+    body: Callable[..., Iterator[Hit]] | None = None
+    needs: tuple[Need, ...] = ()
+    area: str = ""
+    page: str = field(default="", repr=False)
+
+    def __call__(self, body: Callable[..., Iterator[Hit]]) -> "Rule":
+        """Register the rule under its code.
+
+        Raises:
+            AssertionError: the code is taken or malformed, or a parameter has a type no rule can ask for.
+        """
+        assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
+        assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
+        rule = replace(
+            self,
+            body=body,
+            needs=tuple(_needs(body)),
+            area=body.__module__.split(".")[-2],
+            page=inspect.getdoc(body) or "",
+        )
+        RULES[rule.code] = rule
+        return rule
+
+    @property
+    def name(self) -> str:
+        """The function's name, which is also the name of its file, its test and its page's anchor."""
+        assert self.body is not None
+        return self.body.__name__
+
+    def placeholders(self) -> set[str]:
+        """Names of the values that message and remedy need."""
+        return placeholders(self.message) | placeholders(self.remedy)
+
+
+RULES: dict[str, Rule] = {}
+
+
+def placeholders(template: str) -> set[str]:
+    """Names in braces in `template`."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+
+
+def load() -> dict[str, Rule]:
+    """Import every rule; returns code -> rule, sorted by code."""
+    for area in AREAS:
+        package = importlib.import_module(f"allready.rules.{area}")
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(RULES.items()))
+
+
+def _needs(body: Callable[..., Any]) -> Iterator[Need]:
+    hints = get_type_hints(body)
+    for parameter in inspect.signature(body).parameters.values():
+        hint = hints[parameter.name]
+        optional = parameter.default is None
+        if optional:
+            hint = next(a for a in get_args(hint) if a is not type(None))
+        per_node = get_origin(hint) is PerNode
+        fact_type = get_args(hint)[0] if per_node else hint
+        known = NODE_FACTS.values() if per_node else JOB_PARTS
+        assert fact_type in known, f"{body.__module__}.{body.__name__}: no such evidence: {hint}"
+        yield Need(parameter.name, fact_type, per_node, optional)

@@ -1,0 +1,1 @@
+"""People-facing text by language; see `allready.text.catalog`."""

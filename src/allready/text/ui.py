@@ -1,0 +1,28 @@
+"""Short texts of the terminal and the HTML report that belong to no finding: labels, headings, live lines.
+
+A key is "AREA.NAME"; its text is NAME in `en/ui_AREA.toml`, and in `zh_CN/ui_AREA.toml` for Chinese.
+"""
+
+import functools
+import tomllib
+from importlib import resources
+
+_FOLDERS = {"en": "en", "zh": "zh_CN"}
+
+
+@functools.cache
+def table(language: str, area: str) -> dict[str, str]:
+    """All texts of one area in `language`; empty when there is no such file."""
+    file = resources.files("allready.text") / _FOLDERS[language] / f"ui_{area}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def ui(key: str, language: str = "en", **values: object) -> str:
+    """The text of `key` in `language` (English where it lacks one) with `values` filled in.
+
+    Raises:
+        KeyError: no such key in English, or a value is missing: our own mistake.
+    """
+    area, name = key.split(".", 1)
+    template = table(language, area).get(name) or table("en", area)[name]
+    return template.format_map({k: str(v) for k, v in values.items()})
