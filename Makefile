@@ -1,0 +1,50 @@
+# setup: everything into .venv        demo: two nodes on this machine, healthy and with faults
+# test:  the tests CI runs            check-style: linters, types, stale pages      docs: write generated pages
+#
+# PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
+# TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+
+.PHONY: setup demo test test-slow test-gpu check-style docs clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "allready needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@# torch first and by its own line: an installed build must never be replaced by a dependency's wish
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH) numpy
+	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
+	@# the fault laboratory's packet filters; only where we may install them
+	@if [ "$$(id -u)" = 0 ] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then \
+		{ apt-get update -qq && apt-get install -y -qq nftables; } >/dev/null 2>&1 || \
+		echo "nftables could not be installed: some lab faults will be skipped"; fi
+	touch $@
+
+demo: setup
+	$(BIN)/python -m allready.lab.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu tests/gpu
+
+check-style: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m allready.docs docs/codes --check
+
+docs: setup
+	$(BIN)/python -m allready.docs docs/codes
+
+clean:
+	rm -rf .venv demo-report

@@ -1,0 +1,5 @@
+"""`python -m allready` is `allready`."""
+
+from allready.cli.main import entry
+
+entry()

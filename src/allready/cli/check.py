@@ -1,0 +1,231 @@
+"""`allready check`: the roll call before a job."""
+
+import argparse
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
+from allready.errors import UsageError
+from allready.launch.layout import Layout, lay_out
+from allready.model import Report, Status
+from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+
+EXIT_OF_STATUS = {
+    Status.HEALTHY: EXIT_HEALTHY,
+    Status.FAULT: EXIT_FAULT,
+    Status.WAITING: EXIT_UNCHECKED,
+    Status.UNKNOWN: EXIT_UNCHECKED,
+}
+
+EPILOG = """\
+Run the same command on every node, in any order, with torchrun's flags:
+  node 0   allready check --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 --master-port 29500
+  node 1   allready check --nnodes 2 --node-rank 1 --nproc-per-node 8 --master-addr gpu01 --master-port 29500
+or let the scheduler say who is who:   srun allready check      mpirun -x MASTER_ADDR=gpu01 ... allready check
+On one machine without flags it checks that machine with all its GPUs (or two CPU ranks).
+With a script, its content is compared between the nodes:   allready check ... -- train.py
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `check`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    job = parser.add_argument_group("the job, as for torchrun")
+    job.add_argument("--nnodes", type=_nnodes, metavar="N", help="number of nodes")
+    add_both_spellings(job, "node-rank", type=int, metavar="R", help="which of them this is, from 0")
+    add_both_spellings(job, "nproc-per-node", metavar="N", help="ranks on this node: a number, gpu, cpu or auto")
+    add_both_spellings(job, "master-addr", metavar="HOST", help="name or address of node 0")
+    add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
+    add_both_spellings(job, "rdzv-endpoint", metavar="HOST:PORT", help="the same two in torchrun's other form")
+    add_both_spellings(job, "job-id", metavar="ID", help="equal on all nodes of a job; keeps two jobs apart")
+    add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
+    add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
+    job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
+    job.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl where every node has GPUs, else gloo")
+    job.add_argument("--framework", choices=("torch", "jax"), default="torch", help="whose collectives to run")
+    what = parser.add_argument_group("what to check")
+    what.add_argument("--wait", type=positive_s, default=60.0, metavar="S", help="for late nodes (default 60 s)")
+    what.add_argument(
+        "--stages", metavar="LIST",
+        help=f"of {','.join(STAGES)} (default: all); or single ones of the collectives: {','.join(COLLECTIVE_STAGES)}",
+    )  # fmt: skip
+    add_both_spellings(what, "port-range", type=port_range, metavar="A-B", help="also try ports of this range")
+    add_both_spellings(what, "min-bytes", type=size_bytes, metavar="SIZE", help="first size of the sweep")
+    add_both_spellings(what, "max-bytes", type=size_bytes, metavar="SIZE", help="last size of the sweep")
+    what.add_argument("--iters", type=count, metavar="N", help="timed iterations per size")
+    what.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="untimed ones before")
+    what.add_argument("--quick", action="store_true", help="a short sweep")
+    what.add_argument(
+        "--isolate", action="store_true", help="repeat a failing stage without P2P, SHM and IB in turn: which matters?"
+    )
+    what.add_argument("--grow", action="store_true", help="1, 2, 4 ... ranks until it breaks: which one breaks it?")
+    add_both_spellings(
+        what, "stage-timeout", type=positive_s, metavar="S", help="deadline of each stage of the collectives"
+    )
+    parser.add_argument("script", nargs="*", metavar="-- SCRIPT", help="training script to compare between nodes")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check; the exit code is the contract's."""
+    layout = _layout(args)
+    if not layout.acts:
+        sys.stderr.write(
+            f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
+        )
+        return EXIT_HEALTHY
+    _configure_logging(args.verbose)
+    request = _request(args, layout)
+    from allready.cli.output import Output
+
+    with Output.from_arguments(args) as output:
+        report, code = asyncio.run(_check(request, output))
+        output.finish(report)
+    # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end here.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+async def _check(request: CheckRequest, output: Any) -> tuple[Report, int]:
+    from allready.facts.live import LiveHost
+    from allready.preflight.check.inquiry import Inquiry
+    from allready.preflight.check.run import check
+
+    inquiry = Inquiry()
+    position: list[Callable[[], str]] = []
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(
+        check(
+            request,
+            LiveHost(),
+            name=socket.gethostname(),
+            instance=secrets.token_hex(8),
+            inquiry=inquiry,
+            publish=output.interim,
+            narrator=output.narrator,
+            where=position.append,
+        )
+    )
+    caught: list[str] = []
+
+    def stop(number: int) -> None:
+        caught.append(signal.Signals(number).name)
+        if len(caught) > 2:  # asked three times: leave now; the ranks die with us (parent-death signal)
+            os._exit(EXIT_UNCHECKED)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        report = await task
+    except asyncio.CancelledError:
+        if not caught:
+            return inquiry.interrupted("check", "cancelled"), EXIT_BUG
+        stage = position[0]() if position else "start"
+        report = inquiry.interrupted(stage, f"interrupted by {caught[0]} during stage {stage}")
+        output.narrator.log("check.interrupted", signal=caught[0], stage=stage)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+    return report, EXIT_OF_STATUS[report.status]
+
+
+def _layout(args: argparse.Namespace) -> Layout:
+    master_addr, master_port = args.master_addr, args.master_port
+    if args.rdzv_endpoint and not master_addr:
+        host, _, port = args.rdzv_endpoint.rpartition(":")
+        if not host:
+            host, port = port, ""
+        if port and not port.isdecimal():
+            raise UsageError(f"--rdzv-endpoint {args.rdzv_endpoint!r}: write HOST:PORT")
+        master_addr = host.strip("[]")
+        master_port = master_port or (int(port) if port else None)
+    devices = tuple(d.strip() for d in args.devices.split(",") if d.strip()) if args.devices else None
+    flags = {
+        "num_nodes": args.nnodes,
+        "node_rank": args.node_rank,
+        "nproc_per_node": args.nproc_per_node,
+        "master_addr": master_addr.strip("[]") if master_addr else None,
+        "master_port": master_port,
+        "job_id": args.job_id,
+        "devices": devices,
+    }
+    return lay_out(flags, os.environ, count_gpus=_count_gpus, backend=args.backend, framework=args.framework)
+
+
+def _count_gpus() -> int:
+    from allready.errors import FactUnavailable
+    from allready.facts.gpu import collect_gpu
+    from allready.facts.live import LiveHost
+
+    try:
+        return len(collect_gpu(LiveHost()).visible)
+    except FactUnavailable:
+        return 0
+
+
+def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
+    stages, collective_stages = _stages(args.stages)
+    if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
+        raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
+    script = args.script[0] if args.script else None
+    return CheckRequest(
+        launch=layout.launch,
+        wait_s=args.wait,
+        stages=stages,
+        collective_stages=collective_stages,
+        script=script,
+        port_range=args.port_range,
+        backend=args.backend,
+        framework=args.framework,
+        min_bytes=args.min_bytes,
+        max_bytes=args.max_bytes,
+        num_iterations=args.iters,
+        num_warmup=args.warmup,
+        quick=args.quick,
+        isolate=args.isolate,
+        grow=args.grow,
+        stage_deadline_s=args.stage_timeout,
+        report_dir=str(Path(args.report_dir).absolute()) if args.report_dir else None,
+        explicit_port="master_port" in layout.launch.sources,
+    )
+
+
+def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if text is None:
+        return STAGES, ()
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in asked if part not in STAGES and part not in COLLECTIVE_STAGES]
+    if unknown or not asked:
+        valid = ", ".join((*STAGES, *COLLECTIVE_STAGES))
+        raise UsageError(f"--stages {text!r}: {', '.join(unknown) or 'nothing'} is not a stage; there are {valid}")
+    single = tuple(part for part in asked if part in COLLECTIVE_STAGES)
+    # Nodes must have met before anything else can be looked at.
+    chosen = {"roll", "facts", *(part for part in asked if part in STAGES), *(["collectives"] if single else [])}
+    return tuple(stage for stage in STAGES if stage in chosen), single
+
+
+def _nnodes(text: str) -> int:
+    low, _, high = text.partition(":")
+    if not low.isdecimal() or (high and not high.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes")
+    if high and high != low:
+        raise argparse.ArgumentTypeError(f"{text}: a roll call needs one number, not a range; how many do you expect?")
+    return int(low)
+
+
+def _configure_logging(verbose: int) -> None:
+    import logging
+
+    level = logging.DEBUG if verbose > 1 else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

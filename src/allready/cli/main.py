@@ -1,0 +1,88 @@
+"""`allready COMMAND ...`: choose the command, run it, turn its end into an exit code.
+
+Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something necessary could not be checked;
+70 our own bug.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
+
+COMMANDS = {
+    "check": ("allready.cli.check", "roll call before a job: run the same command on every node"),
+    "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
+}
+
+
+def usage() -> str:
+    """The text of `allready --help`."""
+    rows = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "usage: allready COMMAND [OPTION ...]\n\n"
+        "Says who, why and what to type when a distributed PyTorch or JAX job does not start, hangs or crawls.\n\n"
+        f"{rows}\n\n"
+        "allready COMMAND --help   the options of a command\n"
+        "allready --version        the version\n\n"
+        "Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked, 70 our own bug.\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; never raises but for SystemExit of argparse (codes 0 and 2)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        sys.stdout.write(usage())
+        return EXIT_HEALTHY if arguments else EXIT_USAGE
+    if arguments[0] in {"-V", "--version"}:
+        from allready import __version__
+
+        sys.stdout.write(f"allready {__version__}\n")
+        return EXIT_HEALTHY
+    name = arguments[0]
+    if name not in COMMANDS:
+        sys.stderr.write(f"allready: no command {name!r}; there are: {', '.join(COMMANDS)}\n")
+        return EXIT_USAGE
+    return _run(name, arguments[1:])
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    import argparse
+
+    from allready.errors import AllreadyError, UsageError
+
+    module = importlib.import_module(COMMANDS[name][0])
+    parser = argparse.ArgumentParser(prog=f"allready {name}", description=COMMANDS[name][1], allow_abbrev=False)
+    module.add_arguments(parser)
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(module.run(parsed))
+    except UsageError as error:
+        sys.stderr.write(f"allready {name}: {error}\n")
+        return EXIT_USAGE
+    except AllreadyError as error:
+        sys.stderr.write(f"allready {name}: {error}\n")
+        return EXIT_UNCHECKED
+    except KeyboardInterrupt:
+        return EXIT_UNCHECKED
+    except BrokenPipeError:  # the reader of our output went away, for example `| head`
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_UNCHECKED
+    except Exception:  # noqa: BLE001 - the last line of defence turns our bugs into exit code 70
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write(f"allready {name}: this is a bug of allready itself; please report the lines above\n")
+        return EXIT_BUG
+
+
+def entry() -> None:
+    """Console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

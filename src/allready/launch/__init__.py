@@ -1,0 +1,1 @@
+"""How a job is laid out over nodes: flags, and the variables of every scheduler we know."""

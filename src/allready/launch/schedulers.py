@@ -1,0 +1,182 @@
+"""Tables: how each scheduler says what a node needs to know.  The logic is in `allready.launch.layout`.
+
+A table maps our fields to the variables that may hold them, best first.  `kind` says how to read the value:
+
+    int            a decimal number
+    text           as it stands
+    nodelist_first the first host of a Slurm node list
+    tasks_here     Slurm's "2(x3),1" at the place of this node
+    port_of_id     a port derived from a job id, equal on all nodes of the job and different for most others
+
+Sources: torch/distributed/run.py and torch/distributed/argparse_util.py (PET_*); Slurm's srun manual, "OUTPUT
+ENVIRONMENT VARIABLES"; Open MPI's mpirun manual; MPICH's hydra and Intel MPI's developer guide; Kubernetes
+"Indexed Job" (JOB_COMPLETION_INDEX); the Kubeflow training operator (PyTorchJob sets the PET_ variables and, for the
+whole pod, RANK = index of the pod, WORLD_SIZE = number of pods).
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable that may hold a field."""
+
+    name: str
+    kind: str = "int"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """One scheduler.
+
+    `detect`: all of these variables must be set.  `absent`: none of these may be.  `fields`: our field -> variables,
+    the first that is set wins.  `per_rank`: processes are started per rank, so that only local rank 0 may act for its
+    node.  `port_shift`: added to the port where the scheduler's own store holds the one it announces.
+    """
+
+    name: str
+    detect: tuple[str, ...]
+    fields: dict[str, tuple[Variable, ...]]
+    absent: tuple[str, ...] = ()
+    per_rank: bool = False
+    port_shift: int = 0
+    help: dict[str, str] = field(default_factory=dict)
+
+
+def _v(*names: str, kind: str = "int") -> tuple[Variable, ...]:
+    return tuple(Variable(name, kind) for name in names)
+
+
+_MASTER = {
+    "master_addr": _v("MASTER_ADDR", kind="text"),
+    "master_port": _v("MASTER_PORT"),
+}
+
+TORCHRUN = Scheduler(
+    name="torchrun",
+    detect=("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    fields={
+        "num_nodes": _v("GROUP_WORLD_SIZE"),
+        "node_rank": _v("GROUP_RANK"),
+        "nproc_per_node": _v("LOCAL_WORLD_SIZE"),
+        "local_rank": _v("LOCAL_RANK"),
+        "rank": _v("RANK"),
+        "world_size": _v("WORLD_SIZE"),
+        "job_id": _v("TORCHELASTIC_RUN_ID", kind="text"),
+        **_MASTER,
+    },
+    per_rank=True,
+    port_shift=1,  # torchrun's agent keeps its store on MASTER_PORT while its workers run
+)
+
+SLURM = Scheduler(
+    name="slurm",
+    detect=("SLURM_JOB_ID", "SLURM_NODEID"),
+    fields={
+        "num_nodes": _v("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
+        "node_rank": _v("SLURM_NODEID"),
+        "nproc_per_node": (
+            *_v("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", kind="tasks_here"),
+            *_v("SLURM_NTASKS_PER_NODE"),
+        ),
+        "local_rank": _v("SLURM_LOCALID"),
+        "rank": _v("SLURM_PROCID"),
+        "world_size": _v("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        "job_id": _v("SLURM_JOB_ID", kind="text"),
+        "master_addr": (
+            *_v("MASTER_ADDR", kind="text"),
+            *_v("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST", kind="nodelist_first"),
+        ),
+        "master_port": (*_v("MASTER_PORT"), *_v("SLURM_JOB_ID", kind="port_of_id")),
+    },
+    per_rank=True,
+)
+
+OPENMPI = Scheduler(
+    name="openmpi",
+    detect=("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    fields={
+        "rank": _v("OMPI_COMM_WORLD_RANK"),
+        "world_size": _v("OMPI_COMM_WORLD_SIZE"),
+        "local_rank": _v("OMPI_COMM_WORLD_LOCAL_RANK"),
+        "nproc_per_node": _v("OMPI_COMM_WORLD_LOCAL_SIZE"),
+        **_MASTER,
+    },
+    per_rank=True,
+    help={"master_addr": "mpirun -x MASTER_ADDR=HOST_OF_RANK_0 ..."},
+)
+
+MPICH = Scheduler(
+    name="mpich",
+    detect=("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # srun --mpi=pmi2 sets the first two as well
+    fields={
+        "rank": _v("PMI_RANK"),
+        "world_size": _v("PMI_SIZE"),
+        "local_rank": _v("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+        "nproc_per_node": _v("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
+        **_MASTER,
+    },
+    per_rank=True,
+    help={"master_addr": "mpiexec -genv MASTER_ADDR HOST_OF_RANK_0 ..."},
+)
+
+PYTORCHJOB = Scheduler(
+    name="kubernetes-pytorchjob",
+    detect=("PET_NNODES", "PET_NODE_RANK"),
+    fields={
+        "num_nodes": _v("PET_NNODES"),
+        "node_rank": _v("PET_NODE_RANK"),
+        "nproc_per_node": _v("PET_NPROC_PER_NODE", kind="text"),
+        "job_id": _v("PET_RDZV_ID", kind="text"),
+        "master_addr": _v("PET_MASTER_ADDR", "MASTER_ADDR", kind="text"),
+        "master_port": _v("PET_MASTER_PORT", "MASTER_PORT"),
+    },
+)
+
+PYTORCHJOB_V1 = Scheduler(
+    name="kubernetes-pytorchjob-v1",
+    detect=("KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK"),
+    absent=("LOCAL_RANK", "PET_NNODES"),
+    fields={
+        "num_nodes": _v("WORLD_SIZE"),
+        "node_rank": _v("RANK"),
+        **_MASTER,
+    },
+)
+
+INDEXED_JOB = Scheduler(
+    name="kubernetes-indexed-job",
+    detect=("JOB_COMPLETION_INDEX",),
+    absent=("RANK",),
+    fields={
+        "num_nodes": _v("NNODES", "NUM_NODES"),
+        "node_rank": _v("JOB_COMPLETION_INDEX"),
+        "nproc_per_node": _v("NPROC_PER_NODE"),
+        **_MASTER,
+    },
+    help={
+        "num_nodes": "Kubernetes does not tell a pod of an indexed Job or JobSet how many there are: "
+        "add --nnodes (the Job's spec.completions)",
+        "master_addr": "the pod with index 0, by its DNS name: JOB-0.SERVICE (indexed Job with a headless service) or "
+        "JOBSET-REPLICATEDJOB-0-0.JOBSET (JobSet)",
+    },
+)
+
+ENVIRONMENT = Scheduler(
+    name="environment",
+    detect=("MASTER_ADDR",),
+    fields={
+        "num_nodes": _v("NNODES", "NUM_NODES", "GROUP_WORLD_SIZE"),
+        "node_rank": _v("NODE_RANK", "GROUP_RANK"),
+        "nproc_per_node": _v("NPROC_PER_NODE", "LOCAL_WORLD_SIZE"),
+        "local_rank": _v("LOCAL_RANK"),
+        "rank": _v("RANK"),
+        "world_size": _v("WORLD_SIZE"),
+        **_MASTER,
+    },
+    per_rank=True,
+)
+
+SCHEDULERS = (TORCHRUN, OPENMPI, PYTORCHJOB, PYTORCHJOB_V1, INDEXED_JOB, MPICH, SLURM, ENVIRONMENT)
+"""In order of detection: what started this very process comes before the allocation it runs in (mpirun or torchrun
+inside a Slurm job), and plain variables come last."""

@@ -1,0 +1,138 @@
+"""From evidence to a report, again and again while evidence comes in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from allready import __version__
+from allready.facts.collect import to_json
+from allready.model import (
+    Finding,
+    Fleet,
+    NodeFacts,
+    NotChecked,
+    Report,
+    RollCall,
+    Status,
+    Verdict,
+    World,
+    WorldNode,
+)
+from allready.rules.engine import judge
+from allready.rules.verdict import keep_first_detection, status_of, verdict_of
+
+FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
+
+_PART_OF_STAGE = {"roll": "roll", "facts": "nodes", "reach": "reach", "collectives": "collectives"}
+
+
+class Inquiry:
+    """Keeps what must not change between two judgements: when it began, and since when a verdict has stood."""
+
+    def __init__(self, *, command: str = "check") -> None:
+        self._command = command
+        self.started = datetime.now(UTC)
+        self._verdict: Verdict | None = None
+        self.last: Report | None = None
+
+    def judge(
+        self,
+        fleet: Fleet,
+        *,
+        waiting: bool,
+        visible_since: datetime | None,
+        unchecked_stages: Mapping[str, str] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Report:
+        """Judge the fleet as it stands.
+
+        Args:
+            fleet: all evidence so far.
+            waiting: the roll call is still open.
+            visible_since: when a fault could first be seen (the start of the last node present).
+            unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
+            notes: lines for the report.
+        """
+        findings, unchecked = judge(fleet)
+        stages = tuple(NotChecked(code=name, node=None, why=why) for name, why in (unchecked_stages or {}).items())
+        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
+        verdict = verdict_of(findings, now=datetime.now(UTC), visible_since=visible_since)
+        self._verdict = keep_first_detection(verdict, self._verdict)
+        report = Report(
+            tool_version=__version__,
+            command=self._command,
+            started=self.started.isoformat(timespec="milliseconds"),
+            duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
+            world=fleet.world,
+            status=status_of(findings, (*stages, *crashed), waiting=waiting),
+            verdict=self._verdict,
+            findings=findings,
+            not_checked=(*stages, *unchecked),
+            roll=fleet.roll,
+            reach=fleet.reach,
+            collectives=fleet.collectives,
+            facts=_facts_of(fleet.nodes, findings),
+            odd=_odd(findings),
+            notes=tuple(notes),
+        )
+        self.last = report
+        return report
+
+    def interrupted(self, stage: str, why: str) -> Report:
+        """The report when the check itself was ended: what stood, and what was not looked at."""
+        report = self.last or self.judge(
+            Fleet(world=World(num_nodes=0, world_size=0)), waiting=False, visible_since=None
+        )
+        fault = report.verdict is not None
+        ended = NotChecked(code=stage, node=None, why=why)
+        self.last = replace(
+            report,
+            status=Status.FAULT if fault else Status.UNKNOWN,
+            duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
+            not_checked=(ended, *report.not_checked),
+        )
+        return self.last
+
+
+def world_of(roll: RollCall, *, nproc_default: int) -> World:
+    """The members of the roll with their ranks, numbered node by node as torchrun does.
+
+    Args:
+        roll: who is here.
+        nproc_default: ranks per node to assume for nodes that have not come.
+    """
+    claims = {c.node_rank: c for c in roll.claims if c.refused is None}
+    nodes: list[WorldNode] = []
+    offset = 0
+    for node_rank in range(roll.num_nodes):
+        claim = claims.get(node_rank)
+        nproc = claim.nproc_per_node if claim else nproc_default
+        if claim:
+            ranks = tuple(range(offset, offset + nproc))
+            nodes.append(WorldNode(node_rank=node_rank, name=claim.name, ranks=ranks))
+        offset += nproc
+    return World(num_nodes=roll.num_nodes, world_size=offset, nodes=tuple(nodes))
+
+
+def _odd(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:
+    odd: dict[int, list[str]] = {}
+    for finding in findings:
+        for node in finding.culprits.nodes:
+            odd.setdefault(node, []).append(finding.code)
+    return {node: tuple(codes) for node, codes in sorted(odd.items())}
+
+
+def _facts_of(nodes: Mapping[int, NodeFacts], findings: Sequence[Finding]) -> dict[int, dict[str, Any]]:
+    chosen = sorted(nodes)
+    if len(chosen) > FACTS_OF_NODES_IN_REPORT:
+        named = {n for f in findings for n in f.culprits.nodes}
+        chosen = sorted([*(n for n in chosen if n in named), 0][:FACTS_OF_NODES_IN_REPORT])
+    return {n: to_json(nodes[n]) for n in chosen if n in nodes}
+
+
+def plain(report: Report) -> Any:
+    """The report as it travels to the other nodes."""
+    return msgspec.to_builtins(report, str_keys=True)

@@ -1,0 +1,33 @@
+"""What the user asked `allready check` to do."""
+
+from dataclasses import dataclass, field
+
+from allready.model import LaunchFacts
+
+STAGES = ("roll", "facts", "reach", "collectives")
+COLLECTIVE_STAGES = ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "small", "sweep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequest:
+    """One node's orders; node 0's decide what the stages do."""
+
+    launch: LaunchFacts
+    wait_s: float = 60.0
+    stages: tuple[str, ...] = STAGES
+    collective_stages: tuple[str, ...] = ()  # narrower than "collectives": up to these
+    script: str | None = None
+    port_range: tuple[int, int] | None = None
+    backend: str | None = None
+    framework: str = "torch"
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    num_iterations: int | None = None
+    num_warmup: int | None = None
+    quick: bool = False
+    isolate: bool = False
+    grow: bool = False
+    stage_deadline_s: float | None = None
+    report_dir: str | None = None
+    explicit_port: bool = False
+    extra: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,88 @@
+"""The wire format: a greeting line, then frames of a 5-byte header (length, flags) and JSON [kind, body].
+
+The greeting makes an HTTP server answer at once, so that a wrong service shows itself, and tells garbage from a peer.
+"""
+
+import asyncio
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from allready.errors import ExchangeError
+
+GREETING = b"ALLREADY/1\r\n"
+PROTOCOL = 1
+
+_HEADER = struct.Struct(">IB")
+_COMPRESSED = 1
+_COMPRESS_FROM_BYTES = 4096
+
+MAX_HELLO_BYTES = 64 * 1024
+MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A node's first frame."""
+
+    protocol: int
+    tool_version: str
+    node_rank: int
+    name: str
+    pid: int
+    num_nodes: int
+    nproc_per_node: int
+    job_id: str
+    master_addr: str
+    instance: str  # random, tells this process from any other one, also behind address translation
+    waited_s: float = 0.0
+
+
+def encode(kind: str, body: Any) -> bytes:
+    """One frame."""
+    payload = msgspec.json.encode((kind, body))
+    flags = 0
+    if len(payload) >= _COMPRESS_FROM_BYTES:
+        payload, flags = zlib.compress(payload, 1), _COMPRESSED
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ExchangeError(f"a {kind} message of {len(payload)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return _HEADER.pack(len(payload), flags) + payload
+
+
+async def read_frame(reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, Any]:
+    """The next frame.
+
+    Raises:
+        ExchangeError: end of the stream, too long, or not our format.
+    """
+    try:
+        length, flags = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+        if length > limit_bytes:
+            raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
+        payload = await reader.readexactly(length)
+    except asyncio.IncompleteReadError as error:
+        raise ExchangeError("the other side closed the connection") from error
+    except OSError as error:
+        raise ExchangeError(f"the connection broke: {error}") from error
+    return decode(payload, flags)
+
+
+def decode(payload: bytes, flags: int) -> tuple[str, Any]:
+    """Kind and body of a frame's payload.
+
+    Raises:
+        ExchangeError: not our format, or a compressed payload that would grow past the limit.
+    """
+    try:
+        if flags & _COMPRESSED:
+            stream = zlib.decompressobj()
+            payload = stream.decompress(payload, MAX_FRAME_BYTES)
+            if stream.unconsumed_tail:
+                raise ExchangeError(f"a message that unpacks to more than {MAX_FRAME_BYTES} bytes")
+        kind, body = msgspec.json.decode(payload, type=tuple[str, Any])
+    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ExchangeError(f"not a message of ours: {error}") from error
+    return kind, body
