@@ -169,7 +169,7 @@ def _count_gpus() -> int:
     from allready.facts.live import LiveHost
 
     try:
-        return len(collect_gpu(LiveHost()).visible)
+        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
     except FactUnavailable:
         return 0
 

@@ -93,12 +93,15 @@ class Output:
                 except OSError as error:
                     log.warning("cannot write %s: %s", path, error)
         if self._json_to_stdout:
-            sys.stdout.buffer.write(json_report.encode(report) + b"\n")
+            json_report.deliver("-", json_report.encode(report))
             return
         from allready.report import terminal
 
         terminal.show(
-            report, language=self._language, stream=sys.stdout, colour=None, verbose=self._verbose, quiet=self._quiet
+            report,
+            language=self._language,
+            stream=sys.stdout,
+            verbose=self._verbose,
+            quiet=self._quiet,
+            files=tuple(str(path) for path in written),
         )
-        if written and not self._quiet:
-            sys.stderr.write("  ".join(str(path) for path in written) + "\n")

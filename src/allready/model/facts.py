@@ -270,3 +270,6 @@ class MasterContactFacts:
         None  # node 0 answered a UDP datagram although TCP did not connect; None: not tried
     )
     local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports
+    nearby: tuple[tuple[int, str], ...] | None = (
+        None  # refused: (port, service) of what answers on nearby ports of that host; None: not tried
+    )

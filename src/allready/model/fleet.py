@@ -5,7 +5,7 @@ The same `Fleet` is filled live (from node 0), from a saved report, or by hand i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from allready.model import facts as f
 from allready.model import job as j
@@ -91,6 +91,12 @@ class NodeFacts:
     master_port: f.MasterPortFacts | FactMissing = _NOT_NODE_0
     master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
 
+    @classmethod
+    def none(cls, why: str) -> Self:
+        """A node of which nothing is known, for one reason."""
+        missing: Any = FactMissing(why)
+        return cls(**dict.fromkeys((item.name for item in fields(cls)), missing))
+
     def items(self) -> Iterator[tuple[str, Any]]:
         """Name and value of every fact, known or missing."""
         for item in fields(self):
@@ -107,6 +113,7 @@ class Fleet:
     reach: j.Reachability | None = None
     collectives: j.Collectives | None = None
     why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
+    inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call
 
     def per_node(self, fact_type: type) -> tuple[dict[int, Any], dict[int, FactMissing]]:
         """Nodes that have a fact of this type, and for the others why they have not."""

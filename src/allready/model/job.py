@@ -84,6 +84,7 @@ class RollCall:
     wait_limit_s: float = 60.0
     finished: bool = True  # all came, or the waiting ended; False: still waiting
     lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
+    partial: bool = False  # claims were left out (what a refused node of a large job is sent): nobody is absent by it
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -143,6 +144,9 @@ class Reachability:
     num_pairs_planned: int = 0
     num_pairs_done: int = 0
     duration_s: float = 0.0
+    busy_ports: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # node rank -> ports of --port-range that somebody else has there: reported, not probed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,7 @@ class StageResult:
     iteration: int | None = None
     detail: str = ""
     ranks: tuple[RankState, ...] = ()  # of the ranks that did not enter, or failed; of all when all entered
+    culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): nobody can be singled out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable:
+                    return Outcome(code=rule.code)
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], "not looked at")
                 return Outcome(code=rule.code, unchecked={None: why})
             arguments[need.parameter] = value

@@ -46,7 +46,7 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for file in (resources.files("allready.text") / folder).iterdir():
         area = file.name.removesuffix(".toml")
-        if file.name.endswith(".toml") and area != "ui":
+        if file.name.endswith(".toml") and not area.startswith("ui_"):
             found |= entries(language, area)
     return found
 

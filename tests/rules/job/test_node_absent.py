@@ -1,10 +1,13 @@
 from dataclasses import replace
 
-from allready.model import Caller, Confidence
-from allready.testing import check, fleet, healthy_roll
+import pytest
+
+from allready.model import Caller, Confidence, FirewallFacts, MasterPortFacts, RollCall
+from allready.testing import check, claim, fleet, healthy_roll
+from tests.rules.port.fleets import node_0_alone
 
 
-def without(*absent: int):  # type: ignore[no-untyped-def]
+def without(*absent: int) -> RollCall:
     roll = healthy_roll(4)
     return replace(roll, claims=tuple(c for c in roll.claims if c.node_rank not in absent))
 
@@ -15,9 +18,71 @@ def test_names_the_node_that_never_came() -> None:
     assert hit.confidence is Confidence.LIKELY
 
 
+def test_knows_the_ranks_of_a_node_that_nobody_has_seen() -> None:
+    [hit] = check("JOB001", node_0_alone(4, present=(0, 1, 3))).hits
+    assert (hit.culprits.nodes, hit.culprits.ranks) == ((2,), (4, 5))
+
+
+def test_claims_no_ranks_when_the_present_nodes_differ_in_nproc() -> None:
+    claims = (claim(0, 4), claim(1, 4, nproc_per_node=8))
+    [hit] = check("JOB001", node_0_alone(4, claims=claims)).hits
+    assert (hit.culprits.nodes, hit.culprits.ranks) == ((2, 3), ())
+
+
 def test_does_not_call_a_node_absent_whose_datagrams_arrive() -> None:
     roll = replace(without(2), callers=(Caller(kind="datagram", address="10.0.0.3", node_rank=2),))
     assert check("JOB001", fleet(4, roll=roll)).state == "clear"
+
+
+def test_does_not_call_the_only_silent_node_absent_when_connection_attempts_arrive() -> None:
+    half_open = Caller(kind="half_open", address="10.0.0.3")
+    assert check("JOB001", node_0_alone(4, present=(0, 1, 3), callers=(half_open,))).state == "clear"
+
+
+def test_is_less_sure_when_an_attempt_arrives_and_two_nodes_are_silent() -> None:
+    half_open = Caller(kind="half_open", address="10.0.0.3")
+    [hit] = check("JOB001", node_0_alone(4, present=(0, 1), callers=(half_open,))).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((2, 3), Confidence.POSSIBLE)
+
+
+@pytest.mark.parametrize("refused", ["num_nodes_differs", "job_id_differs", "version"])
+def test_a_refused_node_is_not_absent(refused: str) -> None:
+    roll = without(2)
+    roll = replace(roll, claims=(*roll.claims, claim(2, 4, refused=refused)))
+    assert check("JOB001", fleet(4, roll=roll)).state == "clear"
+
+
+def test_a_machine_with_a_wrong_number_is_taken_for_the_missing_one() -> None:
+    roll = without(3)
+    second = claim(1, 4, name="gpu3", address="10.0.0.4", pid=77, refused="duplicate_rank")
+    assert check("JOB001", fleet(4, roll=replace(roll, claims=(*roll.claims, second)))).state == "clear"
+
+
+def test_a_command_typed_twice_on_one_machine_excuses_nobody() -> None:
+    again = claim(1, 4, pid=77, refused="duplicate_rank")
+    roll = replace(without(3), claims=(*without(3).claims, again), waited_s=20.0)
+    [hit] = check("JOB001", fleet(4, roll=roll)).hits
+    assert hit.culprits.nodes == (3,)
+    assert check("JOB001", fleet(4, roll=replace(roll, waited_s=2.0))).state == "clear"
+
+
+def test_accuses_nobody_while_node_0_drops_its_own_port() -> None:
+    dropping = FirewallFacts(
+        tool="nft", drops=("inet filter input: tcp dport 29500 drop",), dropped_ports=((29500, 29500),)
+    )
+    alone = node_0_alone(3, facts={"firewall": dropping})
+    assert check("JOB001", alone).state == "clear"
+    some_came = node_0_alone(3, present=(0, 1), facts={"firewall": dropping})
+    assert [h.culprits.nodes for h in check("JOB001", some_came).hits] == [(2,)]
+
+
+def test_accuses_nobody_while_node_0_has_no_port() -> None:
+    taken = MasterPortFacts(port=29500, opened=False, error="Address already in use (EADDRINUSE)")
+    assert check("JOB001", node_0_alone(3, facts={"master_port": taken})).state == "clear"
+
+
+def test_accuses_nobody_by_a_partial_roll() -> None:
+    assert check("JOB001", node_0_alone(200, partial=True)).state == "clear"
 
 
 def test_is_clear_when_everybody_came() -> None:

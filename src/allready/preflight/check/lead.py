@@ -10,13 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from allready.errors import DeadlineExceeded, ExchangeError
+from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
 from allready.facts.collect import from_json
 from allready.facts.host import Host
 from allready.facts.ports import half_open, port_holder
 from allready.model import (
     Collectives,
-    FactMissing,
     Fleet,
     MasterPortFacts,
     NodeFacts,
@@ -24,13 +23,13 @@ from allready.model import (
     Report,
     RollCall,
     Severity,
-    Status,
 )
-from allready.preflight import collectives, reach
+from allready.preflight import reach
 from allready.preflight.channel import LOST, Narrator
 from allready.preflight.check.follow import follow
 from allready.preflight.check.inquiry import Inquiry, plain, world_of
 from allready.preflight.check.request import CheckRequest
+from allready.preflight.check.staging import plan, run_collectives
 from allready.preflight.check.waits import in_daemon_thread
 from allready.preflight.exchange.contact import Contact, Resolver
 from allready.preflight.exchange.hub import Hub
@@ -54,7 +53,7 @@ class Lead:
         self,
         request: CheckRequest,
         hello: Hello,
-        own_facts: Awaitable[NodeFacts],
+        own_facts: asyncio.Future[NodeFacts],
         *,
         host: Host,
         resolve: Resolver,
@@ -98,15 +97,16 @@ class Lead:
             await self._gather_facts()
             report = self._judge(waiting=False)
             if not self._blocked(report):
-                report = await self._run_stages(report, local)
+                await self._run_stages(report, local)
             report = self._final()
             await self._tell_result(report)
-            return report
         except asyncio.CancelledError:
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(1.0):
                     await self._hub.send(None, "abandoned", "node 0 was interrupted")
             raise
+        else:
+            return report
         finally:
             if local is not None:
                 local.cancel()
@@ -167,6 +167,9 @@ class Lead:
     async def _call_roll(self) -> None:
         loop = asyncio.get_running_loop()
         rival = asyncio.create_task(self._look_for_another_node_0())
+        # Handshakes that an earlier run on this port left behind say nothing about this one.
+        old = await self._half_open()
+        seen_before: set[tuple[str, int]] = set()
         last_look = 0.0
         try:
             while True:
@@ -178,12 +181,12 @@ class Lead:
                     break
                 if self._hub.elapsed_s > self._request.wait_s:
                     break
-                if loop.time() - last_look > 1.0:
+                if loop.time() - last_look > 0.7:
                     last_look = loop.time()
-                    addresses = await in_daemon_thread(
-                        lambda: half_open(self._host, self._launch.master_port), timeout_s=2.0, what="half-open"
-                    )
-                    self._hub.note_half_open(addresses)
+                    # A handshake in flight is half-open too, for one round trip; one that stays so is not.
+                    now = await self._half_open() - old
+                    self._hub.note_half_open([address for address, _ in now & seen_before])
+                    seen_before = now
                 await self._speak(roll)
         finally:
             rival.cancel()
@@ -196,6 +199,15 @@ class Lead:
         )
         if roll.missing or self._hub.clash_since is not None:
             await self._hub.turn_away(roll)
+
+    async def _half_open(self) -> set[tuple[str, int]]:
+        port = self._launch.master_port
+        try:
+            return set(
+                await in_daemon_thread(lambda: half_open(self._host, port), timeout_s=2.0, what="half-open connections")
+            )
+        except (DeadlineExceeded, FactUnavailable):
+            return set()  # this evidence is only ever an extra
 
     async def _look_for_another_node_0(self) -> None:
         """Where the master's address is not ours, somebody else may be node 0 there: then we are one too many."""
@@ -233,8 +245,14 @@ class Lead:
             return
         self._hub.changed.clear()
         self._last_interim_s = elapsed_s
+        self._take_own_facts()
         report = self._judge(waiting=True)
         await self._hub.send(None, "interim", plain(replace(report, facts={})))
+
+    def _take_own_facts(self) -> None:
+        task = self._own_facts
+        if task.done() and not task.cancelled() and task.exception() is None:
+            self._facts[0] = replace(task.result(), master_port=self._port)
 
     async def _take_messages(self, *, timeout_s: float) -> None:
         """Keep facts as they come; everything else in this phase is news of losses, which the hub records."""
@@ -262,16 +280,19 @@ class Lead:
             await self._take_messages(timeout_s=min(0.5, max(0.0, deadline - loop.time())))
         for node_rank in self._hub.nodes:
             if node_rank not in self._facts:
-                missing = FactMissing(f"the node sent no facts within {FACTS_S:.0f} s")
-                self._facts[node_rank] = NodeFacts(**{name: missing for name, _ in NodeFacts().items()})
+                self._facts[node_rank] = NodeFacts.none(f"the node sent no facts within {FACTS_S:.0f} s")
 
     # Stages 3 and 4
 
-    async def _run_stages(self, report: Report, local: asyncio.Task[Any]) -> Report:
+    async def _run_stages(self, report: Report, local: asyncio.Task[Any]) -> None:
         stages = self._request.stages
         if self._launch.num_nodes > 1 and "reach" in stages:
             self.stage = "reach"
-            wanted = reach.ReachRequest(port_range=self._request.port_range)
+            wanted = reach.ReachRequest(
+                port_range=self._request.port_range,
+                master=(self._launch.master_addr, self._launch.master_port),
+                job_id=self._launch.job_id,
+            )
             self._reach = await _unless_ended(reach.conduct(self._hub, wanted, self._narrator), local)
             report = self._judge(waiting=False)
         elif self._launch.num_nodes > 1:
@@ -283,10 +304,8 @@ class Lead:
         else:
             self.stage = "collectives"
             self._visible_since = datetime.now(UTC)
-            self._runs = await _unless_ended(
-                collectives.conduct_all(self._hub, self._request, self._facts, self._narrator), local
-            )
-        return report
+            spec = plan(self._request, report.world, self._facts)
+            self._runs = await _unless_ended(run_collectives(self._hub, self._request, spec, self._narrator), local)
 
     # Judging and telling
 
@@ -303,13 +322,15 @@ class Lead:
         roll = self._hub.roll(finished=self._finished_roll) if self._port.opened else None
         launch = self._launch
         world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
-        why_not = dict(self._why_not)
-        if launch.num_nodes == 1:
-            roll = None
-            why_not["roll"] = why_not["reach"] = "one node"
+        alone = launch.num_nodes == 1
         return Fleet(
-            world=world, nodes=dict(sorted(self._facts.items())), roll=roll, reach=self._reach,
-            collectives=self._runs, why_not=why_not,
+            world=world,
+            nodes=dict(sorted(self._facts.items())),
+            roll=None if alone else roll,
+            reach=self._reach,
+            collectives=self._runs,
+            why_not=dict(self._why_not),
+            inapplicable=frozenset({"roll", "reach"} if alone else ()),
         )  # fmt: skip
 
     def _judge(self, *, waiting: bool) -> Report:
@@ -341,11 +362,6 @@ def error_is_final(port: MasterPortFacts) -> bool:
     return port.error is not None and "EADDRINUSE" not in port.error
 
 
-def healthy(report: Report) -> bool:
-    """Whether the final word is that the job can start."""
-    return report.status is Status.HEALTHY
-
-
 async def _unless_ended(work: Awaitable[Any], local: asyncio.Task[Any]) -> Any:
     """Await a stage; if node 0's own part in it dies, so does the stage, at once instead of at its deadline."""
     stage = asyncio.ensure_future(work)
@@ -365,8 +381,7 @@ def _facts_from(body: Any) -> NodeFacts:
     try:
         return from_json(body)
     except Exception as error:  # noqa: BLE001 - another node's message: whatever is wrong with it is that node's
-        missing = FactMissing(f"the node's facts could not be read: {error}"[:300])
-        return NodeFacts(**{name: missing for name, _ in NodeFacts().items()})
+        return NodeFacts.none(f"the node's facts could not be read: {error}"[:300])
 
 
 def _is_local(address: str) -> bool:

@@ -141,7 +141,7 @@ class Member:
             world=World(num_nodes=launch.num_nodes, world_size=launch.num_nodes * launch.nproc_per_node, nodes=(me,)),
             nodes={launch.node_rank: facts},
             roll=roll,
-            why_not={part: "node 0 was not reached" for part in ("roll", "reach", "collectives")},
+            why_not=dict.fromkeys(("roll", "reach", "collectives"), "node 0 was not reached"),
         )
         unchecked = {stage: "node 0 was not reached" for stage in self._request.stages if stage != "facts"}
         report = self._inquiry.judge(

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import replace
 
 from allready import __version__
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.collect import collect
 from allready.facts.host import Host
-from allready.model import FactMissing, NodeFacts, Report
+from allready.model import NodeFacts, Report
 from allready.preflight.channel import Narrator
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.lead import Lead
@@ -85,9 +85,7 @@ async def _collect(request: CheckRequest, host: Host) -> NodeFacts:
             what="collecting facts",
         )
     except DeadlineExceeded as error:
-        missing = FactMissing(str(error))
-        known = {"launch": request.launch}
-        return NodeFacts(**{f.name: known.get(f.name, missing) for f in fields(NodeFacts)})
+        return replace(NodeFacts.none(str(error)), launch=request.launch)
 
 
 def _own_pid() -> int:

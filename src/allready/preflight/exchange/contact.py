@@ -20,7 +20,7 @@ from allready.model import MasterContactFacts, RollCall
 from allready.preflight.exchange import datagram
 from allready.preflight.exchange.identify import Service, classify_bytes, identify
 from allready.preflight.exchange.link import Link
-from allready.preflight.exchange.wire import GREETING, Hello, encode, read_frame
+from allready.preflight.exchange.wire import GREETING, Hello, encode, keep_segments_small, read_frame
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -108,7 +108,7 @@ class Contact:
     async def _try(self, address: str, addresses: tuple[str, ...]) -> Link | None:
         try:
             async with asyncio.timeout(CONNECT_S):
-                reader, writer = await asyncio.open_connection(address, self._port)
+                reader, writer = await _connect(address, self._port)
         except TimeoutError:
             call = datagram.Call(
                 job_id=self._hello.job_id,
@@ -193,6 +193,22 @@ class Contact:
         # Another allready that accepts and then closes is one that is just ending: like refused, it may come back.
         outcome = {"torch-store": "stale_store", "allready": "refused"}.get(service.kind, "wrong_service")
         self._set(outcome, detail=service.banner or service.kind, addresses=addresses, address=address, service=service)
+
+
+async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect with small segments (see wire.keep_segments_small)."""
+    [(family, kind, protocol, _, where), *_] = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        keep_segments_small(sock)
+        await asyncio.get_running_loop().sock_connect(sock, where)
+        return await asyncio.open_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:

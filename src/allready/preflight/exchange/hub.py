@@ -16,7 +16,15 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.model import Caller, Claim, RollCall
 from allready.preflight.channel import LOST
 from allready.preflight.exchange import datagram
-from allready.preflight.exchange.wire import GREETING, MAX_HELLO_BYTES, PROTOCOL, Hello, encode, read_frame
+from allready.preflight.exchange.wire import (
+    GREETING,
+    MAX_HELLO_BYTES,
+    PROTOCOL,
+    Hello,
+    encode,
+    keep_segments_small,
+    read_frame,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +72,6 @@ class Hub:
         Raises:
             OSError: EADDRINUSE when somebody holds the port, EACCES below 1024.
         """
-        _raise_nofile_limit()
         # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
         for sock in _listening_sockets(port, loopback_only=loopback_only):
             self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=4096))
@@ -231,6 +238,7 @@ class Hub:
                 return
             self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
             self._peers[claim.node_rank] = peer
+            _have_room_for_connections(len(self._peers))
             self._lost.pop(claim.node_rank, None)
             for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", address)]:
                 del self._callers[key]
@@ -243,6 +251,9 @@ class Hub:
         except OSError as error:
             if peer is not None and peer.claim.refused is None:
                 self._lose(peer, f"the connection broke: {error}")
+        except asyncio.CancelledError:
+            # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
+            log.debug("connection of %s ended by close", address)
         finally:
             writer.close()
 
@@ -378,17 +389,30 @@ def _plain(body: Any) -> Any:
 
 def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]:
     """One dual-stack socket where the kernel has IPv6, else one for IPv4."""
-    if not loopback_only and socket.has_dualstack_ipv6():
-        sock = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
-    else:
-        host = "127.0.0.1" if loopback_only else "0.0.0.0"  # noqa: S104 - workers may reach us by any of our addresses
-        sock = socket.create_server((host, port), backlog=4096)
-    sock.setblocking(False)
+    # On several nodes all addresses: workers may reach us by any of ours, as with torch's own store.
+    dual = not loopback_only and socket.has_dualstack_ipv6()
+    host = "::" if dual else "127.0.0.1" if loopback_only else "0.0.0.0"  # noqa: S104
+    sock = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        keep_segments_small(sock)
+        sock.bind((host, port))
+        sock.listen(4096)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
     return [sock]
 
 
-def _raise_nofile_limit() -> None:
-    """One connection per node: 4,096 nodes need more than the usual soft limit of 1,024."""
+def _have_room_for_connections(num_open: int) -> None:
+    """Raise the soft limit of open files when the connections come near it: 4,096 nodes need more than the usual 1,024.
+
+    Not before: the limit is one of the facts that are compared.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    if soft != resource.RLIM_INFINITY and num_open + 128 > soft and soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

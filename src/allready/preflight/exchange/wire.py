@@ -4,6 +4,8 @@ The greeting makes an HTTP server answer at once, so that a wrong service shows 
 """
 
 import asyncio
+import contextlib
+import socket
 import struct
 import zlib
 from dataclasses import dataclass
@@ -39,6 +41,18 @@ class Hello:
     master_addr: str
     instance: str  # random, tells this process from any other one, also behind address translation
     waited_s: float = 0.0
+
+
+SEGMENT_BYTES = 536  # RFC 9293: what every IPv4 path carries
+
+
+def keep_segments_small(sock: socket.socket) -> None:
+    """Make the store's own packets small; before listen() or connect().
+
+    A path that drops large packets silently (the MTU black hole) must not silence the tool that is to find it.
+    """
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
 
 
 def encode(kind: str, body: Any) -> bytes:

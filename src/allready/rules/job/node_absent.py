@@ -2,8 +2,28 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RollCall, Severity, World
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    FirewallFacts,
+    Hit,
+    MasterPortFacts,
+    NetFacts,
+    PerNode,
+    RollCall,
+    Severity,
+    World,
+    ranges,
+)
+from allready.rules._common import datagram_callers, drops_port, half_open_callers
+from allready.rules.job._claims import party
+from allready.rules.port._filter import locked_out
 from allready.rules.registry import Rule
+
+CUT_SHORT_S = 10.0
+"""A clash ends the roll call at once: before this, whoever is not here has not had the time to come."""
 
 
 @Rule(
@@ -17,10 +37,19 @@ from allready.rules.registry import Rule
     remedy="start the same command with --node-rank {ranks} on the missing machine; if it is running there, "
     "its own output says why it cannot reach node 0",
 )
-def node_absent(roll: RollCall, world: World) -> Iterator[Hit]:
+def node_absent(
+    roll: RollCall,
+    world: World,
+    master_port: PerNode[MasterPortFacts] | None = None,
+    firewall: PerNode[FirewallFacts] | None = None,
+    net: PerNode[NetFacts] | None = None,
+) -> Iterator[Hit]:
     """
     ## What it checks
-    That every node rank from 0 to nnodes - 1 has reported to node 0.
+    That every node rank from 0 to nnodes - 1 has reported to node 0.  Only nodes of which there is no sign at all
+    are named: not one whose datagrams or connection attempts arrive, not one that was refused, and nobody while node 0
+    cannot be reached by its own fault (its port is taken, or its own packet filter drops the port or them) or when
+    a clash of other nodes has ended the roll call within seconds.
     ## Why it matters
     The job cannot start: torchrun and `init_process_group` wait 60 to 1800 seconds and then name nobody.
     ## Check by hand
@@ -28,25 +57,51 @@ def node_absent(roll: RollCall, world: World) -> Iterator[Hit]:
     ## When it is harmless
     While the node is still being started.  Before `--wait` has passed the status is "waiting".
     """
-    heard = {c.node_rank for c in roll.callers if c.node_rank is not None}
-    silent = tuple(r for r in roll.missing if r not in heard)
-    if not silent:
+    node_0 = master_port.get(0) if master_port is not None else None
+    alone = roll.present in {(), (0,)}
+    if roll.partial or (node_0 is not None and not node_0.opened):
         return
-    # Somebody's packets arrive without an answer getting through: then the silent node may well be running.
-    unexplained = any(c.kind == "half_open" for c in roll.callers)
+    if node_0 is not None and alone and firewall is not None and drops_port(firewall.get(0), node_0.port):
+        return
+    half_open, unexplained = half_open_callers(roll)
+    shut = locked_out(roll, firewall.get(0) if firewall is not None else None, net.get(0) if net is not None else None)
+    heard = {*datagram_callers(roll), *half_open, *shut, *(c.node_rank for c in roll.claims)}
+    silent = tuple(r for r in roll.missing if r not in heard)
+    # A machine that was refused because its number is wrong is likely to be the one that is missed.
+    here = {(c.name, c.address) for c in roll.claims if c.refused is None}
+    misnumbered = {
+        (c.name, c.address)
+        for c in roll.claims
+        if c.refused in {"duplicate_rank", "out_of_range"}
+        or (c.refused == "num_nodes_differs" and not 0 <= c.node_rank < roll.num_nodes)
+    } - here
+    if not silent or len(misnumbered) >= len(silent):
+        return
+    clash = any(c.refused in {"duplicate_rank", "num_nodes_differs", "out_of_range"} for c in roll.claims)
+    if clash and roll.waited_s < CUT_SHORT_S:
+        return
     yield Hit(
-        culprits=Culprits(nodes=silent, ranks=tuple(r for n in world.nodes if n.node_rank in silent for r in n.ranks)),
+        culprits=Culprits(nodes=silent, ranks=_ranks(roll, world, silent)),
         values={
             "nodes": world.labels(silent),
-            "ranks": ",".join(map(str, silent[:8])),
+            "ranks": ranges(silent),
             "waited_s": f"{roll.waited_s:.1f}",
             "present": len(roll.present),
             "num_nodes": roll.num_nodes,
         },
-        confidence=Confidence.POSSIBLE if unexplained else Confidence.LIKELY,
+        # Somebody's packets arrive without an answer getting through: then the silent node may well be running.
+        confidence=Confidence.POSSIBLE if unexplained or misnumbered else Confidence.LIKELY,
         evidence=tuple(
             Evidence(source="roll call on node 0", node_rank=c.node_rank,
-                     text=f"node {c.node_rank} ({c.name}, {c.address}) arrived after {c.arrival_s:.1f} s")
-            for c in roll.claims[:16] if c.refused is None
+                     text=f"node {c.node_rank} ({party(c)}) arrived after {c.arrival_s:.1f} s")
+            for c in [c for c in roll.claims if c.refused is None][:16]
         ),
     )  # fmt: skip
+
+
+def _ranks(roll: RollCall, world: World, nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Ranks of nodes: as `world` has them, else by the one nproc that all present nodes have."""
+    known = {n.node_rank: n.ranks for n in world.nodes if n.ranks}
+    sizes = {c.nproc_per_node for c in roll.claims if c.refused is None}
+    nproc = sizes.pop() if len(sizes) == 1 else 0
+    return tuple(r for n in nodes for r in known.get(n, tuple(range(n * nproc, (n + 1) * nproc))))

@@ -1,0 +1,1 @@
+"""Reading one machine: `collect_<area>(host)`.  A collector never judges; what it cannot read it says why."""

@@ -1,0 +1,68 @@
+"""`NodeFacts` as plain JSON values and back: what travels to node 0, and what a report keeps."""
+
+from dataclasses import fields
+from typing import Any
+
+from allready.errors import ExchangeError
+from allready.model import NODE_FACTS, FactMissing, NodeFacts, NotApplicable
+
+MAX_ITEMS = 20_000
+MAX_TEXT_CHARS = 16_384
+MAX_DEPTH = 8
+
+
+def to_json(facts: NodeFacts) -> dict[str, Any]:
+    """Every fact by name; a missing one as {"missing": why} or {"not_applicable": why}."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, NotApplicable):
+            found[name] = {"not_applicable": value.why}
+        elif isinstance(value, FactMissing):
+            found[name] = {"missing": value.why}
+        else:
+            found[name] = msgspec.to_builtins(value, str_keys=True)
+    return found
+
+
+def from_json(data: Any) -> NodeFacts:
+    """The facts that `to_json` wrote, also by another version: unknown names are passed over, absent ones missing.
+
+    Raises:
+        ExchangeError: it is something else, or far larger than facts can be.
+    """
+    import msgspec
+
+    if not isinstance(data, dict):
+        raise ExchangeError("facts must be an object")
+    _check_size(data)
+    found: dict[str, Any] = {}
+    for item in fields(NodeFacts):
+        value = data.get(item.name)
+        if item.name not in data:
+            continue
+        if isinstance(value, dict) and len(value) == 1 and isinstance(why := next(iter(value.values())), str):
+            kind = next(iter(value))
+            if kind in {"missing", "not_applicable"}:
+                found[item.name] = FactMissing(why) if kind == "missing" else NotApplicable(why)
+                continue
+        try:
+            found[item.name] = msgspec.convert(value, NODE_FACTS[item.name])
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+            raise ExchangeError(f"the fact {item.name} is not what it should be: {error}") from error
+    return NodeFacts(**found)
+
+
+def _check_size(data: Any) -> None:
+    waiting = [(data, 0)]
+    count = 0
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if count > MAX_ITEMS or depth > MAX_DEPTH or (isinstance(value, str) and len(value) > MAX_TEXT_CHARS):
+            raise ExchangeError("facts of an impossible size")
+        if isinstance(value, dict):
+            waiting.extend((part, depth + 1) for pair in value.items() for part in pair)
+        elif isinstance(value, list | tuple):
+            waiting.extend((part, depth + 1) for part in value)

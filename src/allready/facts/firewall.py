@@ -1,0 +1,189 @@
+"""The local packet filter, as far as this user may read it, and the command that opens a port in it."""
+
+import ipaddress
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.facts.iptables import parse_iptables
+from allready.facts.nft import parse_nft
+from allready.facts.packet_filter import FilterChain, drop_rules, dropped_ports, is_active
+from allready.model import FirewallFacts
+
+CAP_NET_ADMIN = 12
+MAX_DROPS = 64
+MAX_RULE_CHARS = 300
+MAX_PORT_RANGES = 256
+SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
+DEFAULT_NFT_CHAIN = "inet filter input"
+
+PortRange = int | tuple[int, int]
+
+
+def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
+    """What drops packets here.  Starts no program when this user may not read the rules anyway.
+
+    ufw and firewalld are recognised by their chains: their own tools take a Python start each, and tell no more.
+
+    Raises:
+        FactUnavailable: the rules cannot be read; the message says which firewall there is, if that shows.
+    """
+    if not _may_read(host):
+        manager = _manager_by_files(host)
+        raise FactUnavailable(
+            f"reading the packet filter needs root (CAP_NET_ADMIN){f'; {manager} is in use here' if manager else ''}"
+        )
+    why: list[str] = []
+    nft = _read(host, "nft list ruleset", timeout_s / 2, parse_nft, why)
+    chains, tool = dict(nft or {}), "nft"
+    # Tables that iptables keeps inside nftables are listed by nft with holes; those of old kernels not at all.
+    commands = ["iptables-save"] if nft is None or any(map(_is_iptables, nft)) else []
+    if _legacy_tables(host):
+        commands.append("iptables-legacy-save")
+    for command in commands:
+        own = _read(host, command, timeout_s / 4, partial(parse_iptables, space=SPACES[command]), why)
+        if own is not None and is_active(own):
+            kept = {k: c for k, c in chains.items() if not _is_iptables(k)} if tool == "nft" else chains
+            tool, chains = "iptables", kept | own
+    if nft is None and len(why) > len(commands):
+        raise FactUnavailable("; ".join(why))
+    return summary(chains, tool)
+
+
+def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
+    """Facts of chains that were read with `tool`."""
+    if not is_active(chains):
+        return FirewallFacts(tool=None)
+    return FirewallFacts(
+        tool=_manager(chains) or tool,
+        drops=tuple(text[:MAX_RULE_CHARS] for text, _ in zip(drop_rules(chains), range(MAX_DROPS), strict=False)),
+        dropped_ports=dropped_ports(chains)[:MAX_PORT_RANGES],
+    )
+
+
+def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, drops: Sequence[str] = ()) -> str:
+    """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
+
+    Args:
+        tool: `FirewallFacts.tool`: nft, iptables, ufw or firewalld.
+        ports: single ports or inclusive ranges; at least one.
+        peers: addresses or networks; () for everybody.
+        drops: `FirewallFacts.drops`, from which nft's chain is taken.
+
+    Raises:
+        ValueError: a peer is no address, a port is no port, or the tool is another one.
+    """
+    spans = [(p, p) if isinstance(p, int) else p for p in ports]
+    if not spans or any(not 0 < low <= high < 65536 for low, high in spans):
+        raise ValueError(f"not TCP ports: {ports}")
+    by_family: dict[int, list[str]] = {4: [], 6: []}
+    for peer in dict.fromkeys(peers):
+        network = ipaddress.ip_network(peer, strict=False)
+        by_family[network.version].append(peer if network.num_addresses == 1 else str(network))
+    groups = [(family, found) for family, found in by_family.items() if found] or [(4, [])]
+    match tool:
+        case "nft":
+            lines = [_nft(family, found, spans, drops) for family, found in groups]
+        case "iptables":
+            lines = [_iptables(family, found, spans) for family, found in groups]
+        case "ufw":
+            lines = [_ufw(peer, spans) for _, found in groups for peer in found or ["any"]]
+        case "firewalld":
+            lines = list(_firewalld(groups, spans))
+        case _:
+            raise ValueError(f"no such firewall: {tool} (nft, iptables, ufw, firewalld)")
+    return " && ".join(lines)
+
+
+def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], drops: Sequence[str]) -> str:
+    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), DEFAULT_NFT_CHAIN)
+    ports = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+    source = f"{'ip' if family == 4 else 'ip6'} saddr {{ {', '.join(peers)} }} " if peers else ""
+    return f"nft insert rule {chain} {shlex.quote(f'{source}tcp dport {{ {ports} }} accept')}"
+
+
+_CHAIN = re.compile(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
+
+
+def _iptables(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
+    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
+    source = f" -s {','.join(peers)}" if peers else ""
+    return (
+        f"{'iptables' if family == 4 else 'ip6tables'} -I INPUT -p tcp{source} -m multiport --dports {ports} -j ACCEPT"
+    )
+
+
+def _ufw(peer: str, spans: Sequence[tuple[int, int]]) -> str:
+    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
+    return f"ufw insert 1 allow proto tcp from {peer} to any port {ports}"
+
+
+def _firewalld(groups: Sequence[tuple[int, Sequence[str]]], spans: Sequence[tuple[int, int]]) -> Iterator[str]:
+    for family, peers in groups:
+        for low, high in spans:
+            ports = str(low) if low == high else f"{low}-{high}"
+            for peer in peers:
+                rule = f'rule family="ipv{family}" source address="{peer}" port port="{ports}" protocol="tcp" accept'
+                yield f"firewall-cmd --add-rich-rule={shlex.quote(rule)}"
+            if not peers:
+                yield f"firewall-cmd --add-port={ports}/tcp"
+
+
+def _read(
+    host: Host,
+    command: str,
+    timeout_s: float,
+    parse: Callable[[str], dict[str, FilterChain]],
+    why: list[str],
+) -> dict[str, FilterChain] | None:
+    """What a command lists; None, and a line more in `why`, when it does not."""
+    try:
+        return parse(host.run(command.split(), timeout_s=timeout_s))
+    except FactUnavailable as error:
+        why.append(str(error))
+        return None
+
+
+def _may_read(host: Host) -> bool:
+    try:
+        status = host.read("/proc/self/status")
+    except FactUnavailable:
+        return True  # then the tools themselves will say
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
+    return match is None or bool(int(match[1], 16) >> CAP_NET_ADMIN & 1)
+
+
+def _manager(chains: dict[str, FilterChain]) -> str | None:
+    """ufw or firewalld, when these are its chains."""
+    names = " ".join(chains)
+    if "ufw-user-input" in names or "ufw-before-input" in names:
+        return "ufw"
+    return "firewalld" if " firewalld " in names or "INPUT_ZONES" in names else None
+
+
+def _manager_by_files(host: Host) -> str | None:
+    for path, pattern, name in (
+        ("/etc/ufw/ufw.conf", r"^ENABLED=yes", "ufw"),
+        ("/run/firewalld.pid", r"^\d+", "firewalld"),
+    ):
+        try:
+            if re.search(pattern, host.read(path), re.MULTILINE):
+                return name
+        except FactUnavailable:
+            continue
+    return None
+
+
+def _is_iptables(key: str) -> bool:
+    family, table, chain = [*key.split(" "), "", ""][:3]
+    return family == "ip" and table in {"filter", "nat", "mangle", "raw", "security"} and chain.isupper()
+
+
+def _legacy_tables(host: Host) -> bool:
+    try:
+        return bool(host.read("/proc/net/ip_tables_names").strip())
+    except FactUnavailable:
+        return False

@@ -1,0 +1,152 @@
+"""GPUs, their driver, and who uses them: NVML in a child, else nvidia-smi."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.facts.processes import command_of, user_of
+from allready.facts.visible import visible_gpus
+from allready.model import Gpu, GpuFacts, GpuProcess
+
+MAX_GPUS = 64
+MAX_PROCESSES = 32
+MIB = 2**20
+SMI = "nvidia-smi"
+SMI_GPUS = (
+    SMI, "--query-gpu=index,uuid,name,pci.bus_id,memory.total,memory.used,driver_version",
+    "--format=csv,noheader,nounits",
+)  # fmt: skip
+SMI_PROCESSES = (SMI, "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
+
+
+def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
+    """The GPUs of this node; none, at once and without a child, where there is no driver.
+
+    Raises:
+        FactUnavailable: there is a driver, but neither NVML nor nvidia-smi answers; the message has NVML's words.
+    """
+    visible_devices = host.environ.get("CUDA_VISIBLE_DEVICES")
+    if not has_driver(host):
+        return GpuFacts(gpus=(), visible_devices=visible_devices)
+    try:
+        answer = host.probe("gpus", timeout_s=timeout_s * 0.7)
+        return parse_nvml(host, answer, visible_devices)
+    except FactUnavailable as error:
+        why = str(error)
+    try:
+        gpus, driver = parse_smi(host, host.run(SMI_GPUS, timeout_s=timeout_s * 0.2), _smi_processes(host, timeout_s))
+    except FactUnavailable as error:
+        raise FactUnavailable(f"{why}; {error}") from error
+    return GpuFacts(
+        gpus=gpus, driver_version=driver, visible=visible_gpus(visible_devices, gpus), visible_devices=visible_devices
+    )
+
+
+def has_driver(host: Host) -> bool:
+    """Whether an NVIDIA driver shows itself: /proc/driver/nvidia, /dev/nvidiactl, or /dev/dxg (WSL)."""
+    try:
+        host.listdir("/proc/driver/nvidia")
+    except FactUnavailable:
+        pass
+    else:
+        return True
+    try:
+        return not {"nvidiactl", "dxg"}.isdisjoint(host.listdir("/dev"))
+    except FactUnavailable:
+        return False
+
+
+def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts:
+    """The child's answer as facts; `host` names the processes.
+
+    Raises:
+        FactUnavailable: it is not of the documented shape, or a GPU did not answer.
+    """
+    try:
+        rows = answer["gpus"][:MAX_GPUS]
+        broken = [row for row in rows if "error" in row]
+        if broken:
+            raise FactUnavailable(f"GPU {broken[0]['index']}: {broken[0]['error']}")
+        gpus = tuple(
+            Gpu(
+                index=int(row["index"]),
+                uuid=str(row["uuid"]),
+                name=str(row["name"]),
+                pci_bus_id=str(row["pci_bus_id"]),
+                memory_total_bytes=int(row["memory_total_bytes"]),
+                memory_used_bytes=int(row["memory_used_bytes"]),
+                processes=tuple(
+                    _process(host, int(p["pid"]), p.get("used_bytes")) for p in row["processes"][:MAX_PROCESSES]
+                ),
+            )
+            for row in rows
+        )
+        mig = {str(uuid): int(row["index"]) for row in rows for uuid in row.get("mig", ())}
+        return GpuFacts(
+            gpus=gpus,
+            driver_version=str(answer["driver_version"]),
+            cuda_version=str(answer["cuda_version"]),
+            visible=visible_gpus(visible_devices, gpus, mig),
+            visible_devices=visible_devices,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FactUnavailable(f"NVML's answer is not readable: {type(error).__name__}") from error
+
+
+def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], str]:
+    """GPUs and driver version of nvidia-smi's two tables.
+
+    Raises:
+        FactUnavailable: a row is not of the shape asked for ("[N/A]", an error message).
+    """
+    by_gpu: dict[str, list[GpuProcess]] = {}
+    for uuid, pid, used in _rows(processes, 3):
+        if pid.isascii() and pid.isdigit() and len(pid) < 10:
+            used_bytes = int(used) * MIB if used.isascii() and used.isdigit() and len(used) < 10 else None
+            by_gpu.setdefault(uuid, []).append(_process(host, int(pid), used_bytes))
+    gpus: list[Gpu] = []
+    driver = ""
+    for index, uuid, name, bus, total, used, driver in _rows(text, 7):  # noqa: B007 - the driver is the same in all
+        try:
+            gpus.append(
+                Gpu(
+                    index=int(index), uuid=uuid, name=name, pci_bus_id=bus, memory_total_bytes=int(total) * MIB,
+                    memory_used_bytes=int(used) * MIB, processes=tuple(by_gpu.get(uuid, ())[:MAX_PROCESSES]),
+                )
+            )  # fmt: skip
+        except ValueError as error:
+            raise FactUnavailable(f"{SMI}: GPU {index[:8]} does not answer with numbers") from error
+    if not gpus:
+        raise FactUnavailable(f"{SMI}: no GPU in its answer")
+    return tuple(gpus[:MAX_GPUS]), driver
+
+
+def _smi_processes(host: Host, timeout_s: float) -> str:
+    try:
+        return host.run(SMI_PROCESSES, timeout_s=timeout_s * 0.1)
+    except FactUnavailable:
+        return ""
+
+
+def _rows(text: str, width: int) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) == width:
+            yield cells
+
+
+def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
+    """A process as this node sees it.
+
+    In a container NVML may give a number of the outer world, which here is nobody or somebody else.  Only a process
+    that has mapped the driver is named.
+    """
+    used = used_bytes if isinstance(used_bytes, int) and used_bytes >= 0 else None
+    try:
+        mapped = host.read(f"/proc/{pid}/maps")
+        if mapped and "nvidia" not in mapped and "libcuda" not in mapped:
+            return GpuProcess(pid=pid, user=None, command=None, used_bytes=used)
+    except FactUnavailable:
+        pass  # another user's process: /proc/PID/maps is closed, the rest is not
+    return GpuProcess(pid=pid, user=user_of(host, pid), command=command_of(host, pid), used_bytes=used)

@@ -1,0 +1,53 @@
+"""Limits of this process, and the size of /dev/shm."""
+
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.model import LimitFacts
+
+SHM = "/dev/shm"  # noqa: S108 - the place that NCCL and DataLoader use
+
+
+def collect_limits(host: Host, *, timeout_s: float = 2.0) -> LimitFacts:
+    """RLIMIT_MEMLOCK, RLIMIT_NOFILE and /dev/shm.
+
+    Raises:
+        FactUnavailable: /proc/self/limits cannot be read.
+    """
+    rows = parse_limits(host.read("/proc/self/limits"))
+    try:
+        memlock, nofile = rows["Max locked memory"], rows["Max open files"]
+    except KeyError as error:
+        raise FactUnavailable(f"/proc/self/limits has no row {error}") from error
+    total, free = _shm(host, timeout_s)
+    return LimitFacts(
+        memlock_bytes=memlock[0],
+        nofile_soft=nofile[0],
+        nofile_hard=nofile[1],
+        shm_total_bytes=total,
+        shm_free_bytes=free,
+    )
+
+
+def parse_limits(text: str) -> dict[str, tuple[int | None, int | None]]:
+    """Soft and hard value by name, None for unlimited; rows that are not of this shape are left out."""
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for line in text.splitlines()[1:]:
+        name, rest = line[:26].strip(), line[26:].split()
+        values = [None if r == "unlimited" else int(r) for r in rest[:2] if r == "unlimited" or _is_number(r)]
+        if len(values) == 2:
+            found[name] = (values[0], values[1])
+    return found
+
+
+def _shm(host: Host, timeout_s: float) -> tuple[int | None, int | None]:
+    try:
+        answer: Any = host.probe(f"statvfs:{SHM}", timeout_s=timeout_s)
+        return int(answer["total_bytes"]), int(answer["free_bytes"])
+    except (FactUnavailable, KeyError, TypeError, ValueError, OverflowError):
+        return None, None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20

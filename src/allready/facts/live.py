@@ -1,0 +1,169 @@
+"""`LiveHost`: this machine."""
+
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+
+if TYPE_CHECKING:
+    import subprocess
+
+MAX_FILE_BYTES = 16 * 2**20
+SYSTEM_DIRS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+"""Looked through after PATH: administrators' tools are often not on a user's PATH."""
+REAP_S = 2.0  # a killed process in an uninterruptible system call cannot be waited for; do not wait for ever
+
+
+class LiveHost:
+    """This machine, as this process sees it (its namespaces, its user).  Implements `Host`."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = dict(os.environ if environ is None else environ)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self._environ
+
+    def read(self, path: str) -> str:
+        with opened(path) as fd:
+            data = fd.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise FactUnavailable(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB")
+        return data.decode(errors="replace")
+
+    def listdir(self, path: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - names, not paths
+        except (OSError, ValueError) as error:
+            raise FactUnavailable(f"{path}: {_words(error)}") from error
+
+    def run(self, argv: Sequence[str], *, timeout_s: float) -> str:
+        program = self._program(argv[0])
+        if program is None:
+            raise FactUnavailable(f"{argv[0]}: not installed")
+        import subprocess
+
+        name = Path(argv[0]).name
+        try:
+            child = subprocess.Popen(
+                [program, *argv[1:]],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True, env={**self._environ, "LC_ALL": "C"},
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise FactUnavailable(f"{name}: {_words(error)}") from error
+        try:
+            out, err = child.communicate(timeout=max(0.01, timeout_s))
+        except subprocess.TimeoutExpired:
+            raise FactUnavailable(f"{name}: no answer within {timeout_s:.1f} s") from None
+        finally:
+            _end(child)
+        if child.returncode != 0:
+            words = err.decode(errors="replace").strip().splitlines() or out.decode(errors="replace").splitlines()[-1:]
+            how = f"exit code {child.returncode}" if child.returncode > 0 else f"signal {-child.returncode}"
+            raise FactUnavailable(f"{name}: {how}{': ' + words[-1].strip()[:300] if words else ''}")
+        return out.decode(errors="replace")
+
+    def probe(self, name: str, *, timeout_s: float) -> Any:
+        from allready.facts import probes
+
+        if name == "gpus":
+            # -P: a json.py in the user's directory must not be imported in place of the library's.
+            text = self.run([sys.executable, "-P", "-m", "allready.facts.nvml"], timeout_s=timeout_s)
+            return probes.parse_child(text)
+        return probes.answer(name, timeout_s=timeout_s)
+
+    def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
+        import socket
+
+        from allready.facts.tasks import Task
+
+        if not name:
+            raise FactUnavailable("the name is empty")
+        asked = Task(lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM), "resolver")
+        try:
+            rows = asked.result(timeout_s=timeout_s)
+        except DeadlineExceeded:
+            raise FactUnavailable(f"no answer from the resolver within {timeout_s:.1f} s") from None
+        except socket.gaierror as error:
+            raise FactUnavailable(error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:  # UnicodeError is a ValueError: not a possible host name
+            raise FactUnavailable(_words(error)) from error
+        return tuple(dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows))
+
+    def _program(self, name: str) -> str | None:
+        if "/" in name:
+            return name
+        for folder in (*self._environ.get("PATH", "").split(os.pathsep), *SYSTEM_DIRS):
+            path = f"{folder}/{name}"
+            if folder.startswith("/") and os.access(path, os.X_OK) and Path(path).is_file():
+                return path
+        return None
+
+
+def opened(path: str) -> "_Reader":
+    """A regular file, opened without ever blocking on a pipe or a device."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise FactUnavailable(f"{path}: {_words(error)}") from error
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        raise FactUnavailable(f"{path}: {'a directory' if stat.S_ISDIR(mode) else 'not a regular file'}")
+    return _Reader(fd, path)
+
+
+class _Reader:
+    """Read bytes of an open file; errors become FactUnavailable; closes at the end of the with block."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    def read(self, limit_bytes: int) -> bytes:
+        parts: list[bytes] = []
+        left = limit_bytes
+        try:
+            while left > 0 and (part := os.read(self._fd, min(left, 2**18))):
+                parts.append(part)
+                left -= len(part)
+        except OSError as error:
+            raise FactUnavailable(f"{self._path}: {_words(error)}") from error
+        return b"".join(parts)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """Reap the child; if it, or something it started, still holds its output, end its whole process group first."""
+    import signal
+    import subprocess
+
+    pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None and not pipe.closed]
+    if pipes:  # communicate() closes them unless it was cut short
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            child.kill()
+    for pipe in pipes:
+        pipe.close()
+    try:
+        child.wait(REAP_S)
+    except subprocess.TimeoutExpired:
+        # In an uninterruptible call (a broken GPU or file system); it is reaped when that ends, or by init.
+        child.returncode = -signal.SIGKILL
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,155 @@
+"""Interfaces and routes."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.model import Interface, NetFacts, Route
+
+MAX_INTERFACES = 96  # a Kubernetes node has a veth per pod; those with addresses are kept first
+MAX_ROUTES = 128
+IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
+ARPHRD_INFINIBAND, ARPHRD_LOOPBACK, ARPHRD_ETHER = 32, 772, 1
+KINDS = {
+    "bridge": "bridge", "openvswitch": "bridge", "veth": "veth", "netkit": "veth", "vlan": "vlan",
+    "bond": "bond", "bonding": "bond", "team": "bond", "ipoib": "infiniband", "dummy": "other", "ifb": "other",
+    "macvlan": "other", "ipvlan": "other", "macvtap": "other", "vrf": "other",
+    **dict.fromkeys(
+        ("tun", "tap", "gre", "gretap", "erspan", "ip6gre", "ip6gretap", "ip6tnl", "ipip", "sit", "vti", "vti6",
+         "vxlan", "geneve", "wireguard", "xfrm"), "tunnel",
+    ),
+}  # fmt: skip
+"""rtnetlink's name of a virtual link (or the driver, where there is no netlink) -> `Interface.kind`."""
+RTF_UP, RTF_REJECT, RTF_GATEWAY, RTF_ANYCAST, RTF_LOCAL = 0x1, 0x200, 0x2, 0x100000, 0x80000000
+
+
+def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
+    """Interfaces in the order of getifaddrs(3), and the routes of both families.
+
+    Raises:
+        FactUnavailable: the interfaces cannot be listed.  Unreadable routes are left out.
+    """
+    wireless = set(_wireless(_read(host, "/proc/net/wireless")))
+    found = parse_interfaces(host.probe("interfaces", timeout_s=timeout_s), wireless)
+    routes = (
+        *parse_routes(_read(host, "/proc/net/route")),
+        *parse_ipv6_routes(_read(host, "/proc/net/ipv6_route")),
+    )
+    with_address = [i for i in found if i.addresses]
+    others = [i for i in found if not i.addresses]
+    return NetFacts(
+        interfaces=tuple((with_address + others)[:MAX_INTERFACES]),
+        routes=tuple(sorted(routes, key=lambda r: r.gateway is None)[:MAX_ROUTES]),
+        local_port_range=_port_range(_read(host, "/proc/sys/net/ipv4/ip_local_port_range")),
+        tcp_mtu_probing=_number(_read(host, "/proc/sys/net/ipv4/tcp_mtu_probing")),
+    )
+
+
+def parse_interfaces(rows: Any, wireless: set[str]) -> list[Interface]:
+    """The answer of the probe "interfaces" as facts.
+
+    Raises:
+        FactUnavailable: it is not of the documented shape.
+    """
+    try:
+        return [_interface(row, wireless) for row in rows]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FactUnavailable(f"the list of interfaces is not readable: {type(error).__name__}") from error
+
+
+def parse_routes(text: str) -> Iterator[Route]:
+    """Rows of /proc/net/route that are up; anything else is passed over."""
+    for line in text.splitlines()[1:]:
+        row = line.split()
+        try:
+            flags = int(row[3], 16)
+            if not flags & RTF_UP or flags & RTF_REJECT:
+                continue
+            # The kernel prints these as host-endian words; every machine with GPUs is little-endian.
+            start, gateway, mask = (int.from_bytes(bytes.fromhex(row[i]), "little") for i in (1, 2, 7))
+            yield Route(
+                destination=str(ipaddress.IPv4Network((start, mask.bit_count()))),
+                interface=row[0],
+                gateway=str(ipaddress.IPv4Address(gateway)) if flags & RTF_GATEWAY else None,
+                metric=int(row[6]),
+            )
+        except (IndexError, ValueError):
+            continue
+
+
+def parse_ipv6_routes(text: str) -> Iterator[Route]:
+    """Unicast rows of /proc/net/ipv6_route that lead off this machine, without the link-local ones."""
+    for line in text.splitlines():
+        row = line.split()
+        try:
+            flags = int(row[8], 16)
+            if not flags & RTF_UP or flags & (RTF_REJECT | RTF_LOCAL | RTF_ANYCAST) or row[9] == "lo":
+                continue
+            network = ipaddress.IPv6Network((int(row[0], 16), int(row[1], 16)))
+            if network.is_link_local or network.is_multicast:
+                continue
+            yield Route(
+                destination=str(network),
+                interface=row[9],
+                gateway=str(ipaddress.IPv6Address(int(row[4], 16))) if flags & RTF_GATEWAY else None,
+                metric=int(row[5], 16),
+            )
+        except (IndexError, ValueError):
+            continue
+
+
+def _interface(row: Any, wireless: set[str]) -> Interface:
+    flags, hwtype = int(row["flags"]), int(row["hwtype"])
+    loopback = bool(flags & IFF_LOOPBACK)
+    name, driver, speed = str(row["name"]), row.get("driver"), row.get("speed_mbit_per_s")
+    kind = KINDS.get(str(row.get("link_kind"))) or KINDS.get(str(driver))
+    if loopback or hwtype == ARPHRD_LOOPBACK:
+        kind = "loopback"
+    elif hwtype == ARPHRD_INFINIBAND:
+        kind = "infiniband"
+    elif name in wireless:
+        kind = "wireless"
+    elif kind is None:
+        kind = "ethernet" if hwtype == ARPHRD_ETHER else "tunnel" if hwtype in _TUNNEL_TYPES else "other"
+    return Interface(
+        name=name,
+        is_up=flags & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING,
+        is_loopback=loopback,
+        mtu_bytes=int(row["mtu"]),
+        addresses=tuple(str(ipaddress.ip_interface(address)) for address in row["addresses"]),
+        speed_mbit_per_s=int(speed) if speed else None,
+        kind=kind,
+        mac=str(row["mac"]) if row.get("mac") and not loopback else None,
+        driver=str(driver) if driver else None,
+    )
+
+
+_TUNNEL_TYPES = {512, 768, 769, 776, 778, 823, 65534}  # ARPHRD_ PPP, TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE (tun)
+
+
+def _wireless(text: str) -> Iterator[str]:
+    for line in text.splitlines()[2:]:
+        name, colon, _ = line.partition(":")
+        if colon:
+            yield name.strip()
+
+
+def _port_range(text: str) -> tuple[int, int] | None:
+    parts = text.split()
+    if len(parts) == 2 and all(p.isascii() and p.isdigit() and len(p) < 6 for p in parts):
+        return int(parts[0]), int(parts[1])
+    return None
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def _read(host: Host, path: str) -> str:
+    try:
+        return host.read(path)
+    except FactUnavailable:
+        return ""

@@ -1,0 +1,139 @@
+"""Interfaces and addresses from the kernel itself (rtnetlink), in the order in which getifaddrs(3) gives them.
+
+Not from /sys/class/net: that shows the namespace in which /sys was mounted, which need not be this process's.
+The order matters, because NCCL takes the first match.
+"""
+
+import array
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import FactUnavailable
+
+RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_REQUEST_DUMP = 0x301
+SKIP_STATS = struct.pack("=HHI", 8, 29, 8)  # IFLA_EXT_MASK = RTEXT_FILTER_SKIP_STATS
+SIOCETHTOOL, ETHTOOL_GSET, ETHTOOL_GDRVINFO = 0x8946, 0x1, 0x3
+
+
+def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
+    """All interfaces, those with addresses first, each with its addresses in the kernel's order.
+
+    Keys: name, flags (IFF_ bits), mtu, hwtype (ARPHRD_), mac, link_kind ("veth", "bridge", ... or None), driver,
+    speed_mbit_per_s, addresses (CIDR texts).
+
+    Raises:
+        FactUnavailable: netlink is refused here.
+    """
+    until = time.monotonic() + timeout_s
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as sock:
+            sock.bind((0, 0))
+            links = dict(_link(body) for body in _dump(sock, RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, until))
+            rows = [_address(body) for body in _dump(sock, RTM_GETADDR, RTM_NEWADDR, b"", until)]
+    except (OSError, struct.error, ValueError) as error:
+        raise FactUnavailable(f"rtnetlink: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    for index, label, address in rows:
+        link = links.get(index)
+        if link is None or address is None:
+            continue
+        name = label or link["name"]  # an alias such as eth0:1 is a name of its own to getifaddrs, thus to NCCL
+        found.setdefault(name, {**link, "name": name, "addresses": []})["addresses"].append(address)
+    for link in links.values():
+        found.setdefault(link["name"], {**link, "addresses": []})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for name, row in found.items():
+            row["driver"], row["speed_mbit_per_s"] = ethtool(sock, name.partition(":")[0])
+    return list(found.values())
+
+
+def ethtool(sock: socket.socket, name: str) -> tuple[str | None, int | None]:
+    """Driver and speed in Mbit/s of an interface, each None where the driver does not say."""
+    info = _ethtool(sock, name, ETHTOOL_GDRVINFO, 196)
+    settings = _ethtool(sock, name, ETHTOOL_GSET, 44)
+    driver = info[4:36].split(b"\0")[0].decode(errors="replace") if info else ""
+    speed = None
+    if settings:
+        low, high = struct.unpack_from("=H", settings, 12)[0], struct.unpack_from("=H", settings, 28)[0]
+        speed = low | high << 16
+    return driver or None, speed if speed and speed not in {0xFFFF, 0xFFFFFFFF} else None
+
+
+def _ethtool(sock: socket.socket, name: str, command: int, size: int) -> bytes | None:
+    data = array.array("B", struct.pack("=I", command) + bytes(size - 4))
+    request = struct.pack("16sP16x", name.encode()[:15], data.buffer_info()[0])
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(sock, SIOCETHTOOL, request)
+        return data.tobytes()
+    return None
+
+
+def _dump(sock: socket.socket, ask: int, want: int, extra: bytes, until: float) -> Iterator[bytes]:
+    header = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0) if ask == RTM_GETLINK else bytes(8)
+    body = header + extra
+    sock.sendto(struct.pack("=IHHII", 16 + len(body), ask, NLM_F_REQUEST_DUMP, ask, 0) + body, (0, 0))
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        sock.settimeout(left)
+        data = sock.recv(2**18)
+        while len(data) >= 16:
+            length, kind = struct.unpack_from("=IH", data)
+            if length < 16 or length > len(data):
+                raise ValueError("a message of impossible length")
+            if kind == NLMSG_DONE:
+                return
+            if kind == NLMSG_ERROR:
+                number = -struct.unpack_from("=i", data, 16)[0]
+                raise OSError(number, os.strerror(number))
+            if kind == want:
+                yield data[16:length]
+            data = data[(length + 3) & ~3 :]
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4 or length > len(data):
+            break
+        found.setdefault(kind & 0x3FFF, data[4:length])
+        data = data[(length + 3) & ~3 :]
+    return found
+
+
+def _link(body: bytes) -> tuple[int, dict[str, Any]]:
+    hwtype, index, flags = struct.unpack_from("=HiI", body, 2)
+    rows = _attributes(body[16:])
+    nested = _attributes(rows.get(18, b""))
+    mac = rows.get(1, b"")
+    return index, {
+        "name": _text(rows.get(3, b"")) or str(index),
+        "flags": flags,
+        "mtu": struct.unpack("=I", rows.get(4, bytes(4)))[0],
+        "hwtype": hwtype,
+        "mac": ":".join(f"{byte:02x}" for byte in mac) if any(mac) else None,
+        "link_kind": _text(nested.get(1, b"")) or None,
+    }
+
+
+def _address(body: bytes) -> tuple[int, str, str | None]:
+    family, prefix, _, _, index = struct.unpack_from("=BBBBi", body)
+    rows = _attributes(body[8:])
+    raw = rows.get(2) or rows.get(1)
+    if family not in {socket.AF_INET, socket.AF_INET6} or raw is None:
+        return index, "", None
+    return index, _text(rows.get(3, b"")), f"{socket.inet_ntop(family, raw)}/{prefix}"
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode(errors="replace")

@@ -1,0 +1,98 @@
+"""Ask NVML about the GPUs and print the answer as JSON; run as `python -m allready.facts.nvml`.
+
+A child of its own, because NVML can hang for ever on a broken GPU and cannot be interrupted.
+"""
+
+import contextlib
+import json
+import sys
+from typing import Any
+
+
+def main() -> int:
+    """Print {"driver_version", "cuda_version", "gpus": [...]} or {"unavailable": why}; 0 in both cases."""
+    try:
+        answer = ask()
+    except ImportError as error:
+        answer = {"unavailable": f"NVML: {error}"}
+    sys.stdout.write(json.dumps(answer))
+    return 0
+
+
+def ask() -> dict[str, Any]:
+    """What NVML says; one GPU that does not answer is listed with its error and the others are whole."""
+    import pynvml as nvml
+
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return {"unavailable": f"NVML: {error}"}
+    try:
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return {
+            "driver_version": _text(nvml.nvmlSystemGetDriverVersion()),
+            "cuda_version": f"{cuda // 1000}.{cuda % 1000 // 10}",
+            "gpus": [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())],
+        }
+    except nvml.NVMLError as error:
+        return {"unavailable": f"NVML: {error}"}
+    finally:
+        with contextlib.suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> dict[str, Any]:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = _memory(nvml, handle)
+        return {
+            "index": index,
+            "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+            "name": _text(nvml.nvmlDeviceGetName(handle)),
+            "pci_bus_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+            "memory_total_bytes": int(memory.total),
+            "memory_used_bytes": int(memory.used),
+            "processes": _processes(nvml, handle),
+            "mig": _mig(nvml, handle),
+        }
+    except nvml.NVMLError as error:
+        return {"index": index, "error": str(error)}
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Version 2 does not count the driver's own reserve (hundreds of MB) as used."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except (nvml.NVMLError, AttributeError, TypeError):
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
+    found: dict[int, int | None] = {}
+    for call in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
+        with contextlib.suppress(nvml.NVMLError):
+            for process in call(handle):
+                used = process.usedGpuMemory
+                found.setdefault(int(process.pid), None if used is None else int(used))
+    return [{"pid": pid, "used_bytes": used} for pid, used in found.items()]
+
+
+def _mig(nvml: Any, handle: Any) -> list[str]:
+    """UUIDs of the MIG instances on this GPU."""
+    found: list[str] = []
+    try:
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:
+        return found
+    for i in range(count):
+        with contextlib.suppress(nvml.NVMLError):
+            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, i))))
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

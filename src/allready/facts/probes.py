@@ -1,0 +1,169 @@
+"""What `LiveHost.probe` can answer: questions that need a library or a system call instead of a file."""
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+
+MAX_SCRIPT_BYTES = 64 * 2**20
+MODULES = ("torch", "jax", "jaxlib", "numpy")
+IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
+ARPHRD_ETHER = 1
+
+
+def answer(name: str, *, timeout_s: float) -> Any:
+    """The answer to "KIND" or "KIND:ARGUMENT" (see `Host.probe`), within about `timeout_s`.
+
+    Raises:
+        FactUnavailable: it cannot be answered here, or the kind is unknown.
+    """
+    kind, _, argument = name.partition(":")
+    try:
+        match kind:
+            case "interfaces":
+                return _interfaces(timeout_s)
+            case "python":
+                return _python()
+            case "statvfs":
+                return _with_deadline(lambda: _statvfs(argument), argument, timeout_s)
+            case "digest":
+                return _with_deadline(lambda: _digest(argument), argument, timeout_s)
+            case "socket_owner":
+                return _with_deadline(lambda: _socket_owner(argument), f"socket {argument}", timeout_s)
+            case "user":
+                return _with_deadline(lambda: _user(argument), f"user {argument}", timeout_s)
+    except OSError as error:
+        raise FactUnavailable(f"{argument or kind}: {error.strerror or error}") from error
+    raise FactUnavailable(f"{name}: no such probe")
+
+
+def parse_child(text: str) -> Any:
+    """The answer of a child that prints JSON; `{"unavailable": why}` becomes FactUnavailable."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FactUnavailable("the child's answer is not JSON") from error
+    if isinstance(found, dict) and set(found) == {"unavailable"}:
+        raise FactUnavailable(str(found["unavailable"]))
+    return found
+
+
+def _with_deadline(call: Any, what: str, timeout_s: float) -> Any:
+    """A call that may hang on a network file system or a directory service."""
+    from allready.facts.tasks import Task
+
+    try:
+        return Task(call, "probe").result(timeout_s=timeout_s)
+    except DeadlineExceeded:
+        raise FactUnavailable(f"{what}: no answer within {timeout_s:.1f} s") from None
+
+
+def _interfaces(timeout_s: float) -> list[dict[str, Any]]:
+    from allready.facts import netlink
+
+    try:
+        return netlink.interfaces(timeout_s=timeout_s)
+    except FactUnavailable as refused:
+        # A sandbox without netlink.  psutil knows less: no kind of link, and its order is only nearly getifaddrs's.
+        with contextlib.suppress(ImportError, OSError):
+            return _interfaces_by_psutil()
+        raise refused from None
+
+
+def _interfaces_by_psutil() -> list[dict[str, Any]]:
+    import socket
+
+    import psutil
+
+    stats = psutil.net_if_stats()
+    rows: list[dict[str, Any]] = []
+    for name, found in psutil.net_if_addrs().items():
+        about = stats.get(name.partition(":")[0])
+        words = set(about.flags.split(",")) if about else set()
+        flags = (IFF_UP if "up" in words or (about and about.isup) else 0) | (
+            IFF_LOOPBACK if "loopback" in words else 0
+        )
+        flags |= IFF_RUNNING if "running" in words else 0
+        addresses = [
+            f"{row.address.partition('%')[0]}/{_prefix_length(row.netmask)}"
+            for row in found
+            if row.family in {socket.AF_INET, socket.AF_INET6} and row.netmask
+        ]
+        mac = next((row.address for row in found if row.family == socket.AF_PACKET), None)
+        rows.append({
+            "name": name, "flags": flags, "mtu": about.mtu if about else 0, "hwtype": ARPHRD_ETHER, "mac": mac,
+            "link_kind": None, "driver": None, "speed_mbit_per_s": (about.speed or None) if about else None,
+            "addresses": addresses,
+        })  # fmt: skip
+    return rows
+
+
+def _prefix_length(netmask: str) -> int:
+    import ipaddress
+
+    return int(ipaddress.ip_address(netmask)).bit_count()
+
+
+def _python() -> dict[str, Any]:
+    """Where the modules of a job would be imported from, without importing them."""
+    import importlib.util
+
+    modules: dict[str, str] = {}
+    for name in MODULES:
+        spec = None
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            spec = importlib.util.find_spec(name)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            modules.setdefault(name, str(folder))
+    return {
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "prefix": sys.prefix,
+        "path": [p for p in sys.path if p.startswith("/")],
+        "modules": modules,
+    }
+
+
+def _statvfs(path: str) -> dict[str, int]:
+    found = os.statvfs(path)
+    return {"total_bytes": found.f_blocks * found.f_frsize, "free_bytes": found.f_bavail * found.f_frsize}
+
+
+def _digest(path: str) -> dict[str, Any]:
+    """SHA-256 and size of a regular file's content."""
+    import hashlib
+
+    from allready.facts.live import opened
+
+    digest, size = hashlib.sha256(), 0
+    with opened(path) as file:
+        while part := file.read(2**20):
+            digest.update(part)
+            size += len(part)
+            if size > MAX_SCRIPT_BYTES:
+                raise FactUnavailable(f"{path}: larger than {MAX_SCRIPT_BYTES >> 20} MiB, not a script")
+    return {"sha256": digest.hexdigest(), "size_bytes": size}
+
+
+def _socket_owner(inode: str) -> int | None:
+    """The process that holds a socket; None when it belongs to a user whose processes we may not see."""
+    wanted = f"socket:[{inode}]"
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names, not paths
+        with contextlib.suppress(OSError):
+            folder = f"/proc/{pid}/fd"
+            for fd in os.listdir(folder):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    if os.readlink(f"{folder}/{fd}") == wanted:  # noqa: PTH115
+                        return int(pid)
+    return None
+
+
+def _user(uid: str) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(int(uid)).pw_name
+    except (KeyError, ValueError, OverflowError) as error:
+        raise FactUnavailable(f"no user with the id {uid}") from error

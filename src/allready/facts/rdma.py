@@ -1,0 +1,85 @@
+"""InfiniBand and RoCE ports, from /sys/class/infiniband."""
+
+import re
+from collections.abc import Iterator
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.model import RdmaFacts, RdmaPort
+
+ROOT = "/sys/class/infiniband"
+MAX_DEVICES = 64
+MAX_GID_INDEX = 32  # tables of 256 exist; what NCCL uses sits at the beginning
+
+
+def collect_rdma(host: Host) -> RdmaFacts:
+    """All ports of all devices; none when the machine has no such hardware (or its driver is not loaded).
+
+    Raises:
+        FactUnavailable: the devices cannot be listed for another reason than that there are none.
+    """
+    try:
+        devices = host.listdir(ROOT)
+    except FactUnavailable as error:
+        if "infiniband" in _listed(host, "/sys/class"):
+            raise FactUnavailable(str(error)) from error
+        return RdmaFacts(ports=())
+    return RdmaFacts(ports=tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device)))
+
+
+def parse_rate(text: str) -> float | None:
+    """Gbit/s of "400 Gb/sec (4X NDR)"."""
+    match = re.match(r"\s*(\d{1,6}(?:\.\d{1,3})?)\s*Gb/sec", text)
+    return float(match[1]) if match else None
+
+
+def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
+    for name in _listed(host, f"{ROOT}/{device}/ports"):
+        if not (name.isascii() and name.isdigit() and len(name) < 4):
+            continue
+        folder = f"{ROOT}/{device}/ports/{name}"
+        yield RdmaPort(
+            device=device,
+            port=int(name),
+            state=_after_colon(_read(host, f"{folder}/state")) or "unknown",
+            physical_state=_after_colon(_read(host, f"{folder}/phys_state")) or "unknown",
+            link_layer=_read(host, f"{folder}/link_layer") or "unknown",
+            rate_gbit_per_s=parse_rate(_read(host, f"{folder}/rate")),
+            netdev=_netdev(host, device, folder),
+            gids=tuple(_gids(host, folder)),
+        )
+
+
+def _gids(host: Host, folder: str) -> Iterator[str]:
+    names = [n for n in _listed(host, f"{folder}/gids") if n.isascii() and n.isdigit()]
+    for name in sorted(names, key=int)[:MAX_GID_INDEX]:
+        gid = _read(host, f"{folder}/gids/{name}")
+        if gid.strip("0:"):
+            yield f"{name} {_read(host, f'{folder}/gid_attrs/types/{name}') or 'unknown'} {gid}"
+
+
+def _netdev(host: Host, device: str, folder: str) -> str | None:
+    found = _read(host, f"{folder}/gid_attrs/ndevs/0")
+    if found:
+        return found
+    names = _listed(host, f"{ROOT}/{device}/device/net")
+    return names[0] if len(names) == 1 else None
+
+
+def _after_colon(text: str) -> str:
+    """ACTIVE of "4: ACTIVE"."""
+    return text.partition(":")[2].strip() or text
+
+
+def _read(host: Host, path: str) -> str:
+    try:
+        return host.read(path).strip()[:256]
+    except FactUnavailable:
+        return ""
+
+
+def _listed(host: Host, path: str) -> tuple[str, ...]:
+    try:
+        return host.listdir(path)
+    except FactUnavailable:
+        return ()

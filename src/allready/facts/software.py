@@ -1,0 +1,131 @@
+"""Versions of what the job will import, without importing it."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import allready
+from allready.errors import FactUnavailable
+from allready.facts.host import Host
+from allready.model import SoftwareFacts
+
+MODULES = ("torch", "jax", "jaxlib", "numpy")
+VERSION_NAMES = ("__version__", "version", "_version", "short_version")
+LIBRARY_DIRS = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+    "/usr/local/cuda/lib64", "/opt/rocm/lib",
+)  # fmt: skip
+MAX_VERSION_CHARS = 64
+
+
+def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
+    """Versions by name; what is not installed is absent.
+
+    Raises:
+        FactUnavailable: this Python does not answer where it would import from.
+    """
+    about: Any = host.probe("python", timeout_s=timeout_s)
+    try:
+        version, prefix = str(about["version"]), str(about["prefix"])
+        path, modules = [str(p) for p in about["path"]], {str(k): str(v) for k, v in about["modules"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FactUnavailable("the answer about this Python is not readable") from error
+    listed = _Listings(host)
+    found = {"python": version, "allready": allready.__version__}
+    for name in MODULES:
+        if name in modules and (number := _module_version(host, listed, name, modules[name])):
+            found[name] = number
+    if "torch" in modules:
+        built = literals(_read(host, f"{modules['torch']}/version.py"))
+        # A CPU build says so by None: then there is nothing to compare.
+        found.update({f"torch-{k}": built[k] for k in ("cuda", "hip") if built.get(k)})
+    if nccl := _nccl(host, listed, path, prefix, found.get("torch-cuda", "")):
+        found["nccl"] = nccl
+    return SoftwareFacts(versions={name: text[:MAX_VERSION_CHARS] for name, text in found.items()})
+
+
+def literals(source: str) -> dict[str, str]:
+    """Module-level names that are assigned a text, without running anything; {} for what is no Python."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, str] = {}
+    for node in body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found.update({t.id: value.value for t in targets if isinstance(t, ast.Name)})
+    return found
+
+
+def dist_version(names: Sequence[str], wanted: re.Pattern[str]) -> str | None:
+    """Version of the distribution whose folder of metadata is among `names`; `wanted` fits its normalised name."""
+    for name in names:
+        match = re.fullmatch(r"([A-Za-z0-9._]+?)-([^-]+)(?:-py[0-9.]+)?\.(?:dist|egg)-info", name)
+        if match and wanted.fullmatch(match[1].lower().replace("-", "_").replace(".", "_")):
+            return match[2].replace("_", "+")
+    return None
+
+
+def soname_version(names: Sequence[str], library: str) -> str | None:
+    """Newest full version in file names such as libnccl.so.2.21.5."""
+    pattern = re.compile(re.escape(library) + r"\.so\.(\d{1,3}(?:\.\d{1,5}){2,3})")
+    found = [match[1] for name in names if (match := pattern.fullmatch(name))]
+    return max(found, key=lambda v: tuple(map(int, v.split(".")))) if found else None
+
+
+class _Listings:
+    """Directory listings, each asked for once; () for what cannot be listed."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, path: str) -> tuple[str, ...]:
+        if path not in self._known:
+            try:
+                self._known[path] = self._host.listdir(path)
+            except FactUnavailable:
+                self._known[path] = ()
+        return self._known[path]
+
+
+def _module_version(host: Host, listed: _Listings, name: str, folder: str) -> str | None:
+    """What the code says of itself, else what its installer wrote beside it."""
+    written = literals(_read(host, f"{folder}/version.py"))
+    if name == "torch" and written.get("__version__"):
+        return written["__version__"]
+    beside = dist_version(listed(folder.rpartition("/")[0]), re.compile(name))
+    return beside or next((written[n] for n in VERSION_NAMES if written.get(n)), None)
+
+
+def _nccl(host: Host, listed: _Listings, path: Sequence[str], prefix: str, cuda: str) -> str | None:
+    """NCCL from its wheel (the one for torch's CUDA if there are several), else from a library on disk."""
+    major = cuda.partition(".")[0]
+    for wanted in ([rf"nvidia_nccl_cu{re.escape(major)}"] if major else []) + [r"nvidia_nccl_cu\d+"]:
+        pattern = re.compile(wanted)
+        for folder in path:
+            if found := dist_version(listed(folder), pattern):
+                return found
+    for folder in _library_dirs(host, prefix):
+        for library in ("libnccl", "librccl"):
+            if number := soname_version(listed(folder), library):
+                return number
+    return None
+
+
+def _library_dirs(host: Host, prefix: str) -> Iterator[str]:
+    yield from (p for p in host.environ.get("LD_LIBRARY_PATH", "").split(":")[:32] if p.startswith("/"))
+    yield f"{prefix}/lib"
+    yield from LIBRARY_DIRS
+
+
+def _read(host: Host, path: str) -> str:
+    try:
+        return host.read(path)
+    except FactUnavailable:
+        return ""

@@ -1,0 +1,271 @@
+"""Which interfaces NCCL and Gloo will really use on this node, and why: their own search, replayed.
+
+Facts: NCCL 2.18 to 2.30 `ncclFindInterfaces`, torch's `ProcessGroupGloo` and Gloo's tcp device.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from allready.errors import FactUnavailable
+from allready.facts.env import nccl_conf
+from allready.facts.host import Host
+from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, TransportFacts
+
+MAX_NCCL_INTERFACES = 16
+NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and looks at IFF_RUNNING
+LOOPBACK = "127.0.0.1"
+
+Named = tuple[str, str]  # (interface, address)
+
+
+def collect_transport(
+    host: Host, *, net: NetFacts | FactMissing, names: NameFacts | FactMissing, nccl_version: str | None
+) -> TransportFacts:
+    """What both libraries will choose, from facts that were read before.
+
+    Raises:
+        FactUnavailable: the interfaces are not known.
+    """
+    if isinstance(net, FactMissing):
+        raise FactUnavailable(f"interfaces: {net.why}")
+    own = () if isinstance(names, FactMissing) else names.own_addresses
+    # NCCL's configuration files fill in what the environment leaves open.
+    environ = {**nccl_conf(host), **host.environ}
+    return TransportFacts(
+        nccl=choose_nccl(net.interfaces, environ, version=version_tuple(nccl_version), resolve=_resolver(host)),
+        gloo=choose_gloo(net.interfaces, environ, own_addresses=own),
+    )
+
+
+def choose_nccl(
+    interfaces: Sequence[Interface],
+    environ: Mapping[str, str],
+    *,
+    version: tuple[int, int] | None = None,
+    resolve: Callable[[str], tuple[str, ...]] | None = None,
+) -> InterfaceChoice:
+    """The interfaces of NCCL's sockets.
+
+    Args:
+        interfaces: in the order of getifaddrs(3), as `NetFacts.interfaces` are.
+        environ: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_COMM_ID are looked at.
+        version: NCCL's (major, minor); None is taken as the newest known.
+        resolve: addresses of a host name in NCCL_COMM_ID; may raise FactUnavailable.  None: only numeric ones.
+    """
+    newer = version is None or version >= NCCL_SKIPS_VIRBR_AND_DOWN
+    pattern = environ.get("NCCL_SOCKET_IFNAME")
+    rows = _nccl_candidates(interfaces, environ.get("NCCL_SOCKET_FAMILY"), only_running=newer)
+    found, reason = _search(interfaces, rows, environ, pattern, newer=newer, resolve=resolve)
+    error = None if found else _nccl_error(interfaces, environ, pattern)
+    comm_id = environ.get("NCCL_COMM_ID")
+    if comm_id:  # the bootstrap then looks at nothing else
+        first = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
+        if first is None:
+            error = f"no interface here is in the subnet of NCCL_COMM_ID ({comm_id})"
+        else:
+            found = [first, *(row for row in found if row[0] != first[0])][:MAX_NCCL_INTERFACES]
+            reason = f"the bootstrap takes the subnet of NCCL_COMM_ID; data: {reason}"
+    return InterfaceChoice(
+        variable="NCCL_SOCKET_IFNAME",
+        pattern=pattern,
+        interfaces=tuple(name for name, _ in found),
+        addresses=tuple(address for _, address in found),
+        reason=reason,
+        error=error,
+    )
+
+
+def choose_gloo(
+    interfaces: Sequence[Interface], environ: Mapping[str, str], *, own_addresses: Sequence[str] = ()
+) -> InterfaceChoice:
+    """The interfaces of torch's Gloo sockets.
+
+    Args:
+        interfaces: in the order of getifaddrs(3).
+        environ: GLOO_SOCKET_IFNAME is looked at.
+        own_addresses: what this machine's host name resolves to, in the resolver's order; () when it does not.
+    """
+    variable = "GLOO_SOCKET_IFNAME"
+    pattern = environ.get(variable)
+    if pattern and len(pattern) > 1:  # torch ignores a value of one character
+        return _gloo_by_name(interfaces, variable, pattern)
+    found, reason = _gloo_default(interfaces, own_addresses)
+    return InterfaceChoice(
+        variable=variable,
+        pattern=pattern,
+        interfaces=(found[0],) if found else (),
+        addresses=(found[1],) if found else (),
+        reason=reason,
+        error=None if found else f"not even {LOOPBACK} can be bound: is lo up?",
+    )
+
+
+def version_tuple(text: str | None) -> tuple[int, int] | None:
+    """(2, 28) of "2.28.9"; None when there is no such number."""
+    match = re.match(r"(\d{1,3})\.(\d{1,3})", text or "")
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _search(
+    interfaces: Sequence[Interface],
+    rows: Sequence[Named],
+    environ: Mapping[str, str],
+    pattern: str | None,
+    *,
+    newer: bool,
+    resolve: Callable[[str], tuple[str, ...]] | None,
+) -> tuple[list[Named], str]:
+    """NCCL's steps in their order; the first that finds something ends the search."""
+    if pattern and len(pattern) > 1:  # NCCL ignores a value of one character
+        return _matching(rows, pattern), "named by NCCL_SOCKET_IFNAME"
+    if found := _matching(rows, "ib"):
+        return found, "automatic: ib* comes first"
+    comm_id = environ.get("NCCL_COMM_ID")
+    if comm_id and len(comm_id) > 1:
+        match = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
+        if match:
+            return [match], "in the subnet of NCCL_COMM_ID"
+    others = "^docker,lo,virbr" if newer else "^docker,lo"
+    if found := _matching(rows, others):
+        return found, f"automatic: all but {others[1:].replace(',', '*, ')}*"
+    for last in ("docker", "lo", *(("virbr",) if newer else ())):
+        if found := _matching(rows, last):
+            return found, f"automatic: nothing but {last}* is left"
+    return [], "no interface has an address that NCCL takes"
+
+
+def _nccl_candidates(interfaces: Sequence[Interface], family: str | None, *, only_running: bool) -> list[Named]:
+    """(name, first address) in NCCL's order: IPv4 addresses of all interfaces, then IPv6 ones, ::1 never."""
+    wanted = {"AF_INET": (4,), "AF_INET6": (6,)}.get(family or "", (4, 6))
+    found: dict[str, str] = {}
+    for number in wanted:
+        for i in interfaces:
+            for address in _addresses(i, number) if i.is_up or not only_running else ():
+                if address != "::1":
+                    found.setdefault(i.name, address)
+    return list(found.items())
+
+
+def _matching(rows: Sequence[Named], pattern: str) -> list[Named]:
+    """Rows that a value of NCCL_SOCKET_IFNAME selects; at most 16."""
+    exclude = pattern.startswith("^")
+    rest = pattern[exclude:]
+    exact = rest.startswith("=")
+    # Entries are not trimmed; what follows ":" is a port, which the address search does not look at.
+    entries = [e.partition(":")[0] for e in rest[exact:].split(",")]
+    entries = [e for e in entries if e][:MAX_NCCL_INTERFACES]
+
+    def listed(name: str) -> bool:
+        # An empty list matches every name, so that "^" alone, or "^=", excludes all.
+        return not entries or any(name == e if exact else name.startswith(e) for e in entries)
+
+    return [row for row in rows if listed(row[0]) != exclude][:MAX_NCCL_INTERFACES]
+
+
+def _nccl_error(interfaces: Sequence[Interface], environ: Mapping[str, str], pattern: str | None) -> str:
+    family = environ.get("NCCL_SOCKET_FAMILY")
+    forced = f" with NCCL_SOCKET_FAMILY={family}" if family in {"AF_INET", "AF_INET6"} else ""
+    if not pattern or len(pattern) < 2:
+        return f"no interface here is up and has an address{forced}"
+    by_name = _matching([(i.name, "") for i in interfaces], pattern)
+    if not by_name:
+        return f"no interface here matches {pattern}"
+    names = ", ".join(name for name, _ in by_name[:4])
+    return f"{names} matches {pattern}, but is down or has no address{forced}"
+
+
+def _comm_id_address(comm_id: str, resolve: Callable[[str], tuple[str, ...]] | None) -> str | None:
+    """The address in "IP:port", "[IPv6]:port" or "host:port"."""
+    name = comm_id[1:].partition("]")[0] if comm_id.startswith("[") else comm_id.partition(":")[0]
+    name = name.partition("%")[0]
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        found = resolve(name) if resolve else ()
+    except FactUnavailable:
+        return None
+    return found[0] if found else None
+
+
+def _same_subnet(interfaces: Sequence[Interface], address: str | None) -> Named | None:
+    """The first interface, up or not, whose subnet contains the address."""
+    if address is None:
+        return None
+    wanted = ipaddress.ip_address(address)
+    for number in (4, 6):
+        for i in interfaces:
+            for cidr in i.addresses:
+                own = ipaddress.ip_interface(cidr)
+                if own.version == number == wanted.version and wanted in own.network:
+                    return i.name, str(own.ip)
+    return None
+
+
+def _gloo_by_name(interfaces: Sequence[Interface], variable: str, pattern: str) -> InterfaceChoice:
+    """A list of exact names; Gloo takes the first address of each, whether the interface is up or not."""
+    found: list[Named] = []
+    error = None
+    for name in pattern.removesuffix(",").split(","):
+        interface = next((i for i in interfaces if i.name == name), None)
+        address = next((a for n in (4, 6) for a in _addresses(interface, n)), None) if interface else None
+        if address is not None:
+            found.append((name, address))
+        elif error is None:
+            error = _gloo_error(interface, name)
+    return InterfaceChoice(
+        variable=variable,
+        pattern=pattern,
+        interfaces=tuple(name for name, _ in found),
+        addresses=tuple(address for _, address in found),
+        reason=f"named by {variable}",
+        error=error,
+    )
+
+
+def _gloo_error(interface: Interface | None, name: str) -> str:
+    if interface is not None:
+        return f"{name} has no address"
+    if not name:
+        return "an empty entry: one comma too many"
+    if name[0] in "^=":
+        return f"Gloo takes exact names only, {name[0]} is NCCL's syntax: no interface is called {name}"
+    if name != name.strip():
+        return f"no interface is called {name!r}: blanks are not removed"
+    return f"no interface here is called {name}"
+
+
+def _gloo_default(interfaces: Sequence[Interface], own_addresses: Sequence[str]) -> tuple[Named | None, str]:
+    for address in own_addresses:
+        if found := _bindable(interfaces, address):
+            return found, "the host name resolves to it"
+    why = "the host name resolves to no address of this node" if own_addresses else "the host name does not resolve"
+    return _bindable(interfaces, LOOPBACK), f"{why}, therefore loopback"
+
+
+def _bindable(interfaces: Sequence[Interface], address: str) -> Named | None:
+    """The interface on which this address can be bound, with the address."""
+    try:
+        wanted = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+    for i in interfaces:
+        for cidr in i.addresses:
+            own = ipaddress.ip_interface(cidr)
+            whole_net = i.is_loopback and wanted.version == 4  # all of 127.0.0.0/8 can be bound, not only 127.0.0.1
+            if own.version == wanted.version and (own.ip == wanted or (whole_net and wanted in own.network)):
+                return i.name, str(wanted)
+    return None
+
+
+def _addresses(interface: Interface, version: int) -> Iterator[str]:
+    for cidr in interface.addresses:
+        own = ipaddress.ip_interface(cidr)
+        if own.version == version:
+            yield str(own.ip)
+
+
+def _resolver(host: Host) -> Callable[[str], tuple[str, ...]]:
+    return lambda name: host.resolve(name, timeout_s=2.0)

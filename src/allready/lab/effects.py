@@ -1,0 +1,160 @@
+"""Carries out what faults do, inside a lab's namespaces."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from allready.errors import LabError
+from allready.lab import holders, hosts
+from allready.lab.faults.base import Effect, Filter, Links, Tmpfs
+from allready.lab.network import HUB, INTERFACE, LabView, Op
+from allready.lab.record import Record
+
+TIMEOUT_S = 30.0
+
+
+def run_tool(argv: Sequence[str], text: str = "") -> str:
+    """Run one program to its end and give its standard output.
+
+    Raises:
+        LabError: it failed, or took longer than 30 s; carries its own words.
+    """
+    environ = os.environ | {"LC_ALL": "C"}
+    try:
+        done = subprocess.run(  # started in its own session; subprocess.run kills and reaps it at the deadline
+            argv, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environ,
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LabError(f"{argv[0]}: {error}") from error
+    if done.returncode != 0 and not done.stdout:
+        raise LabError(f"{Path(argv[0]).name}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def netlink_argv(record: Record) -> list[str]:
+    """Command line of the process that carries out netlink operations in the lab."""
+    assert record.hub is not None
+    enter = holders.into(record.hub.pid, record.user_namespace, "user", "net")
+    return [*enter, sys.executable, "-P", str(Path(__file__).with_name("netlink.py"))]
+
+
+def netlink_plan(record: Record, ops: Sequence[Op]) -> str:
+    """Standard input of that process."""
+    pids = {HUB: record.hub.pid if record.hub else 0} | {r: holder.pid for r, holder in enumerate(record.nodes)}
+    return json.dumps({"namespaces": pids, "ops": list(ops)})
+
+
+def netlink_answer(text: str) -> list[str]:
+    """What was skipped, because it was optional and this kernel cannot do it.
+
+    Raises:
+        LabError: the operations failed; says which and why.
+    """
+    try:
+        answer: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise LabError(f"the lab's netlink process gave no answer: {text[:200]!r}") from error
+    if "error" in answer:
+        raise LabError(f"cannot change the lab's network: {answer['error']}")
+    return [str(text) for text in answer.get("skipped", [])]
+
+
+def change_links(record: Record, ops: Sequence[Op]) -> None:
+    """Carry out netlink operations.
+
+    Raises:
+        LabError: one failed; those before it stay done.
+    """
+    netlink_answer(run_tool(netlink_argv(record), netlink_plan(record, ops)))
+
+
+def table(fault_id: int) -> str:
+    """The nft table of one fault; each node it filters in has one of this name."""
+    return f"allready_{fault_id}"
+
+
+def _nft(record: Record, node: int, *words: str, script: str = "") -> str:
+    enter = holders.into(record.nodes[node].pid, record.user_namespace, "user", "net")
+    return run_tool([*enter, holders.tool("nft", "nftables"), *words], script)
+
+
+def _mount(record: Record, node: int, *argv: str) -> None:
+    run_tool([*holders.into(record.nodes[node].pid, record.user_namespace, "user", "mount"), *argv])
+
+
+def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
+    """Do all of `effects`; when one fails, those before it are taken back.
+
+    Raises:
+        LabError: one failed; the lab is as before.
+    """
+    done: list[Effect] = []
+    try:
+        for effect in effects:
+            done.append(effect)
+            if isinstance(effect, Filter):
+                rules = "\n".join(f'    iifname "{INTERFACE}" {match} counter drop' for match in effect.matches)
+                hook = "type filter hook prerouting priority -300; policy accept;"
+                script = f"table inet {table(fault_id)} {{\n  chain wire {{\n    {hook}\n{rules}\n  }}\n}}\n"
+                _nft(record, effect.node, "-f", "-", script=script)
+            elif isinstance(effect, Tmpfs):
+                options = f"size={effect.size_bytes},mode=1777"
+                mount = holders.tool("mount", "mount")
+                _mount(record, effect.node, mount, "-n", "-t", "tmpfs", "-o", options, "tmpfs", effect.path)
+            elif isinstance(effect, Links):
+                change_links(record, effect.do)
+    except LabError as error:
+        done.pop()
+        take_back(record, fault_id, done)
+        if isinstance(effect, Links):  # a part of it may be done; what is not there cannot be taken back
+            for op in effect.undo:
+                try_to_change(record, op)
+        raise error from None
+
+
+def try_to_change(record: Record, op: Op) -> None:
+    """One netlink operation that may fail because there is nothing to take back."""
+    change_links(record, [op | {"optional": 1}])
+
+
+def take_back(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
+    """Undo all of `effects`, in reverse order.
+
+    Raises:
+        LabError: one could not be undone, for example because a command in the lab removed it.
+    """
+    for effect in reversed(effects):
+        if isinstance(effect, Filter):
+            _nft(record, effect.node, "delete", "table", "inet", table(fault_id))
+        elif isinstance(effect, Tmpfs):
+            # Lazily: a process may have files open there; it keeps them.
+            _mount(record, effect.node, holders.tool("umount", "mount"), "-n", "-l", effect.path)
+        elif isinstance(effect, Links):
+            change_links(record, effect.undo)
+
+
+def num_dropped(record: Record, fault_id: int, effects: Iterable[Effect]) -> int:
+    """Packets that the filters of one fault have dropped so far."""
+    total = 0
+    for node in sorted({effect.node for effect in effects if isinstance(effect, Filter)}):
+        listing = json.loads(_nft(record, node, "-j", "list", "table", "inet", table(fault_id)))
+        for item in listing["nftables"]:
+            for expression in item.get("rule", {}).get("expr", []):
+                total += int(expression["counter"]["packets"]) if "counter" in expression else 0
+    return total
+
+
+def write_hosts(record: Record, folder: Path, effects: Iterable[Effect]) -> None:
+    """Bring every node's /etc/hosts to what all active faults together make of it."""
+    lab = LabView.of(record)
+    edits = [effect for effect in effects if isinstance(effect, hosts.HostsEdit)]
+    for node in range(record.num_nodes):
+        text = hosts.render(lab, [edit for edit in edits if edit.node == node])
+        path = folder / f"hosts-node{node}"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            hosts.rewrite(path, text)

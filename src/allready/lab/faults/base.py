@@ -1,0 +1,94 @@
+"""What a fault is: data, checked when made; and what it does to a lab, as data too."""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from allready.errors import UsageError
+from allready.lab.hosts import HostsEdit
+from allready.lab.network import LabView, Op
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """nft rules in one node's `prerouting` hook: before routing, after the wire, so the sender never knows."""
+
+    node: int
+    matches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Netlink operations, and those that take them back."""
+
+    do: tuple[Op, ...]
+    undo: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """A tmpfs of `size_bytes` mounted over `path` in one node."""
+
+    node: int
+    path: str
+    size_bytes: int
+
+
+Effect = Filter | Links | Tmpfs | HostsEdit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Base of all faults.  `start_s` and `end_s` count from the start of a scenario; a live lab ignores them.
+
+    Raises:
+        UsageError: when made with values that make no sense.
+    """
+
+    kind: ClassVar[str]
+    scenario_only: ClassVar[bool] = False
+    start_s: float = 0.0  # seconds after the start of the scenario
+    end_s: float | None = None  # seconds after the start when it is lifted; none: at the end
+
+    def __post_init__(self) -> None:
+        """Check the values; every subclass adds to `problem`."""
+        why = self.problem()
+        if why is None and self.start_s < 0:
+            why = "start_s is a number of seconds from 0"
+        if why is None and self.end_s is not None and self.end_s <= self.start_s:
+            why = "end_s must be later than start_s"
+        if why is not None:
+            raise UsageError(f"fault {self.kind}: {why}")
+
+    def problem(self) -> str | None:
+        """What is wrong with the values, if anything."""
+        return None
+
+    def nodes_named(self) -> tuple[int, ...]:
+        """Every node that the fault names."""
+        found: list[int] = []
+        for name in ("node", "source", "target", "nodes"):
+            value = getattr(self, name, None)
+            found += value if isinstance(value, tuple) else [] if value is None else [value]
+        return tuple(found)
+
+    def check_nodes(self, num_nodes: int) -> None:
+        """Refuse nodes that the lab does not have.
+
+        Raises:
+            UsageError: names them.
+        """
+        if wrong := [node for node in self.nodes_named() if not 0 <= node < num_nodes]:
+            raise UsageError(f"fault {self.kind}: no node {wrong[0]}; the lab has node 0 to {num_nodes - 1}")
+
+    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
+        """Things of which only one fault at a time can change each, such as the MTU of a node."""
+        return ()
+
+    def effects(self, lab: LabView) -> tuple[Effect, ...]:
+        """What to do to the lab; the same answer when asked again to take it back."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON and TOML: {"fault": KIND, ...}, without what has its default value."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return {"fault": self.kind, **values}

@@ -1,0 +1,75 @@
+"""Which runs of the staged collectives a request asks for."""
+
+from collections.abc import Mapping
+
+from allready.model import CollectiveRun, Collectives, GpuFacts, LaunchFacts, NodeFacts, SoftwareFacts, World
+from allready.preflight.channel import HubSide, Narrator
+from allready.preflight.check.request import CheckRequest
+from allready.preflight.collectives import variants
+from allready.preflight.collectives.hub import conduct
+from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default
+
+
+def choose_backend(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> str:
+    """jax for --framework jax; else as asked; else nccl where every node could run it, and gloo otherwise."""
+    if request.framework == "jax":
+        return "jax"
+    return request.backend or ("nccl" if facts and all(_has_nccl(node) for node in facts.values()) else "gloo")
+
+
+def _has_nccl(node: NodeFacts) -> bool:
+    gpu, software, launch = node.gpu, node.software, node.launch
+    return (
+        isinstance(gpu, GpuFacts)
+        and isinstance(launch, LaunchFacts)
+        and len(gpu.visible) >= launch.nproc_per_node
+        and isinstance(software, SoftwareFacts)
+        and "torch-cuda" in software.versions
+    )
+
+
+def plan(request: CheckRequest, world: World, facts: Mapping[int, NodeFacts]) -> RunSpec:
+    """The run of all ranks that the request asks for.
+
+    Raises:
+        UsageError: sizes or stages that make no sense together.
+    """
+    backend = choose_backend(request, facts)
+    deadline_s = request.stage_deadline_s
+    launches = {n: node.launch for n, node in facts.items() if isinstance(node.launch, LaunchFacts)}
+    return plan_default(
+        backend,
+        world,
+        request.launch.master_addr,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        iters=request.num_iterations,
+        warmup=request.num_warmup,
+        quick=request.quick,
+        stages=_stages(request.collective_stages, backend),
+        devices={n: launch.devices for n, launch in launches.items() if launch.devices},
+        stage_deadline_s=dict.fromkeys(STAGES[backend], deadline_s) if deadline_s else None,
+    )
+
+
+def _stages(asked: tuple[str, ...], backend: str) -> tuple[str, ...] | None:
+    """The backend's own names of the stages that were asked for ("small" is nccl_small, gloo_small or jax_psum)."""
+    if not asked:
+        return None
+    own: list[str] = []
+    for name in asked:
+        candidates = {name, f"{backend}_{name}", *({"jax_psum"} if name in {"small", "sweep"} else ())}
+        own += [stage for stage in STAGES[backend] if stage in candidates]
+    return tuple(own) or STAGES[backend][:1]
+
+
+async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, narrator: Narrator) -> Collectives:
+    """All runs: the job as asked for comes first in the answer, also after growing up to it."""
+    if request.grow and spec.world_size > 1:
+        grown = await variants.grow(hub, spec, narrator)
+        runs: list[CollectiveRun] = [grown[-1], *grown[:-1]]
+    else:
+        runs = [await conduct(hub, spec, narrator)]
+    if request.isolate and runs[0].bad is not None:
+        runs += await variants.isolate(hub, spec, runs[0], narrator)
+    return Collectives(runs=tuple(runs))

@@ -1,0 +1,287 @@
+"""A node's part in a run: start its ranks, pass on what they report, examine them, end them."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from allready.errors import DeadlineExceeded, ExchangeError
+from allready.preflight.channel import Narrator, NodeSide, convert
+from allready.preflight.collectives import wire
+from allready.preflight.collectives.process import RankProcess
+
+_PUBLISH_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.5
+_SAY_EVERY_S = 0.5
+_GRACE_S = 0.5
+_KILL_WAIT_S = 5.0
+_MOST_RANKS = 1024
+_MOST_EVENTS = 512
+_MAY_SET = re.compile(r"^(?:NCCL|TORCH|GLOO|JAX|XLA|CUDA|OMP)_[A-Z0-9_]+$")
+_MODULES = {"jax": "allready.preflight.collectives.jax_rank"}
+
+
+async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[str, Any] | None:
+    """Do this node's part of one run, from the hub's START (whose body is `start`) until its STOP.
+
+    When this returns or raises, also by cancellation, all ranks are ended and reaped.
+
+    Returns: None after STOP; a message that is not of this stage, which ended it too and is the caller's to handle.
+
+    Raises:
+        ExchangeError: the connection to node 0 is gone, it was silent for a minute, or it sent nonsense.
+    """
+    order = convert(start, wire.StartOrder)
+    _refuse_nonsense(order)
+    part = _Part(node, order, narrator)
+    try:
+        part.start_ranks()
+        other = await part.serve()
+    finally:
+        await part.end()
+    left = tuple(p.rank for p in part.ranks if not p.ended)
+    await node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left))
+    return other
+
+
+def _refuse_nonsense(order: wire.StartOrder) -> None:
+    """Raises ExchangeError unless the order is one that a hub gives."""
+    bad = [name for name in order.extra_env if not _MAY_SET.match(name)]
+    if bad or any("\0" in value for value in order.extra_env.values()):
+        raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(bad) or 'NUL in a value'}")
+    if not (
+        1 <= order.num_ranks <= _MOST_RANKS
+        and order.first_rank >= 0
+        and order.first_rank + order.num_ranks <= order.world_size
+    ):
+        raise ExchangeError(
+            f"node 0 asks for ranks {order.first_rank} to {order.first_rank + order.num_ranks - 1} "
+            f"of {order.world_size}"
+        )
+
+
+def rank_environment(
+    order: wire.StartOrder, node_rank: int, local_rank: int, environ: Mapping[str, str]
+) -> tuple[dict[str, str], int]:
+    """What a rank finds in its environment, and which of the GPUs it sees is its own.
+
+    Everything is as the user's shell has it, but for the numbers that torchrun would set.
+    """
+    found = dict(environ)
+    found.update(
+        RANK=str(order.first_rank + local_rank),
+        LOCAL_RANK=str(local_rank),
+        WORLD_SIZE=str(order.world_size),
+        LOCAL_WORLD_SIZE=str(order.num_ranks),
+        GROUP_RANK=str(node_rank),
+        GROUP_WORLD_SIZE=str(order.num_nodes),
+        MASTER_ADDR=order.master_addr,
+        PYTHONUNBUFFERED="1",
+    )
+    found.setdefault("OMP_NUM_THREADS", "1")
+    found.pop("PYTHONINSPECT", None)  # it would keep an ended rank alive
+    index = local_rank
+    if order.devices:
+        wanted = order.devices[local_rank % len(order.devices)]
+        visible = list(dict.fromkeys(order.devices))
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
+        index = visible.index(wanted)
+    found.update(order.extra_env)
+    return found, index
+
+
+class _Part:
+    def __init__(self, node: NodeSide, order: wire.StartOrder, narrator: Narrator) -> None:
+        self._node, self._order, self._narrator = node, order, narrator
+        self._events: list[tuple[float, wire.RankEvent]] = []  # with the instant it happened
+        self._port = 0
+        self._urgent = asyncio.Event()
+        self._outbox: list[tuple[str, Any]] = []
+        self._sent_positions: dict[int, tuple[int, int, int]] = {}
+        self._looked = self._positions_sent = self._said = 0.0
+        self._shm: set[str] = set()
+        self.ranks: list[RankProcess] = []
+
+    def start_ranks(self) -> None:
+        order = self._order
+        orders = {
+            "backend": order.backend, "stages": order.stages, "world_size": order.world_size,
+            "master_addr": order.master_addr, "sizes": order.sizes, "iters": order.iters, "warmup": order.warmup,
+            "size_budget_s": order.size_budget_s, "library_timeout_s": order.library_timeout_s,
+        }  # fmt: skip
+        module = _MODULES.get(order.backend, "allready.preflight.collectives.rank")
+        for local_rank in range(order.num_ranks):
+            rank = order.first_rank + local_rank
+            process = RankProcess(
+                rank=rank,
+                local_rank=local_rank,
+                on_line=lambda line, rank=rank: self._take_line(rank, line),  # type: ignore[misc]
+                on_end=lambda local_rank=local_rank: self._take_end(local_rank),  # type: ignore[misc]
+            )
+            self.ranks.append(process)
+            environ, device_index = rank_environment(order, self._node.node_rank, local_rank, os.environ)
+            mine = {"rank": rank, "local_rank": local_rank, "device_index": device_index}
+            try:
+                process.start(module, environ, orders | mine)
+            except OSError as error:
+                process.error = f"the process cannot be started: {error}"
+                self._report(rank, "gone", text=process.error)
+
+    async def serve(self) -> tuple[str, Any] | None:
+        """Until the hub's STOP."""
+        publisher = asyncio.create_task(self._publish())
+        heard = time.monotonic()
+        try:
+            while True:
+                try:
+                    kind, body = await self._node.receive(timeout_s=1.0)
+                except DeadlineExceeded:
+                    if publisher.done():
+                        publisher.result()
+                    if time.monotonic() - heard > wire.HUB_SILENT_S:
+                        raise ExchangeError(
+                            f"node 0 has said nothing for {wire.HUB_SILENT_S:.0f} s during the collectives"
+                        ) from None
+                    continue
+                heard = time.monotonic()
+                if kind not in wire.KINDS_TO_NODE:
+                    return kind, body
+                message = convert(body, wire.RunMessage)
+                if message.run != self._order.run:
+                    continue
+                if kind == wire.STOP:
+                    return None
+                if kind == wire.PORT:
+                    for process in self.ranks:
+                        if process.rank != 0:
+                            process.tell({"port": message.port})
+                elif kind == wire.EXAMINE:
+                    asked = [p for p in self.ranks if p.rank in message.ranks]
+                    states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
+                    self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
+                    self._urgent.set()
+        finally:
+            publisher.cancel()
+            await asyncio.wait([publisher])
+            if not publisher.cancelled():
+                publisher.exception()  # the same trouble that ended this, or the caller meets it when sending
+
+    async def end(self) -> None:
+        """End and reap all ranks, gently where that works; remove what they left in shared memory."""
+        try:
+            self._remember_shared_memory()
+            for process in self.ranks:
+                # A stopped process would keep SIGTERM for later.
+                process.look(time.monotonic())
+                process.dismiss()
+                process.signal_group(signal.SIGKILL if process.is_stopped else signal.SIGTERM)
+            if not await self._all_reaped(_GRACE_S):
+                self._kill_all()
+                await self._all_reaped(_KILL_WAIT_S)
+        except asyncio.CancelledError:
+            self._kill_all()
+            deadline = time.monotonic() + 2.0
+            while not self._reap_all() and time.monotonic() < deadline:
+                time.sleep(0.01)  # noqa: ASYNC251 - cancelled twice: nothing may be left to the loop
+            raise
+        finally:
+            for process in self.ranks:
+                process.close()
+            self._remove_shared_memory()
+
+    def _reap_all(self) -> bool:
+        return all([p.reap() for p in self.ranks])  # noqa: C419 - every one, also behind one that lives
+
+    def _remove_shared_memory(self) -> None:
+        if all(p.ended or p.pid is None for p in self.ranks):
+            for path in self._shm:
+                with contextlib.suppress(OSError):
+                    Path(path).unlink()
+
+    def _kill_all(self) -> None:
+        for process in self.ranks:
+            process.signal_group(signal.SIGKILL)
+
+    def _remember_shared_memory(self) -> None:
+        for process in self.ranks:
+            self._shm |= process.shared_memory_files()
+
+    async def _all_reaped(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while not self._reap_all():
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    def _report(self, rank: int, event: str, *, at: float | None = None, **fields: Any) -> None:
+        self._events.append((at or time.monotonic(), wire.RankEvent(rank=rank, event=event, **fields)))
+        if event in {"gone", "error", "wrong", "state", "done"}:
+            self._urgent.set()
+
+    def _take_line(self, rank: int, line: wire.Line) -> None:
+        if line.event == "port":
+            self._port = line.number
+            self._urgent.set()
+        elif line.event != "hello":
+            self._report(
+                rank, line.event, at=line.at, stage=line.stage, text=line.text, size_bytes=line.size_bytes,
+                time_s=line.time_s, iterations=line.iterations, num_errors=line.num_errors,
+            )  # fmt: skip
+
+    def _take_end(self, local_rank: int) -> None:
+        process = self.ranks[local_rank]
+        self._report(
+            process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, text=process.error or "",
+        )  # fmt: skip
+
+    def _take_looks(self) -> tuple[wire.Position, ...]:
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_EVERY_S:
+            self._looked = now
+            for process in self.ranks:
+                if process.look(now):
+                    self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
+        if now - self._positions_sent < self._order.positions_every_s:
+            return ()
+        self._positions_sent = now
+        moved = []
+        for process in self.ranks:
+            position = process.read_position()
+            if position is not None and self._sent_positions.get(process.rank) != position:
+                self._sent_positions[process.rank] = position
+                size_bytes, entered, done = position
+                moved.append(wire.Position(rank=process.rank, size_bytes=size_bytes, entered=entered, done=done))
+        return tuple(moved)
+
+    async def _publish(self) -> None:
+        """The only sender: what changed, ten times a second at most, at once when it matters.  Ends by cancellation."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), _PUBLISH_EVERY_S)
+            self._urgent.clear()
+            positions = self._take_looks()
+            now = time.monotonic()
+            events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MOST_EVENTS])
+            del self._events[:_MOST_EVENTS]
+            port, self._port = self._port, 0
+            if events or positions or port:
+                await self._node.send(
+                    wire.PROGRESS,
+                    wire.Progress(run=self._order.run, events=events, positions=positions, port=port),
+                )
+            while self._outbox:
+                await self._node.send(*self._outbox.pop(0))
+            self._narrate()
+
+    def _narrate(self) -> None:
+        if self._node.node_rank == 0 or time.monotonic() - self._said < _SAY_EVERY_S:
+            return  # node 0's terminal shows the whole job
+        self._said = time.monotonic()
+        self._narrator.say("collectives.local", label=self._order.label, step=self.ranks[0].last_step())

@@ -1,0 +1,306 @@
+"""Node 0's part in a run: start it on all nodes, follow it, judge it, see that everything is ended."""
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from allready.errors import DeadlineExceeded, ExchangeError
+from allready.model import CollectiveRun, RankState, StageResult, ranges
+from allready.preflight.channel import LOST, HubSide, Narrator, convert
+from allready.preflight.collectives import wire
+from allready.preflight.collectives.spec import RunSpec
+from allready.preflight.collectives.tracker import Ending, StageTracker
+
+_TICK_S = 0.25
+_EXAMINE_S = 2.5
+_STOP_S = 7.0
+_SAY_WAITING_AFTER_S = 1.0
+_SAY_EVERY_S = 0.25
+_MOST_STATES = 64
+_runs = itertools.count(1)
+
+
+async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> CollectiveRun:
+    """One run of the staged collectives, over within the deadlines of `spec` whatever the ranks do.
+
+    Every node of `spec` must be in, or on its way into, `agent.take_part` when START reaches it.  When this returns
+    or raises, all nodes that are still connected were told to end their ranks.
+    """
+    absent = [n for n in spec.nproc if n not in hub.nodes]
+    if absent:
+        return _never_started(spec, absent)
+    return await _Run(hub, spec, narrator).conduct()
+
+
+def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
+    """Nobody is started when a node is missing: the ranks could only wait for it."""
+    lost = [r for n in absent for r in spec.ranks_of[n]]
+    detail = f"node {ranges(absent)} is not connected"
+    node_of = {r: n for n, here in spec.ranks_of.items() for r in here}
+    first, *rest = spec.stages
+    failed = StageResult(
+        name=first, outcome="failed", deadline_s=spec.deadline_s(first), duration_s=0.0, detail=detail,
+        ranks=tuple(_unknown(r, node_of[r], spec, detail) for r in lost), culprits=tuple(lost),
+    )  # fmt: skip
+    return CollectiveRun(
+        label=spec.label, backend=spec.backend, ranks=tuple(node_of), extra_env=dict(spec.extra_env),
+        stages=(failed, *(_skipped(spec, name) for name in rest)),
+    )  # fmt: skip
+
+
+def _skipped(spec: RunSpec, name: str, detail: str = "not reached") -> StageResult:
+    return StageResult(name=name, outcome="skipped", deadline_s=spec.deadline_s(name), duration_s=0.0, detail=detail)
+
+
+def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
+    return RankState(
+        rank=rank, node_rank=node_rank, local_rank=rank - spec.ranks_of[node_rank][0], pid=None, step=step,
+        state="unknown", error=why,
+    )  # fmt: skip
+
+
+class _Run:
+    def __init__(self, hub: HubSide, spec: RunSpec, narrator: Narrator) -> None:
+        self._hub, self._spec, self._narrator = hub, spec, narrator
+        self._id = f"{os.getpid()}-{next(_runs)}"
+        self._tracker = StageTracker(spec, time.monotonic())
+        self._told = 0  # stages whose end was narrated
+        self._said = 0.0
+        self._kept_alive = time.monotonic()
+        self._states: dict[int, RankState] = {}
+        self._nodes = set(spec.nproc)  # those that have not said STOPPED
+
+    async def conduct(self) -> CollectiveRun:
+        spec = self._spec
+        self._narrator.log(
+            "collectives.starting", label=spec.label, backend=spec.backend, num_ranks=spec.world_size,
+            num_nodes=len(spec.nproc),
+        )  # fmt: skip
+        try:
+            for node_rank in spec.nproc:
+                await self._hub.send(node_rank, wire.START, self._order(node_rank))
+            self._tracker = StageTracker(spec, time.monotonic())
+            ending = await self._follow()
+            ended = time.monotonic()
+            self._tell(ending)
+            if ending.outcome != "done":
+                await self._examine(ending)
+            return self._result(ending, ended)
+        finally:
+            await self._stop()
+
+    def _order(self, node_rank: int) -> wire.StartOrder:
+        spec = self._spec
+        ranks = spec.ranks_of[node_rank]
+        longest_s = max(
+            [*(spec.deadline_s(s) for s in spec.stages), spec.operation_deadline_s(spec.max_bytes)], default=0.0
+        )
+        return wire.StartOrder(
+            run=self._id, label=spec.label, backend=spec.backend, stages=spec.stages, first_rank=ranks[0],
+            num_ranks=len(ranks), world_size=spec.world_size, num_nodes=len(spec.nproc), master_addr=spec.master_addr,
+            sizes=spec.sizes() if "sweep" in spec.stages else (), iters=spec.iters, warmup=spec.warmup,
+            size_budget_s=spec.size_budget_s, library_timeout_s=max(1800.0, 2 * longest_s + 600),
+            positions_every_s=max(0.1, 0.0005 * len(spec.nproc)),
+            devices=spec.devices.get(node_rank, ()), extra_env=dict(spec.extra_env),
+        )  # fmt: skip
+
+    async def _follow(self) -> Ending:
+        """Until the tracker says how it ended."""
+        judged, pause_s = 0.0, 0.02 + 1e-5 * self._spec.world_size  # judging costs time in proportion to the ranks
+        while True:
+            with contextlib.suppress(DeadlineExceeded):
+                self._take(*await self._hub.receive(timeout_s=_TICK_S))
+            now = time.monotonic()
+            await self._forward_port()
+            if now - self._kept_alive > wire.STILL_HERE_EVERY_S:
+                self._kept_alive = now
+                await self._to_all(wire.STILL_HERE)
+            if now - judged < pause_s:
+                continue
+            judged = now
+            ending = self._tracker.tick(now)
+            self._narrate(now)
+            if ending is not None:
+                return ending
+
+    def _take(self, node_rank: int, kind: str, body: Any) -> None:
+        if kind == LOST:
+            self._nodes.discard(node_rank)
+            self._tracker.lose(node_rank, f"node {node_rank} is lost: {body}", time.monotonic())
+            return
+        if node_rank not in self._spec.nproc:
+            return
+        try:
+            if kind == wire.PROGRESS:
+                progress = convert(body, wire.Progress)
+                if progress.run == self._id:
+                    self._tracker.feed(_own(progress, self._spec.ranks_of[node_rank]), time.monotonic())
+                    if progress.port and 0 in self._spec.ranks_of[node_rank]:
+                        self._port = progress.port
+            elif kind == wire.EXAMINED:
+                examined = convert(body, wire.Examined)
+                if examined.run == self._id:
+                    mine = self._spec.ranks_of[node_rank]
+                    self._states.update({s.rank: s for s in examined.ranks if s.rank in mine})
+            elif kind == wire.STOPPED:
+                stopped = convert(body, wire.Stopped)
+                if stopped.run == self._id:
+                    self._nodes.discard(node_rank)
+                    self._tracker.lose(node_rank, f"node {node_rank} has ended its part", time.monotonic())
+                    if stopped.left:
+                        self._narrator.log("collectives.left", **self._who(stopped.left))
+        except ExchangeError as error:
+            self._tracker.lose(node_rank, str(error), time.monotonic())
+
+    _port = 0
+
+    async def _forward_port(self) -> None:
+        if self._port:
+            port, self._port = self._port, 0
+            await self._to_all(wire.PORT, port)
+
+    async def _to_all(self, kind: str, port: int = 0) -> None:
+        message = wire.RunMessage(run=self._id, port=port)
+        for node_rank in sorted(self._nodes):
+            await self._hub.send(node_rank, kind, message)
+
+    async def _examine(self, ending: Ending) -> None:
+        """Ask the agents of the ranks that matter what those are doing."""
+        shown = set(self._shown(ending))
+        wanted: set[int] = set()
+        for node_rank in sorted(self._nodes):
+            here = tuple(sorted(shown & set(self._spec.ranks_of[node_rank])))
+            if here:
+                wanted.update(here)
+                await self._hub.send(node_rank, wire.EXAMINE, wire.RunMessage(run=self._id, ranks=here))
+        await self._collect(_EXAMINE_S, lambda: wanted <= self._states.keys() | self._lost_ranks())
+
+    async def _stop(self) -> None:
+        """Tell all agents to end their ranks, and wait a bounded time until they have."""
+        await self._to_all(wire.STOP)
+        await self._collect(_STOP_S, lambda: not self._nodes)
+
+    async def _collect(self, limit_s: float, complete: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + limit_s
+        while not complete() and (left_s := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(DeadlineExceeded):
+                self._take(*await self._hub.receive(timeout_s=left_s))
+
+    def _lost_ranks(self) -> set[int]:
+        return {r.rank for r in self._tracker.ranks.values() if r.unknown}
+
+    # What is shown.
+
+    def _who(self, ranks: Iterable[int]) -> dict[str, str]:
+        """Values for texts: the ranks and their nodes."""
+        ranks = sorted(ranks)
+        nodes = [n for n, here in self._spec.ranks_of.items() if set(here) & set(ranks)]
+        names = self._spec.names
+        shown = ", ".join(f"{n} ({names[n]})" if names.get(n) else str(n) for n in nodes[:4])
+        return {"ranks": ranges(ranks), "nodes": f"{shown}, …" if len(nodes) > 4 else shown}
+
+    def _narrate(self, now: float) -> None:
+        tracker = self._tracker
+        while self._told < tracker.current:
+            stage, seconds = self._spec.stages[self._told], tracker.duration_s(self._told, now) or 0.0
+            self._narrator.log(
+                "collectives.stage_done", stage=stage, seconds=f"{seconds:.1f}", detail=tracker.detail(self._told),
+                num_ranks=self._spec.world_size,
+            )  # fmt: skip
+            self._told += 1
+        if now - self._said < _SAY_EVERY_S:
+            return
+        self._said = now
+        waiting = tracker.waiting(now)
+        if waiting is None:
+            return
+        common = {"stage": waiting.stage, "seconds": f"{waiting.waited_s:.0f}", "num_ranks": self._spec.world_size}
+        if waiting.stage == "sweep" and waiting.size_bytes is not None:
+            points = tracker.points()
+            self._narrator.say(
+                "collectives.sweep", size_bytes=waiting.size_bytes, iteration=waiting.iteration,
+                busbw=f"{points[-1].busbw_gb_per_s:.2f}" if points else "-", **common,
+            )  # fmt: skip
+        elif waiting.waited_s >= _SAY_WAITING_AFTER_S and waiting.num_finished:
+            self._narrator.say(f"collectives.waiting_{waiting.stage}", **self._who(waiting.ranks), **common)
+        else:
+            self._narrator.say("collectives.stage", num_finished=waiting.num_finished, **common)
+
+    def _tell(self, ending: Ending) -> None:
+        spec = self._spec
+        if ending.outcome == "done":
+            self._narrator.log("collectives.done", label=spec.label, num_ranks=spec.world_size)
+            return
+        stage = spec.stages[ending.stage]
+        where = "" if ending.size_bytes is None else f" {ending.size_bytes} B #{ending.iteration}"
+        values = {
+            "stage": stage + where, "detail": ending.detail, "seconds": f"{ending.deadline_s:.0f}",
+            "entered": ranges(ending.entered), "num_ranks": spec.world_size,
+        }  # fmt: skip
+        if not ending.culprits:
+            self._narrator.log(f"collectives.{ending.outcome}_nobody", **values)
+        elif ending.outcome == "hung" and ending.detail == "stopped":
+            self._narrator.log("collectives.stopped", **values, **self._who(ending.culprits))
+        else:
+            self._narrator.log(f"collectives.{ending.outcome}", **values, **self._who(ending.culprits))
+
+    # What is kept.
+
+    def _result(self, ending: Ending, ended: float) -> CollectiveRun:
+        spec, tracker = self._spec, self._tracker
+        everybody = tuple(tracker.ranks)
+        stages = []
+        for index, name in enumerate(spec.stages):
+            seconds = tracker.duration_s(index, ended)
+            if ending.outcome != "done" and index == ending.stage:
+                stages.append(self._bad_stage(ending, name, seconds or 0.0))
+            elif index < tracker.current:
+                stages.append(
+                    StageResult(
+                        name=name, outcome="ok", deadline_s=spec.deadline_s(name), duration_s=seconds or 0.0,
+                        entered=everybody, finished=everybody, detail=tracker.detail(index),
+                    )
+                )  # fmt: skip
+            elif index < ending.stage:
+                late = [r.rank for r in tracker.ranks.values() if r.finished < index]
+                stages.append(_skipped(spec, name, f"rank {ranges(late)} was not through when the run ended"))
+            else:
+                stages.append(_skipped(spec, name))
+        return CollectiveRun(
+            label=spec.label, backend=spec.backend, ranks=everybody, stages=tuple(stages), points=tracker.points(),
+            extra_env=dict(spec.extra_env),
+        )  # fmt: skip
+
+    def _bad_stage(self, ending: Ending, name: str, seconds: float) -> StageResult:
+        return StageResult(
+            name=name, outcome=ending.outcome, deadline_s=ending.deadline_s, duration_s=seconds,
+            entered=ending.entered, finished=ending.finished, size_bytes=ending.size_bytes,
+            iteration=ending.iteration, detail=ending.detail, ranks=tuple(self._state(r) for r in self._shown(ending)),
+            culprits=ending.culprits,
+        )  # fmt: skip
+
+    def _shown(self, ending: Ending) -> list[int]:
+        """Whose state tells something: culprits, victims, those that did not come; all when everybody came."""
+        first = list(dict.fromkeys([*ending.culprits, *ending.victims]))
+        absent = [r for r in self._tracker.ranks if r not in ending.entered and r not in first]
+        return (first + absent or list(self._tracker.ranks))[:_MOST_STATES]
+
+    def _state(self, number: int) -> RankState:
+        rank = self._tracker.ranks[number]
+        if rank.unknown is None and number in self._states:
+            return self._states[number]
+        step = f"entered {self._spec.stages[rank.entered]}" if rank.entered >= 0 else ""
+        why = rank.unknown or f"the agent of node {rank.node_rank} did not answer"
+        return _unknown(number, rank.node_rank, self._spec, why, step)
+
+
+def _own(progress: wire.Progress, ranks: tuple[int, ...]) -> wire.Progress:
+    """Only what a node says of its own ranks."""
+    return wire.Progress(
+        run=progress.run,
+        events=tuple(e for e in progress.events if e.rank in ranks),
+        positions=tuple(p for p in progress.positions if p.rank in ranks),
+    )

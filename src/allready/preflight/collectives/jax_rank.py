@@ -1,0 +1,92 @@
+"""A JAX rank of the staged collectives: `python -m allready.preflight.collectives.jax_rank FDS`, by its agent only."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from allready.preflight.collectives.rank_side import RankSide, WrongResultError, any_port
+
+Note = Callable[[str], None]
+
+
+class JaxRank:
+    """The stages; each leaves what the next ones need."""
+
+    def __init__(self, side: RankSide) -> None:
+        self.side = side
+        self.jax: Any = None
+
+    def import_(self, note: Note) -> None:
+        """`import jax`; no device is touched yet."""
+        import jax
+
+        self.jax = jax
+        note(f"jax {jax.__version__}")
+
+    def init(self, note: Note) -> None:
+        """Meet the other processes at the coordinator, which is rank 0; then open the devices."""
+        jax, side = self.jax, self.side
+        with contextlib.suppress(AttributeError, ValueError):  # only CPU devices read it; newer versions default to it
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        if side.rank == 0:
+            with any_port() as listener:
+                port = listener.getsockname()[1]
+            side.send_port(port)
+        else:
+            port = side.other_port()
+        jax.distributed.initialize(
+            coordinator_address=_joined(side.master_addr, port),
+            num_processes=side.world_size,
+            process_id=side.rank,
+            local_device_ids=[side.device_index],
+            initialization_timeout=int(side.library_timeout_s),
+        )
+        local, everywhere = len(jax.local_devices()), len(jax.devices())
+        if jax.process_count() != side.world_size:
+            raise RuntimeError(f"jax counts {jax.process_count()} processes instead of {side.world_size}")
+        note(f"{jax.devices()[0].platform}: {local} of {everywhere} devices here")
+
+    def psum(self, note: Note) -> None:
+        """A small psum over all devices whose result is checked."""
+        import numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        jax = self.jax
+        devices = jax.devices()
+        mesh = Mesh(np.array(devices), ("all",))
+        values = np.arange(1, len(devices) + 1, dtype=np.float32)
+        sharding = NamedSharding(mesh, PartitionSpec("all"))
+        array = jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+        if hasattr(jax, "shard_map"):
+            per_device = jax.shard_map
+        else:  # before 0.6
+            import jax.experimental.shard_map as older
+
+            per_device = older.shard_map
+        summed = jax.jit(
+            per_device(
+                lambda x: jax.lax.psum(x, "all"), mesh=mesh, in_specs=PartitionSpec("all"), out_specs=PartitionSpec()
+            )
+        )(array)
+        expected = float(values.sum())
+        for shard in summed.addressable_shards:
+            got = float(np.asarray(shard.data).reshape(-1)[0])
+            if got != expected:
+                raise WrongResultError(f"psum over {len(devices)} devices gave {got!r} instead of {expected!r}")
+        note(f"{len(devices)} devices")
+
+
+def _joined(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def main(argv: list[str]) -> NoReturn:
+    """Never returns: the process ends when its agent says so, or by an error."""
+    side = RankSide(argv)
+    rank = JaxRank(side)
+    side.run({"jax_import": rank.import_, "jax_init": rank.init, "jax_psum": rank.psum})
+
+
+if __name__ == "__main__":
+    main(sys.argv)

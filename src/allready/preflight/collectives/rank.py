@@ -1,0 +1,194 @@
+"""A PyTorch rank of the staged collectives: `python -m allready.preflight.collectives.rank FDS`, by its agent only.
+
+torch is imported in the first stage, so that a broken installation is a result like any other.  The environment is
+left as the user's job would find it: Gloo and NCCL choose interfaces and transports as they would there.
+"""
+
+import contextlib
+import inspect
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from allready.preflight.collectives.rank_side import STORE_UNREACHABLE, RankSide, WrongResultError, any_port
+from allready.preflight.collectives.sweep import Pattern, Sweep
+
+_WITHOUT_SWEEP_BYTES = 64 * 2**20
+_SMALL_BYTES = 4096
+_PROBE_S = 15.0
+
+Note = Callable[[str], None]
+
+
+class TorchRank:
+    """The stages; each leaves what the next ones need."""
+
+    def __init__(self, side: RankSide) -> None:
+        self.side = side
+        self.torch: Any = None
+        self.dist: Any = None
+        self.device: Any = None
+        self.buffer: Any = None
+        self.store: Any = None
+        self.nccl: Any = None
+
+    @property
+    def group(self) -> Any:
+        """The group under test; None is the default group, Gloo."""
+        return self.nccl if self.side.backend == "nccl" else None
+
+    def import_(self, note: Note) -> None:
+        """`import torch`, with its distributed part."""
+        import torch
+        import torch.distributed as dist
+
+        if not dist.is_available():
+            raise RuntimeError(f"torch {torch.__version__} is built without torch.distributed")
+        self.torch, self.dist = torch, dist
+        note(f"torch {torch.__version__}")
+
+    def device_(self, note: Note) -> None:
+        """Take this rank's GPU; with Gloo the CPU."""
+        torch = self.torch
+        if self.side.backend != "nccl":
+            self.device = torch.device("cpu")
+            note("cpu")
+            return
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            usable = torch.cuda.is_available()
+        words = "; ".join(str(w.message).splitlines()[0] for w in said)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        among = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible!r})"
+        if torch.version.cuda is None and not usable:
+            raise RuntimeError(f"torch {torch.__version__} is built without CUDA, so NCCL cannot be used")
+        if not usable:
+            raise RuntimeError(f"torch {torch.__version__} sees no usable GPU{among}{': ' + words if words else ''}")
+        num_gpus = torch.cuda.device_count()
+        index = self.side.device_index
+        if index >= num_gpus:
+            raise RuntimeError(
+                f"local rank {self.side.local_rank} needs GPU {index}, but torch sees only {num_gpus}{among}"
+            )
+        if not self.dist.is_nccl_available():
+            raise RuntimeError(f"torch {torch.__version__} is built without NCCL")
+        self.device = torch.device("cuda", index)
+        torch.cuda.set_device(self.device)
+        torch.ones(1, device=self.device).sum().item()
+        note(f"cuda:{index} {torch.cuda.get_device_name(self.device)}")
+
+    def allocate(self, note: Note) -> None:
+        """The tensor of the largest operation."""
+        sweeps = "sweep" in self.side.stages and self.side.sizes
+        size_bytes = max(self.side.sizes) if sweeps else _WITHOUT_SWEEP_BYTES
+        self.buffer = self.torch.zeros(size_bytes // 4, dtype=self.torch.float32, device=self.device)
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize(self.device)
+        note(f"{size_bytes} bytes on {self.device}")
+
+    def store_(self, note: Note) -> None:
+        """Connect to the TCPStore of rank 0, at the address that the user gave."""
+        side = self.side
+        limit = timedelta(seconds=side.library_timeout_s)
+        if side.rank == 0:
+            with any_port() as listener:  # can this node reach itself by that name?
+                _reach(side.master_addr, listener.getsockname()[1])
+            self.store = self.dist.TCPStore(
+                side.master_addr, 0, side.world_size, is_master=True, timeout=limit, wait_for_workers=False
+            )
+            side.send_port(self.store.port)
+            port = int(self.store.port)
+        else:
+            port = side.other_port()
+            _reach(side.master_addr, port)
+            self.store = self.dist.TCPStore(
+                side.master_addr, port, side.world_size, is_master=False, timeout=limit, wait_for_workers=False
+            )
+        self.store.set(f"allready/{side.rank}", "here")
+        if self.store.get(f"allready/{side.rank}") != b"here":
+            raise RuntimeError(f"the store at {side.master_addr}:{port} does not give back what was put in")
+        note(f"{side.master_addr}:{port}")
+
+    def gloo_barrier(self, note: Note) -> None:
+        """Gloo connects all ranks with each other, then a barrier."""
+        self.dist.init_process_group(
+            "gloo",
+            store=self.store,
+            rank=self.side.rank,
+            world_size=self.side.world_size,
+            timeout=timedelta(seconds=self.side.library_timeout_s),
+        )
+        self.dist.barrier()
+        note(f"{self.side.world_size} ranks")
+
+    def nccl_init(self, note: Note) -> None:
+        """NCCL connects all ranks with each other, now and not at the first collective."""
+        options: dict[str, Any] = {
+            "backend": "nccl",
+            "timeout": timedelta(seconds=self.side.library_timeout_s),
+        }
+        eager = "device_id" in inspect.signature(self.dist.new_group).parameters
+        if eager:
+            options["device_id"] = self.device
+        self.nccl = self.dist.new_group(**options)
+        if not eager:  # an older torch makes the communicator at the first collective
+            self.dist.all_reduce(self.torch.ones(1, device=self.device), group=self.nccl)
+            self.torch.cuda.synchronize(self.device)
+        note("NCCL " + ".".join(str(n) for n in self.torch.cuda.nccl.version()))
+
+    def small(self, note: Note) -> None:
+        """A small all_reduce whose result is checked."""
+        pattern = Pattern(self.torch, self.side.rank, self.side.world_size, self.device)
+        tensor = self.torch.zeros(_SMALL_BYTES // 4, dtype=self.torch.float32, device=self.device)
+        pattern.fill(tensor)
+        self.dist.all_reduce(tensor, group=self.group)
+        num_errors, words = pattern.check(tensor)
+        if num_errors:
+            raise WrongResultError(words)
+        note(f"{_SMALL_BYTES} bytes")
+
+    def sweep(self, note: Note) -> None:
+        """all_reduce over all sizes, checked and timed."""
+        Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run()
+        note(f"{len(self.side.sizes)} sizes")
+
+
+def _reach(address: str, port: int) -> None:
+    """Connect once, because the library would try for minutes without a word.
+
+    Raises:
+        ConnectionError: nobody can be reached there; the message names the address and the kernel's reason.
+    """
+    try:
+        with contextlib.closing(socket.create_connection((address, port), timeout=_PROBE_S)):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error) or type(error).__name__
+        raise ConnectionError(f"{STORE_UNREACHABLE} at {address}:{port}: {why}") from error
+
+
+def main(argv: list[str]) -> NoReturn:
+    """Never returns: the process ends when its agent says so, or by an error."""
+    side = RankSide(argv)
+    rank = TorchRank(side)
+    side.run(
+        {
+            "import": rank.import_,
+            "device": rank.device_,
+            "allocate": rank.allocate,
+            "store": rank.store_,
+            "gloo_barrier": rank.gloo_barrier,
+            "gloo_small": rank.small,
+            "nccl_init": rank.nccl_init,
+            "nccl_small": rank.small,
+            "sweep": rank.sweep,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv)

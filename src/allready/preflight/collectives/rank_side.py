@@ -1,0 +1,133 @@
+"""What every rank process has, whatever it imports later: its orders, its way to report, its stack on demand.
+
+Standard library only, and quick: it must work where `import torch` crashes.
+"""
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+from allready.preflight.collectives.cell import CellWriter
+
+STACK_SIGNAL = signal.SIGRTMIN + 7
+"""Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
+
+STORE_UNREACHABLE = "the store of rank 0 cannot be reached"
+"""Begins the error of a rank that gets no connection to rank 0's store."""
+
+_MAX_TEXT = 2000
+
+
+class WrongResultError(Exception):
+    """A collective gave a wrong result."""
+
+
+class RankSide:
+    """The rank's end of its pipes.  Collective: nothing here waits for another rank but `other_port`."""
+
+    def __init__(self, argv: list[str]) -> None:
+        """Take over the descriptors that the agent passed: progress, control, cell, stack."""
+        progress, control, cell, stack = (int(a) for a in argv[1:5])
+        for fd in (progress, control, cell, stack):
+            os.set_inheritable(fd, False)  # a child of ours must not keep the pipes open
+        self._progress = progress
+        self._control = os.fdopen(control, "r", encoding="utf-8")
+        self.cell = CellWriter(cell)
+        faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True, chain=False)
+        self.send("hello", number=threading.get_ident())
+        orders = json.loads(self._control.readline())
+        self.stages: tuple[str, ...] = tuple(orders["stages"])
+        self.backend: str = orders["backend"]
+        self.rank: int = orders["rank"]
+        self.local_rank: int = orders["local_rank"]
+        self.world_size: int = orders["world_size"]
+        self.master_addr: str = orders["master_addr"]
+        self.sizes: tuple[int, ...] = tuple(orders["sizes"])
+        self.iters: int = orders["iters"]
+        self.warmup: int = orders["warmup"]
+        self.size_budget_s: float = orders["size_budget_s"]
+        self.library_timeout_s: float = orders["library_timeout_s"]
+        self.device_index: int = orders["device_index"]
+
+    def send(self, event: str, **fields: Any) -> None:
+        """Report one `wire.Line`."""
+        line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
+        os.write(self._progress, line.encode())
+
+    def send_port(self, port: int) -> None:
+        """Rank 0 only: say where the others find what it serves."""
+        self.send("port", number=port)
+
+    def other_port(self) -> int:
+        """The port that rank 0 serves; waits until its agent passes it on (the agent watches the deadline)."""
+        line = self._control.readline()
+        if not line:
+            os._exit(1)  # the agent has no more interest in us
+        return int(json.loads(line)["port"])
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[Callable[[str], None]]:
+        """One stage: reports entry and end; yields a function that takes a detail worth showing."""
+        detail = [""]
+
+        def note(text: str) -> None:
+            detail[0] = text[:_MAX_TEXT]
+
+        self.send("entered", stage=name)
+        yield note
+        self.send("finished", stage=name, text=detail[0])
+
+    def run(self, stages: dict[str, Callable[[Callable[[str], None]], None]]) -> NoReturn:
+        """Do the ordered stages; report how it ends; end the process.  Never returns."""
+        name = ""
+        try:
+            for name in self.stages:
+                with self.stage(name) as note:
+                    stages[name](note)
+        except WrongResultError as error:
+            self.send("wrong", stage=name, text=str(error)[:_MAX_TEXT], num_errors=1)
+        except BaseException as error:  # noqa: BLE001 - reported, then this process ends
+            traceback.print_exc()
+            self.send("error", stage=name, text=last_line(error), stack=frames(error))
+            self._end(1)
+        self.send("done")
+        while self._control.readline():  # stay: an early end would look like a lost connection to the others
+            pass
+        self._end(0)
+
+    @staticmethod
+    def _end(code: int) -> NoReturn:
+        """End at once: no destructor of a communicator may wait for a rank that is gone."""
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def any_port() -> socket.socket:
+    """A listening socket on a free port, for IPv4 and, where the machine has it, IPv6; the caller closes it."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+def last_line(error: BaseException) -> str:
+    """`Type: message` as Python prints it, on one line and of bounded length."""
+    text = "".join(traceback.format_exception_only(type(error), error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines)[:_MAX_TEXT] if lines else type(error).__name__
+
+
+def frames(error: BaseException) -> tuple[str, ...]:
+    """Where it was raised, innermost first."""
+    found = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+    return tuple(reversed(found))[:24]

@@ -1,0 +1,201 @@
+"""What a run of staged collectives is asked to do, and how long each stage may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from allready.errors import UsageError
+from allready.model import World
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "gloo": ("import", "device", "allocate", "store", "gloo_barrier", "gloo_small", "sweep"),
+    "nccl": ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "nccl_small", "sweep"),
+    "jax": ("jax_import", "jax_init", "jax_psum"),
+}
+"""Stages of each backend, in their order."""
+
+STAGE_DEADLINE_S: Mapping[str, float] = {
+    "import": 120.0,
+    "device": 60.0,
+    "allocate": 30.0,
+    "store": 30.0,
+    "gloo_barrier": 30.0,
+    "gloo_small": 20.0,
+    "nccl_init": 60.0,
+    "nccl_small": 20.0,
+    "sweep": 20.0,  # for one operation, and a second more for every 50 MB of it
+    "jax_import": 120.0,
+    "jax_init": 60.0,
+    "jax_psum": 60.0,
+}
+"""How long a stage may take once all ranks are through the one before it."""
+
+SLOWEST_BYTES_PER_S = 50e6
+"""An operation slower than this, after its 20 s, is called hung."""
+
+_DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
+    ("gloo", True): (KIB, 16 * MIB),
+    ("gloo", False): (KIB, 64 * MIB),
+    ("nccl", True): (MIB, 256 * MIB),
+    ("nccl", False): (MIB, GIB),
+}
+_NEEDED = {  # a stage stands on what these make
+    "sweep": ("import", "device", "allocate", "store", "gloo_barrier"),
+    "nccl_small": ("import", "device", "store", "gloo_barrier", "nccl_init"),
+    "nccl_init": ("import", "device", "store", "gloo_barrier"),
+    "gloo_small": ("import", "device", "store", "gloo_barrier"),
+    "gloo_barrier": ("import", "store"),
+    "store": ("import",),
+    "allocate": ("import", "device"),
+    "device": ("import",),
+    "jax_psum": ("jax_import", "jax_init"),
+    "jax_init": ("jax_import",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One run.  Ranks are numbered from `nproc`: node by node in the order of their node ranks.
+
+    Raises:
+        UsageError: a value is impossible; the message names what is valid.
+    """
+
+    backend: str  # nccl, gloo or jax
+    nproc: dict[int, int]  # node rank -> ranks on that node
+    master_addr: str  # where the other nodes find node 0, as the user wrote it
+    stages: tuple[str, ...]
+    label: str = "all"
+    names: dict[int, str] = field(default_factory=dict)  # node rank -> name, for live lines
+    devices: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> --devices of that node
+    min_bytes: int = KIB
+    max_bytes: int = 16 * MIB
+    iters: int = 20
+    warmup: int = 5
+    size_budget_s: float = 10.0  # fewer iterations when those of one size would take longer than this
+    stage_deadline_s: dict[str, float] = field(default_factory=dict)  # overrides STAGE_DEADLINE_S
+    extra_env: dict[str, str] = field(default_factory=dict)
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if self.backend not in STAGES:
+            raise UsageError(f"unknown backend {self.backend!r}: valid are {', '.join(STAGES)}")
+        unknown = [s for s in self.stages if s not in STAGES[self.backend]]
+        if unknown or not self.stages:
+            raise UsageError(
+                f"unknown stage {', '.join(map(repr, unknown)) or '(none)'} for {self.backend}: "
+                f"valid are {', '.join(STAGES[self.backend])}"
+            )
+        if not self.nproc or any(n < 1 for n in self.nproc.values()):
+            raise UsageError("every node needs at least one rank (--nproc-per-node)")
+        if not 4 <= self.min_bytes <= self.max_bytes:
+            raise UsageError(
+                f"sizes must obey 4 <= --min-bytes <= --max-bytes, got {self.min_bytes} and {self.max_bytes}"
+            )
+        if self.iters < 1 or self.warmup < 0:
+            raise UsageError(f"--iters must be at least 1 and --warmup at least 0, got {self.iters} and {self.warmup}")
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of this run."""
+        return sum(self.nproc.values())
+
+    @property
+    def ranks_of(self) -> dict[int, tuple[int, ...]]:
+        """Node rank -> its ranks."""
+        found: dict[int, tuple[int, ...]] = {}
+        offset = 0
+        for node_rank, num_ranks in sorted(self.nproc.items()):
+            found[node_rank] = tuple(range(offset, offset + num_ranks))
+            offset += num_ranks
+        return found
+
+    def deadline_s(self, stage: str) -> float:
+        """How long `stage` may take (for the sweep: its operations of size 0)."""
+        return self.stage_deadline_s.get(stage, STAGE_DEADLINE_S[stage])
+
+    def operation_deadline_s(self, size_bytes: int) -> float:
+        """How long one operation of the sweep may take."""
+        return self.deadline_s("sweep") + size_bytes / SLOWEST_BYTES_PER_S
+
+    def up_to(self, stage: str) -> "RunSpec":
+        """The same run, ended after `stage`."""
+        return replace(self, stages=self.stages[: self.stages.index(stage) + 1])
+
+    def first_ranks(self, num_ranks: int) -> "RunSpec":
+        """The same run with only its first ranks."""
+        nproc: dict[int, int] = {}
+        for node_rank, ranks in self.ranks_of.items():
+            here = min(len(ranks), num_ranks - sum(nproc.values()))
+            if here > 0:
+                nproc[node_rank] = here
+        return replace(self, nproc=nproc)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of the sweep in bytes: whole float32 elements, doubling."""
+        size, found = self.min_bytes // 4 * 4, []
+        while size <= self.max_bytes:
+            found.append(size)
+            size *= 2
+        return tuple(found)
+
+
+def plan_default(
+    backend: str,
+    world: World,
+    master_addr: str,
+    *,
+    min_bytes: int | None = None,
+    max_bytes: int | None = None,
+    iters: int | None = None,
+    warmup: int | None = None,
+    quick: bool = False,
+    stages: tuple[str, ...] | None = None,
+    devices: Mapping[int, tuple[str, ...]] | None = None,
+    stage_deadline_s: Mapping[str, float] | None = None,
+) -> RunSpec:
+    """The run that `check` makes unless told otherwise: all stages, all ranks of `world`.
+
+    Args:
+        world: every node with its ranks (their number counts).
+        stages: the stages asked for; those that they stand on are added.
+
+    Raises:
+        UsageError: an argument is impossible; the message names what is valid.
+    """
+    if backend not in STAGES:
+        raise UsageError(f"unknown backend {backend!r}: valid are {', '.join(STAGES)}")
+    low, high = _DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
+    low = low if min_bytes is None else min_bytes
+    if min_bytes is not None and max_bytes is None:
+        high = max(low, high)
+    high = high if max_bytes is None else max_bytes
+    if max_bytes is not None and min_bytes is None:
+        low = min(low, high)
+    return RunSpec(
+        backend=backend,
+        nproc={n.node_rank: len(n.ranks) for n in world.nodes},
+        master_addr=master_addr,
+        stages=STAGES[backend] if stages is None else with_needed(backend, stages),
+        names={n.node_rank: n.name for n in world.nodes},
+        devices=dict(devices or {}),
+        min_bytes=low,
+        max_bytes=high,
+        iters=(10 if quick and backend == "gloo" else 20) if iters is None else iters,
+        warmup=(2 if quick else 5) if warmup is None else warmup,
+        size_budget_s=1.0 if quick else 10.0,
+        stage_deadline_s=dict(stage_deadline_s or {}),
+        quick=quick,
+    )
+
+
+def with_needed(backend: str, stages: tuple[str, ...]) -> tuple[str, ...]:
+    """`stages` of `backend` in their order, with those they stand on."""
+    wanted = set(stages)
+    for stage in stages:
+        wanted.update(_NEEDED.get(stage, ()))
+    if "sweep" in wanted and backend == "nccl":
+        wanted.add("nccl_init")
+    known = STAGES[backend]
+    return tuple(s for s in known if s in wanted) + tuple(s for s in stages if s not in known)

@@ -1,0 +1,168 @@
+"""The size sweep inside a rank: all_reduce, checked once per size, timed as nccl-tests does.
+
+Per size: iteration 0 is checked; iterations 1 to W warm up (the first of them tells how long one takes, and the ranks
+agree on how many follow); then the timed ones, back to back.  Before each one the progress cell says which it is.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from allready.preflight.collectives.rank_side import RankSide
+
+_EXACT_INT = 2**24  # float32 holds whole numbers exactly up to here
+_CHUNK = 2**20  # elements; bounds the memory of a check
+_MARK_EVERY_S = 200e-6
+_POLL_S = (20e-6, 1e-3)
+
+
+class Pattern:
+    """Values that depend on the rank and the place, whose sum over the ranks is exact in float32."""
+
+    def __init__(self, torch: Any, rank: int, world_size: int, device: Any) -> None:
+        weights = [r % 127 + 1 for r in range(world_size)]
+        self._own, self._sum = weights[rank], sum(weights)
+        period = max(1, min(251, (_EXACT_INT - 1) // self._sum))
+        length = _CHUNK // period * period
+        self._base = (torch.arange(length, device=device) % period + 1).to(torch.float32)
+
+    def _chunks(self, tensor: Any) -> Iterator[tuple[int, Any, Any]]:
+        length = self._base.numel()
+        for start in range(0, tensor.numel(), length):
+            part = tensor[start : start + length]
+            yield start, part, self._base[: part.numel()]
+
+    def fill(self, tensor: Any) -> None:
+        """This rank's share."""
+        for _, part, base in self._chunks(tensor):
+            part.copy_(base).mul_(self._own)
+
+    def check(self, tensor: Any) -> tuple[int, str]:
+        """How many elements are not the sum over all ranks, and words about the first of them."""
+        num_errors, words = 0, ""
+        for start, part, base in self._chunks(tensor):
+            wrong = part != base * self._sum
+            here = int(wrong.sum().item())
+            if here and not num_errors:
+                first = int(wrong.nonzero()[0].item())
+                words = (
+                    f"first wrong element {start + first}: {float(part[first])!r} instead of "
+                    f"{float(base[first] * self._sum)!r}"
+                )
+            num_errors += here
+        return num_errors, f"{num_errors} of {tensor.numel()} elements are wrong; {words}" if num_errors else ""
+
+
+class Sweep:
+    """One sweep.  Collective: every rank of the group runs it with the same orders."""
+
+    def __init__(self, torch: Any, dist: Any, side: RankSide, buffer: Any, group: Any) -> None:
+        self._torch, self._dist, self._side, self._group = torch, dist, side, group
+        self._buffer = buffer
+        self._cuda = buffer.device.type == "cuda"
+        self._pattern = Pattern(torch, side.rank, side.world_size, buffer.device)
+
+    def run(self) -> None:
+        """All sizes; reports one point for each."""
+        for number, size_bytes in enumerate(self._side.sizes):
+            self._one_size(size_bytes, is_first=number == 0)
+
+    def _one_size(self, size_bytes: int, *, is_first: bool) -> None:
+        view = self._buffer[: size_bytes // 4]
+        self._pattern.fill(view)
+        self._synced(view, size_bytes, 0)
+        num_errors, words = self._pattern.check(view)
+        view.zero_()  # repeated sums of anything else would end at infinity
+        if is_first:
+            self._synced(view, size_bytes, 1)
+        took_s = self._agree(self._synced(view, size_bytes, 1 + is_first))
+        done = 1 + is_first
+        fits = max(0, int(self._side.size_budget_s / took_s))
+        warmup = min(max(self._side.warmup - 1, 0), fits)
+        iters = max(1, min(self._side.iters, fits))
+        if self._cuda:
+            time_s = self._timed_on_gpu(view, size_bytes, done, max(1, warmup), iters, took_s)
+        else:
+            time_s = self._timed_on_cpu(view, size_bytes, done, warmup, iters)
+        self._side.send(
+            "point", size_bytes=size_bytes, time_s=time_s, iterations=iters, num_errors=num_errors, text=words
+        )
+
+    def _all_reduce(self, view: Any) -> None:
+        self._dist.all_reduce(view, group=self._group)
+
+    def _synced(self, view: Any, size_bytes: int, iteration: int) -> float:
+        """One operation, waited for; returns its seconds on this rank."""
+        self._wait_gpu()
+        self._side.cell.write(size_bytes, iteration, iteration - 1)
+        begin = time.perf_counter()
+        self._all_reduce(view)
+        self._wait_gpu()
+        took_s = time.perf_counter() - begin
+        self._side.cell.write(size_bytes, iteration, iteration)
+        return took_s
+
+    def _wait_gpu(self) -> None:
+        if self._cuda:
+            event = self._torch.cuda.Event()
+            event.record()
+            _wait(event)
+
+    def _agree(self, took_s: float) -> float:
+        """The slowest rank's time, the same on all ranks; goes over Gloo."""
+        longest = self._torch.tensor([took_s], dtype=self._torch.float64)
+        self._dist.all_reduce(longest, op=self._dist.ReduceOp.MAX)
+        return max(float(longest.item()), 1e-7)
+
+    def _timed_on_cpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int) -> float:
+        write, all_reduce = self._side.cell.write, self._all_reduce
+        for iteration in range(done + 1, done + 1 + warmup):
+            write(size_bytes, iteration, iteration - 1)
+            all_reduce(view)
+        first = done + 1 + warmup
+        begin = time.perf_counter()
+        for iteration in range(first, first + iters):
+            write(size_bytes, iteration, iteration - 1)
+            all_reduce(view)
+        took_s = time.perf_counter() - begin
+        write(size_bytes, first + iters - 1, first + iters - 1)
+        return took_s / iters
+
+    def _timed_on_gpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
+        """Enqueue warm-ups and timed operations without a pause; the GPU's own clock times the latter.
+
+        The warm-ups just before bring all GPUs into step.  Marks between the operations (at most one per 200 us,
+        so that they cost nothing) tell afterwards how far this GPU came.
+        """
+        torch, write = self._torch, self._side.cell.write
+        first = done + 1 + warmup
+        stride = max(1, math.ceil(_MARK_EVERY_S / one_s))
+        marks: list[tuple[int, Any]] = []
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        write(size_bytes, done + 1, done)
+        for _ in range(warmup):
+            self._all_reduce(view)
+        begin.record()
+        for number in range(iters):
+            if number % stride == 0:
+                write(size_bytes, first + number, done)
+                if number:
+                    marks.append((first + number - 1, torch.cuda.Event()))
+                    marks[-1][1].record()
+            self._all_reduce(view)
+        end.record()
+        last = first + iters - 1
+        write(size_bytes, last, done)
+        for iteration, event in [(first - 1, begin), *marks, (last, end)]:
+            _wait(event)
+            write(size_bytes, last, iteration)
+        return float(begin.elapsed_time(end)) / 1e3 / iters
+
+
+def _wait(event: Any) -> None:
+    """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is."""
+    pause_s = _POLL_S[0]
+    while not event.query():
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _POLL_S[1])

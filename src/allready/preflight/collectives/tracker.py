@@ -1,0 +1,399 @@
+"""Judges a run while it goes on: pure logic, fed with what the agents report, with the time passed in.
+
+A stage is over when all ranks finished it; the clock of the next one starts then.  Until that clock runs out a rank
+that is late is waited for.  A rank that is stopped, dead or ended by an error will not come: then the run is over at
+once, after a moment in which the first cause may still overtake its consequences.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from allready.model import BenchPoint
+from allready.preflight.collectives.rank_side import STORE_UNREACHABLE
+from allready.preflight.collectives.spec import RunSpec
+from allready.preflight.collectives.wire import Position, Progress, RankEvent
+
+STOPPED_FOR_S = 2.0
+SETTLE_S = 0.3
+SETTLE_MOST_S = 1.5
+CAUSE_WAIT_S = 2.5
+_ON_ITS_OWN = frozenset({"import", "device", "allocate", "jax_import"})  # here no rank needs another
+_LOST_PEER = re.compile(
+    r"connection (?:closed|reset|refused by peer|aborted)|closed by (?:remote )?peer|reset by peer|broken pipe|"
+    r"remote process exited|ncclRemoteError|connection was likely closed|Socket Timeout|recvValue failed|"
+    r"sendBytes failed|recvBytes failed|failed to recv|task(?:s)? .*(?:died|unhealthy)|heartbeat|preempted|"
+    r"monitoredBarrier|coordination service|another task|connection error|NET/IB.*(?:error|timeout)|transport retry",
+    re.IGNORECASE,
+)
+
+_LIBRARY_ERROR = re.compile(
+    r"(?:RuntimeError|torch\.distributed\.Dist\w*Error|[\w.]*(?:XlaRuntimeError|JaxRuntimeError))\b"
+)
+
+
+@dataclass(slots=True)
+class Rank:
+    """What is known of one rank."""
+
+    rank: int
+    node_rank: int
+    entered: int = -1  # index of the last stage it entered
+    finished: int = -1
+    position: Position | None = None
+    stopped_since: float | None = None
+    failed_at: float | None = None
+    failed_stage: int = 0
+    error: str | None = None
+    is_wrong: bool = False
+    gone: bool = False
+    exit_code: int | None = None
+    signal: str | None = None
+    unknown: str | None = None  # why nothing more is heard of it: its node is lost
+    done: bool = False
+    details: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def lost_peer(self) -> bool:
+        """It failed only because another rank did, as far as its words tell."""
+        if self.unknown or not self.error or self.signal not in {None, "SIGABRT"}:
+            return False
+        return _LOST_PEER.search(self.error) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended.
+
+    outcome: "done", or as in StageResult "failed", "hung", "wrong".
+    """
+
+    outcome: str
+    stage: int = 0  # index
+    culprits: tuple[int, ...] = ()  # first causes first; empty when nobody can be singled out
+    victims: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    size_bytes: int | None = None
+    iteration: int | None = None
+    deadline_s: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """For a live line: who is waited for."""
+
+    stage: str
+    ranks: tuple[int, ...]  # those that did not finish yet
+    num_finished: int
+    waited_s: float
+    size_bytes: int | None = None
+    iteration: int | None = None
+
+
+class StageTracker:
+    """One run.  Feed it everything, ask `tick` after each feed and every 0.25 s."""
+
+    def __init__(self, spec: RunSpec, now: float) -> None:
+        self._spec = spec
+        self._stages = spec.stages
+        self.ranks = {
+            rank: Rank(rank=rank, node_rank=node_rank) for node_rank, here in spec.ranks_of.items() for rank in here
+        }
+        self._finished_by = [0] * len(self._stages)
+        self._began = [now] + [0.0] * (len(self._stages) - 1)  # when all were through the stage before
+        self._ended: list[float] = []  # of the stages that are over
+        self._moved = now  # the last sign of progress of any rank
+        self._points: dict[int, dict[int, RankEvent]] = {}
+
+    @property
+    def current(self) -> int:
+        """Index of the first stage that not all ranks finished; their number when all are over."""
+        return len(self._ended)
+
+    def feed(self, progress: Progress, now: float) -> None:
+        """Take what an agent reported.  Ranks that are not in this run are passed over."""
+        for event in progress.events:
+            rank = self.ranks.get(event.rank)
+            if rank is not None and rank.unknown is None:
+                self._take(rank, event, now - min(max(event.age_s, 0.0), 10.0), now)
+        for position in progress.positions:
+            rank = self.ranks.get(position.rank)
+            if rank is not None and rank.position != position:
+                rank.position = position
+                self._moved = now
+
+    def lose(self, node_rank: int, why: str, now: float) -> None:
+        """A node's connection broke: nothing more will be heard of its ranks."""
+        for rank in self.ranks.values():
+            if rank.node_rank == node_rank and rank.unknown is None and not rank.gone:
+                rank.unknown = why
+                self._fail(rank, now)
+
+    def tick(self, now: float) -> Ending | None:
+        """How the run ended, if it did."""
+        if all(r.done for r in self.ranks.values()) and self.current == len(self._stages):
+            return self._done()
+        return self._wrong() or self._failed(now) or self._stopped(now) or self._hung(now)
+
+    def waiting(self, now: float) -> Waiting | None:
+        """Who is waited for now."""
+        if self.current >= len(self._stages):
+            return None
+        stage = self.current
+        late = tuple(r.rank for r in self.ranks.values() if r.finished < stage)
+        size_bytes = iteration = None
+        if self._stages[stage] == "sweep":
+            size_bytes, iteration = self._operation()
+            late = tuple(r for r in late if not self._has_entered(self.ranks[r], size_bytes, iteration)) or late
+        return Waiting(
+            stage=self._stages[stage],
+            ranks=late,
+            num_finished=self._finished_by[stage],
+            waited_s=max(0.0, now - self._began[stage]),
+            size_bytes=size_bytes,
+            iteration=iteration,
+        )
+
+    def duration_s(self, stage: int, now: float) -> float | None:
+        """How long a stage took, or has been going on; None when it never became the current one."""
+        if stage < len(self._ended):
+            return max(0.0, self._ended[stage] - self._began[stage])
+        return max(0.0, now - self._began[stage]) if stage == self.current else None
+
+    def detail(self, stage: int) -> str:
+        """What the lowest rank had to say about a stage."""
+        return next((r.details[stage] for r in self.ranks.values() if r.details.get(stage)), "")
+
+    def points(self) -> tuple[BenchPoint, ...]:
+        """The rows of the sweep to which every rank contributed."""
+        rows = []
+        n = len(self.ranks)
+        for size_bytes, by_rank in sorted(self._points.items()):
+            if len(by_rank) < n:
+                continue
+            time_s = max(max(p.time_s for p in by_rank.values()), 1e-9)
+            algbw = size_bytes / time_s / 1e9
+            rows.append(
+                BenchPoint(
+                    size_bytes=size_bytes,
+                    time_s=time_s,
+                    algbw_gb_per_s=algbw,
+                    busbw_gb_per_s=algbw * 2 * (n - 1) / n,
+                    num_errors=sum(p.num_errors for p in by_rank.values()),
+                    num_iterations=min(p.iterations for p in by_rank.values()),
+                )
+            )
+        return tuple(rows)
+
+    # What happened.
+
+    def _take(self, rank: Rank, event: RankEvent, at: float, now: float) -> None:
+        match event.event:
+            case "entered" | "finished" if event.stage in self._stages:
+                stage = self._stages.index(event.stage)
+                rank.entered = max(rank.entered, stage)
+                if event.event == "finished" and rank.finished == stage - 1:
+                    rank.finished = stage
+                    rank.details[stage] = event.text
+                    self._finished_by[stage] += 1
+                    self._advance(at)
+                self._moved = max(self._moved, at)
+            case "point":
+                self._points.setdefault(event.size_bytes, {})[rank.rank] = event
+                if event.num_errors:
+                    rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
+            case "wrong":
+                rank.is_wrong, rank.error = True, event.text
+                rank.failed_stage = rank.entered
+            case "error":
+                rank.error = event.text
+                self._fail(rank, at)
+            case "gone":
+                if not rank.done:
+                    rank.error = rank.error or event.text or None
+                    self._fail(rank, at)
+                rank.gone, rank.exit_code, rank.signal = True, event.exit_code, event.signal
+            case "state":
+                rank.stopped_since = now if event.text == "stopped" else None
+            case "done":
+                rank.done = True
+            case _:
+                pass
+
+    def _fail(self, rank: Rank, at: float) -> None:
+        if rank.failed_at is None:
+            rank.failed_at = at
+            rank.failed_stage = max(0, rank.entered)
+            if rank.finished == rank.entered >= 0:  # between two stages: it will miss the next one
+                rank.failed_stage = min(rank.entered + 1, len(self._stages) - 1)
+
+    def _advance(self, at: float) -> None:
+        while self.current < len(self._stages) and self._finished_by[self.current] == len(self.ranks):
+            self._ended.append(at)
+            if self.current < len(self._stages):
+                self._began[self.current] = at
+
+    # What it means.
+
+    def _done(self) -> Ending:
+        bad = [size for size, by_rank in sorted(self._points.items()) if any(p.num_errors for p in by_rank.values())]
+        if not bad:
+            return Ending(outcome="done")
+        stage, by_rank = self._stages.index("sweep"), self._points[bad[0]]
+        saw = tuple(sorted(r for r, p in by_rank.items() if p.num_errors))
+        everybody = tuple(self.ranks)
+        return Ending(
+            outcome="wrong", stage=stage, culprits=saw, entered=everybody, finished=everybody, size_bytes=bad[0],
+            iteration=0, deadline_s=self._spec.operation_deadline_s(bad[0]), detail=by_rank[saw[0]].text,
+        )  # fmt: skip
+
+    def _wrong(self) -> Ending | None:
+        """A stage whose result was wrong, once every rank of it has said so or finished it."""
+        wrong = [r for r in self.ranks.values() if r.is_wrong]
+        if not wrong:
+            return None
+        stage = wrong[0].failed_stage
+        if any(r.finished < stage and not r.is_wrong and r.failed_at is None for r in self.ranks.values()):
+            return None
+        return self._ending("wrong", stage, culprits=[r.rank for r in wrong], detail=wrong[0].error or "")
+
+    def _failed(self, now: float) -> Ending | None:
+        failed = sorted((r for r in self.ranks.values() if r.failed_at is not None), key=_when)
+        if not failed:
+            return None
+        causes = [r for r in failed if not (r.lost_peer or self._lost_store(r) or self._outlived(r, failed))]
+        first, last = _when(failed[0]), _when(failed[-1])
+        if len(failed) < len(self.ranks):  # others may follow, or have failed earlier and be heard of later
+            wait_s = SETTLE_S if causes else CAUSE_WAIT_S
+            if now - (last if causes else first) < wait_s and now - first < max(SETTLE_MOST_S, wait_s):
+                return None
+        stopped = [r for r in self.ranks.values() if r.stopped_since is not None and r.failed_at is None]
+        culprits = causes or stopped  # else nobody: all that failed complain of others, as after a broken network
+        stage = min(r.failed_stage if r.failed_at is not None else max(0, r.entered) for r in culprits or failed)
+        blamed = {r.rank for r in culprits}
+        return self._ending(
+            "failed",
+            stage,
+            culprits=[r.rank for r in culprits],
+            victims=[r.rank for r in failed if r.rank not in blamed],
+            detail=(culprits or failed)[0].unknown or (culprits or failed)[0].error or "",
+        )
+
+    def _lost_store(self, rank: Rank) -> bool:
+        """It could not reach rank 0's store, and rank 0 is not there any more."""
+        server = self.ranks[min(self.ranks)]
+        return (
+            rank is not server
+            and server.failed_at is not None
+            and rank.error is not None
+            and STORE_UNREACHABLE in rank.error
+        )
+
+    def _outlived(self, rank: Rank, failed: list[Rank]) -> bool:
+        """A library's error in a collective while another rank was killed: it tells of that, whatever its words."""
+        return (
+            self._stages[rank.failed_stage] not in _ON_ITS_OWN
+            and rank.error is not None
+            and _LIBRARY_ERROR.match(rank.error) is not None
+            and rank.signal in {None, "SIGABRT"}
+            and any(r.signal not in {None, "SIGABRT"} for r in failed if r is not rank)
+        )
+
+    def _stopped(self, now: float) -> Ending | None:
+        if now - self._moved < STOPPED_FOR_S:
+            return None
+        stopped = [
+            r
+            for r in self.ranks.values()
+            if r.stopped_since is not None and now - r.stopped_since >= STOPPED_FOR_S and not r.done
+        ]
+        if not stopped:
+            return None
+        # The stage that the others wait in: the first that the stopped ranks have not finished.
+        stage = min(min(r.finished + 1 for r in stopped), len(self._stages) - 1)
+        return self._ending("hung", stage, culprits=[r.rank for r in stopped], detail="stopped")
+
+    def _hung(self, now: float) -> Ending | None:
+        stage = self.current
+        if stage >= len(self._stages):
+            return None
+        if self._stages[stage] == "sweep":
+            size_bytes = max((r.position.size_bytes for r in self.ranks.values() if r.position), default=0)
+            deadline_s, since = self._spec.operation_deadline_s(size_bytes), max(self._moved, self._began[stage])
+        else:
+            deadline_s, since = self._spec.deadline_s(self._stages[stage]), self._began[stage]
+        if now - since < deadline_s:
+            return None
+        return self._ending("hung", stage)
+
+    def _ending(
+        self,
+        outcome: str,
+        stage: int,
+        *,
+        culprits: list[int] | None = None,
+        victims: list[int] | None = None,
+        detail: str = "",
+    ) -> Ending:
+        size_bytes = iteration = None
+        name = self._stages[stage]
+        deadline_s = self._spec.deadline_s(name)
+        entered = [r for r in self.ranks.values() if r.entered >= stage]
+        finished = [r for r in self.ranks.values() if r.finished >= stage]
+        if name == "sweep" and (operation := self._operation())[0] is not None:
+            size_bytes, iteration = operation
+            deadline_s = self._spec.operation_deadline_s(size_bytes or 0)
+            entered = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration)]
+            finished = [r for r in self.ranks.values() if self._has_done(r, size_bytes, iteration)]
+        if culprits is None:
+            culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
+        return Ending(
+            outcome=outcome, stage=stage, culprits=tuple(culprits), victims=tuple(victims or ()),
+            entered=tuple(sorted(r.rank for r in entered)), finished=tuple(sorted(r.rank for r in finished)),
+            size_bytes=size_bytes, iteration=iteration, deadline_s=deadline_s, detail=detail,
+        )  # fmt: skip
+
+    def _late(self, stage: str, entered: set[int], finished: set[int]) -> list[int]:
+        """Who is to blame when the deadline passed: those that did not come.
+
+        When all came, whoever works for itself in this stage; else a minority that got stuck where most passed.
+        """
+        absent = [r for r in self.ranks if r not in entered]
+        stuck = [r for r in self.ranks if r not in finished]
+        if absent or stage in _ON_ITS_OWN:
+            return absent if absent and stage not in _ON_ITS_OWN else stuck
+        return stuck if 2 * len(stuck) < len(self.ranks) else []
+
+    # The sweep: which operation is it about?
+
+    def _operation(self) -> tuple[int | None, int | None]:
+        """The operation that the ranks wait in: the earliest that one entered and did not complete.
+
+        A rank that is stopped or gone cannot say what its GPU completed since, so the others are asked first.
+        When every rank is between two operations it is the last one entered.
+        """
+        known = [(r, r.position) for r in self.ranks.values() if r.position is not None]
+        pending = [(r, (p.size_bytes, p.done + 1)) for r, p in known if p.done < p.entered]
+        able = [operation for r, operation in pending if r.stopped_since is None and not r.gone and not r.unknown]
+        if pending:
+            return min(able or [operation for _, operation in pending])
+        return max(((p.size_bytes, p.entered) for _, p in known), default=(None, None))
+
+    @staticmethod
+    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
+        p = rank.position
+        if p is None or size_bytes is None or iteration is None:
+            return False
+        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.entered >= iteration)
+
+    @staticmethod
+    def _has_done(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
+        p = rank.position
+        if p is None or size_bytes is None or iteration is None:
+            return False
+        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.done >= iteration)
+
+
+def _when(rank: Rank) -> float:
+    return rank.failed_at if rank.failed_at is not None else 0.0

@@ -1,0 +1,75 @@
+"""Further runs after a failed one: which transport matters (`--isolate`), and from which size on (`--grow`)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from allready.model import CollectiveRun
+from allready.preflight.channel import HubSide, Narrator
+from allready.preflight.collectives.hub import conduct
+from allready.preflight.collectives.spec import RunSpec
+
+NCCL_SWITCHES = (("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_IB_DISABLE", "1"))
+"""Variables that switch off one of NCCL's transports each."""
+
+_NCCL_STAGES = frozenset({"nccl_init", "nccl_small", "sweep"})
+
+
+async def isolate(
+    hub: HubSide,
+    spec: RunSpec,
+    failed: CollectiveRun,
+    narrator: Narrator,
+    *,
+    switches: Sequence[tuple[str, str]] | None = None,
+) -> list[CollectiveRun]:
+    """Repeat the failing stage with one transport off at a time; a run that passes says which one matters.
+
+    Each repeat goes only as far as the stage (of the sweep: the size) that failed.
+
+    Args:
+        failed: a run of `spec`.
+        switches: variables to set, one per repeat; None is NCCL_SWITCHES, and nothing at all where they cannot
+            matter: no failure, another backend, or a stage before NCCL.
+    """
+    bad = failed.bad
+    if bad is None:
+        return []
+    if switches is None:
+        if spec.backend != "nccl" or bad.name not in _NCCL_STAGES:
+            narrator.log("collectives.isolate_pointless", stage=bad.name, backend=spec.backend)
+            return []
+        switches = NCCL_SWITCHES
+    shorter = spec.up_to(bad.name)
+    if bad.size_bytes is not None:
+        shorter = replace(shorter, max_bytes=max(shorter.min_bytes, bad.size_bytes))
+    runs = []
+    for name, value in switches:
+        this = replace(shorter, label=f"isolate {name}={value}", extra_env={**spec.extra_env, name: value})
+        runs.append(await conduct(hub, this, narrator))
+        passed = runs[-1].bad is None
+        narrator.log(
+            "collectives.isolate_passes" if passed else "collectives.isolate_fails", variable=f"{name}={value}"
+        )
+    return runs
+
+
+async def grow(hub: HubSide, spec: RunSpec, narrator: Narrator) -> list[CollectiveRun]:
+    """Run with 1, 2, 4, ... ranks, in the order of their numbers, up to all; ends with the first run that breaks.
+
+    The ranks of the run that breaks, less those of the one before, are the members that were added.
+    """
+    runs: list[CollectiveRun] = []
+    num_ranks = 1
+    while True:
+        this = replace(spec.first_ranks(num_ranks), label=f"grow {num_ranks}")
+        runs.append(await conduct(hub, this, narrator))
+        if runs[-1].bad is not None or num_ranks == spec.world_size:
+            break
+        num_ranks = min(2 * num_ranks, spec.world_size)
+    if runs[-1].bad is None:
+        narrator.log("collectives.grow_passes", num_ranks=num_ranks)
+    else:
+        before = runs[-2].ranks if len(runs) > 1 else ()
+        added = [str(r) for r in runs[-1].ranks if r not in before]
+        narrator.log("collectives.grow_breaks", num_ranks=num_ranks, added=",".join(added))
+    return runs

@@ -1,0 +1,130 @@
+"""What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
+
+from dataclasses import dataclass, field
+
+from allready.model import RankState
+
+START = "collectives.start"
+PORT = "collectives.port"
+STILL_HERE = "collectives.still_here"
+EXAMINE = "collectives.examine"
+STOP = "collectives.stop"
+PROGRESS = "collectives.progress"
+EXAMINED = "collectives.examined"
+STOPPED = "collectives.stopped"
+
+KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, STOP})
+STILL_HERE_EVERY_S = 5.0
+HUB_SILENT_S = 60.0
+"""A node ends its ranks when node 0 says nothing for this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOrder:
+    """Hub to node: start these ranks."""
+
+    run: str
+    label: str
+    backend: str
+    stages: tuple[str, ...]
+    first_rank: int
+    num_ranks: int
+    world_size: int
+    num_nodes: int
+    master_addr: str
+    sizes: tuple[int, ...] = ()
+    iters: int = 1
+    warmup: int = 0
+    size_budget_s: float = 1.0
+    library_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
+    positions_every_s: float = 0.1
+    devices: tuple[str, ...] = ()
+    extra_env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMessage:
+    """Hub to node: EXAMINE (`ranks`), PORT (`port`), STOP, STILL_HERE."""
+
+    run: str
+    port: int = 0
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
+
+    event: hello, entered, finished, error, wrong, point, port, done.
+    """
+
+    event: str
+    at: float
+    stage: str = ""
+    text: str = ""
+    stack: tuple[str, ...] = ()
+    number: int = 0  # port; of hello: the main thread's ident
+    size_bytes: int = 0
+    time_s: float = 0.0
+    iterations: int = 0
+    num_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEvent:
+    """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
+
+    event: those of `Line` but hello and port, and: gone (the process ended), state (it is stopped, or no longer).
+    """
+
+    rank: int
+    event: str
+    age_s: float = 0.0
+    stage: str = ""
+    text: str = ""
+    size_bytes: int = 0
+    time_s: float = 0.0
+    iterations: int = 0
+    num_errors: int = 0
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a rank is in the sweep.
+
+    `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
+    Iteration 0 is the checked operation, then come the warm-ups, then the timed ones.
+    """
+
+    rank: int
+    size_bytes: int
+    entered: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Agent to hub: what changed since the last one."""
+
+    run: str
+    events: tuple[RankEvent, ...] = ()
+    positions: tuple[Position, ...] = ()
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Agent to hub: its ranks, seen from outside."""
+
+    run: str
+    ranks: tuple[RankState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Agent to hub: all ranks of the run are ended and reaped, but those named."""
+
+    run: str
+    left: tuple[int, ...] = ()  # ranks that even SIGKILL did not end in time (uninterruptible sleep)

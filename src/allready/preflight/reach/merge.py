@@ -1,0 +1,162 @@
+"""From the nodes' rows to the evidence that rules read.  Pure: what did not answer becomes "not_run", never a guess."""
+
+import logging
+from dataclasses import dataclass, field
+
+from allready.model import DatagramProbe, PathProbe, Reachability
+from allready.preflight.reach import wire
+from allready.preflight.reach.request import ReachRequest
+from allready.preflight.reach.schedule import Schedule
+from allready.preflight.reach.sockets import is_address
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """What node 0 has heard in this stage, by node rank."""
+
+    endpoints: dict[int, wire.EndpointReport] = field(default_factory=dict)
+    results: dict[int, wire.Result] = field(default_factory=dict)
+    heard: dict[int, wire.Heard] = field(default_factory=dict)
+    silent: dict[int, str] = field(default_factory=dict)  # still connected, did not answer: why
+    lost: dict[int, str] = field(default_factory=dict)  # the connection broke: why
+
+    def offer(self, node_rank: int, index: int) -> wire.Offer | None:
+        """One address of a node; None: there is none such."""
+        report = self.endpoints.get(node_rank)
+        return report.offers[index] if report is not None and 0 <= index < len(report.offers) else None
+
+
+def checked(report: wire.EndpointReport) -> wire.EndpointReport:
+    """An endpoint as other nodes may be told to connect to.
+
+    Raises:
+        ValueError: an address is none, or a port is out of range.
+    """
+    for offer in report.offers:
+        ports = (
+            *offer.data_ports,
+            *offer.range_ports,
+            *(() if offer.datagram_port is None else (offer.datagram_port,)),
+        )
+        if not is_address(offer.address) or not all(0 < port < 65536 for port in ports):
+            raise ValueError(f"{offer.address!r} with ports {ports} is no endpoint")
+        if len(ports) > wire.MAX_LISTENERS:
+            raise ValueError(f"{len(ports)} ports are too many")
+    return report
+
+
+def merge(request: ReachRequest, schedule: Schedule, gathered: Gathered, duration_s: float) -> Reachability:
+    """All paths of all planned pairs, both directions, sorted by src and dst; the master's port first."""
+    partners = {r: {p for p in column if p is not None} for r, column in schedule.partners().items()}
+    rows: dict[tuple[int, int], list[PathProbe]] = {}
+    for src, result in gathered.results.items():
+        for row in result.rows:
+            probe = _path(request, src, row, gathered) if row.dst in partners.get(src, ()) else None
+            if probe is None:
+                log.warning("node_rank=%d reported a path that it was not asked for: node %d", src, row.dst)
+            else:
+                rows.setdefault((src, row.dst), []).append(probe)
+    num_done = 0
+    for pairs in schedule.rounds:
+        for a, b in pairs:
+            for src, dst in ((a, b), (b, a)):
+                rows.setdefault((src, dst), [_not_run(src, dst, gathered)])
+            num_done += all(any(p.outcome != "not_run" for p in rows[way]) for way in ((a, b), (b, a)))
+    return Reachability(
+        paths=(*_master_paths(request, gathered), *(path for way in sorted(rows) for path in rows[way])),
+        datagrams=_datagrams(gathered, partners),
+        num_pairs_all=schedule.num_pairs_all,
+        num_pairs_planned=schedule.num_pairs,
+        num_pairs_done=num_done,
+        duration_s=duration_s,
+        busy_ports={r: e.busy_ports for r, e in sorted(gathered.endpoints.items()) if e.busy_ports},
+    )
+
+
+def num_good_pairs(reach: Reachability) -> int:
+    """Pairs whose every tried path is ok in both directions."""
+    good: dict[tuple[int, int], set[tuple[int, bool]]] = {}
+    for path in reach.paths:
+        if path.kind != "master":
+            pair = (min(path.src, path.dst), max(path.src, path.dst))
+            good.setdefault(pair, set()).add((path.src, path.outcome == "ok"))
+    return sum(ways == {(a, True), (b, True)} for (a, b), ways in good.items())
+
+
+def _path(request: ReachRequest, src: int, row: wire.Row, gathered: Gathered) -> PathProbe | None:
+    offer = gathered.offer(row.dst, row.offer)
+    if offer is None or row.port not in (*offer.data_ports, *offer.range_ports):
+        return None
+    outcome, detail = row.outcome, row.detail
+    gone = next((r for r in (row.dst, src) if r in gathered.lost), None)
+    if gone is not None and outcome not in {"ok", "not_run"}:
+        # A dying node refuses, is silent or answers half: that says nothing of the path.
+        outcome, detail = "not_run", f"{_lost(gone, gathered)}; seen before that was known: {outcome}, {detail}"
+    return PathProbe(
+        src=src, dst=row.dst, kind="data" if row.port in offer.data_ports else "range", address=offer.address,
+        port=row.port, outcome=outcome, interface=offer.interface, src_address=row.src_address, detail=detail,
+        passed_bytes=request.payloads_bytes[: max(0, row.num_passed)],
+        stuck_bytes=row.stuck_bytes if outcome == "stuck" else None, rtt_s=row.rtt_s,
+        throughput_gb_per_s=row.throughput_gb_per_s, duration_s=row.duration_s,
+    )  # fmt: skip
+
+
+def _not_run(src: int, dst: int, gathered: Gathered) -> PathProbe:
+    """A direction that was planned and of which nothing is known, with the best reason there is."""
+    offer = gathered.offer(dst, 0)
+    if src in gathered.lost or dst in gathered.lost:
+        detail = _lost(src if src in gathered.lost else dst, gathered)
+    elif src in gathered.silent or dst in gathered.silent:
+        who = src if src in gathered.silent else dst
+        detail = f"node {who}: {gathered.silent[who]}"
+    elif dst in gathered.endpoints and offer is None:
+        detail = f"node {dst} opened no port: {gathered.endpoints[dst].why}"
+    else:
+        detail = "the time for this stage was over"
+    return PathProbe(
+        src=src, dst=dst, kind="data", address=offer.address if offer else "",
+        port=offer.data_ports[0] if offer and offer.data_ports else 0, outcome="not_run",
+        interface=offer.interface if offer else None, detail=detail,
+    )  # fmt: skip
+
+
+def _lost(node_rank: int, gathered: Gathered) -> str:
+    return f"the connection to node {node_rank} broke during this stage: {gathered.lost[node_rank]}"
+
+
+def _master_paths(request: ReachRequest, gathered: Gathered) -> list[PathProbe]:
+    """The master's port needs no probe: every answer of this stage came through it."""
+    if request.master is None:
+        return []
+    address, port = request.master
+    return [
+        PathProbe(
+            src=r, dst=0, kind="master", address=address, port=port, outcome="ok",
+            detail="the connection of this check itself",
+        )
+        for r in sorted(gathered.results) if r != 0 and r not in gathered.lost
+    ]  # fmt: skip
+
+
+def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[DatagramProbe, ...]:
+    """One per address and direction, where both the sender and the receiver told their part."""
+    arrived = {
+        (row.src, dst, row.offer): row.sizes for dst, heard in gathered.heard.items() for row in heard.rows
+    }  # fmt: skip
+    probes = []
+    for src, result in sorted(gathered.results.items()):
+        for row in sorted(result.sent, key=lambda r: (r.dst, r.offer)):
+            offer = gathered.offer(row.dst, row.offer)
+            known = row.dst in gathered.heard and row.dst in partners.get(src, ())
+            if offer is None or not known or {src, row.dst} & gathered.lost.keys():
+                continue
+            received = set(arrived.get((src, row.dst, row.offer), ())) & set(row.sent)
+            probes.append(
+                DatagramProbe(
+                    src=src, dst=row.dst, address=offer.address, sent_bytes=tuple(sorted(row.sent)),
+                    received_bytes=tuple(sorted(received)), too_big_bytes=tuple(sorted(row.too_big)),
+                )
+            )  # fmt: skip
+    return tuple(probes)

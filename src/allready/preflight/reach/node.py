@@ -1,0 +1,135 @@
+"""A node's part of the reachability stage, from "reach.open" to "reach.done"."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from allready.errors import ExchangeError
+from allready.model import NodeFacts, TransportFacts
+from allready.preflight.channel import Narrator, NodeSide, convert
+from allready.preflight.reach import wire
+from allready.preflight.reach.endpoint import Endpoint
+from allready.preflight.reach.partner import PartnerProbe
+from allready.preflight.reach.sockets import local_addresses
+
+log = logging.getLogger(__name__)
+
+MAX_NODES_WITH_ALL_ROWS = 64
+PLAN_S = 60.0
+"""How long a node waits for its plan; node 0's own wait for slow nodes is far shorter."""
+END_S = 60.0
+"""How long after its own limit a node waits for the others' end."""
+IN_FLIGHT_S = 0.02
+"""Before telling which datagrams arrived: for the last ones to arrive."""
+
+
+async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narrator) -> None:
+    """Open listeners, probe the partners that node 0 names, report; returns at "reach.done".
+
+    Every node calls it, node 0 too, when it has received "reach.open".  All ports are closed afterwards, whatever
+    happened.
+
+    Args:
+        node: this node's end of the channel.
+        start: the body of "reach.open".
+        facts: only `transport` is read.
+        narrator: told the plan and the current partner (not on node 0, where `conduct` speaks).
+
+    Raises:
+        ExchangeError: the connection to node 0 is gone, or a message is not what it should be.
+        DeadlineExceeded: node 0 is connected and says nothing any more.
+    """
+    opening = convert(start, wire.Opening)
+    speaker = narrator if node.node_rank != 0 else None
+    endpoint = Endpoint(opening, node.node_rank)
+    try:
+        addresses: tuple[tuple[str, str], ...] = ()
+        why = "NCCL and Gloo chose no address"
+        if isinstance(facts.transport, TransportFacts):
+            addresses = local_addresses(facts.transport, num_nodes=opening.num_nodes, most=opening.max_addresses)
+        else:
+            why = f"the addresses of NCCL and Gloo are not known: {facts.transport.why}"
+        report = await endpoint.open(addresses)
+        if not addresses:
+            report = wire.EndpointReport(why=why)
+        await node.send("reach.endpoint", report)
+        await _probe_and_answer(node, opening, endpoint, report, speaker)
+    finally:
+        await endpoint.close()
+
+
+async def _probe_and_answer(
+    node: NodeSide, opening: wire.Opening, endpoint: Endpoint, report: wire.EndpointReport, speaker: Narrator | None
+) -> None:
+    probing: asyncio.Task[wire.Result] | None = None
+    # The channel is read while probing goes on: the hub may end the stage early, or be gone.
+    incoming = asyncio.ensure_future(node.receive(timeout_s=PLAN_S))
+    try:
+        while True:
+            await asyncio.wait(
+                {incoming} if probing is None else {incoming, probing}, return_when=asyncio.FIRST_COMPLETED
+            )
+            if probing is not None and probing.done():
+                result, probing = probing.result(), None
+                await node.send("reach.result", result)
+                continue
+            kind, body = incoming.result()
+            wait_s = END_S
+            if kind == "reach.done":
+                return
+            if kind == "reach.plan" and probing is None:
+                plan = convert(body, wire.Plan)
+                wait_s += plan.limit_s
+                probing = asyncio.ensure_future(_probe(node.node_rank, opening, report, plan, speaker))
+            elif kind == "reach.collect":
+                if probing is not None:  # node 0 waits for this result no longer
+                    await _stop(probing)
+                    probing = None
+                await asyncio.sleep(IN_FLIGHT_S)
+                await node.send("reach.heard", endpoint.heard())
+            else:
+                raise ExchangeError(f"node 0 sent {kind!r} in the middle of the reachability stage")
+            incoming = asyncio.ensure_future(node.receive(timeout_s=wait_s))
+    finally:
+        for task in (incoming, probing):
+            if task is not None:
+                await _stop(task)
+
+
+async def _stop(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _probe(
+    own_rank: int, opening: wire.Opening, report: wire.EndpointReport, plan: wire.Plan, speaker: Narrator | None
+) -> wire.Result:
+    """Partner after partner until all are done or the time is over; never raises for what the network does."""
+    start = time.monotonic()
+    interface = next((o.interface for o in report.offers if o.address.startswith("fe80:")), None)
+    condensed = opening.num_nodes > MAX_NODES_WITH_ALL_ROWS
+    rows: list[wire.Row] = []
+    sent: list[wire.SentRow] = []
+    if speaker is not None and any(p is not None for p in plan.partners):
+        key = "reach.plan" if plan.num_pairs == plan.num_pairs_all else "reach.plan_sample"
+        speaker.log(key, num_pairs=plan.num_pairs, num_pairs_all=plan.num_pairs_all, num_rounds=len(plan.partners),
+                    estimate_s=f"{plan.estimate_s:.1f}")  # fmt: skip
+    for i, partner in enumerate(plan.partners):
+        if partner is None:
+            continue
+        left_s = plan.limit_s - (time.monotonic() - start)
+        if left_s <= 0:
+            log.warning("node_rank=%d: no time left for the partners from round %d on", own_rank, i + 1)
+            break
+        if speaker is not None:
+            speaker.say("reach.probe", partner=partner, round=i + 1, num_rounds=len(plan.partners))
+        probe = PartnerProbe(opening, own_rank, interface, partner, plan.offers.get(partner, ()))
+        try:
+            async with asyncio.timeout(left_s):
+                await probe.run()
+        except TimeoutError:
+            log.warning("node_rank=%d: the time was over while probing node %d", own_rank, partner)
+        rows += probe.rows(condensed=condensed)
+        sent += probe.sent
+    return wire.Result(rows=tuple(rows), sent=tuple(sent))

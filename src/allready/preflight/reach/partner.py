@@ -1,0 +1,150 @@
+"""All paths to one partner, and datagrams to it.
+
+All ports are tried at the same time, so a silent partner costs one connect deadline whatever their number; the large
+payload goes path by path where it is measured.
+"""
+
+import asyncio
+import errno
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from allready.preflight.reach import wire
+from allready.preflight.reach.path import Path
+from allready.preflight.reach.sockets import socket_address, udp_overhead_bytes, udp_socket
+
+NUM_RTT_ECHOES = 5
+NUM_COPIES = 3
+COPY_GAP_S = 0.004
+MAX_NODES_LARGE_ON_ALL_PORTS = 16
+_TOO_BIG = errno.EMSGSIZE
+_FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM}
+_FILTERED_HERE = {errno.EPERM, errno.EACCES}
+
+
+class PartnerProbe:
+    """One node's probing of one partner.  Cancelled at any point it still has the rows of what was found."""
+
+    def __init__(self, opening: wire.Opening, own_rank: int, interface: str | None, partner: int,
+                 offers: Sequence[wire.Offer]) -> None:  # fmt: skip
+        self._opening = opening
+        self._own_rank = own_rank
+        self._interface = interface
+        self._partner = partner
+        self._offers = offers
+        self._sent: list[wire.SentRow] = []
+        self._paths = [
+            Path(opening, own_rank, partner, i, offer, port)
+            for i, offer in enumerate(offers)
+            for port in (*offer.data_ports, *offer.range_ports)
+        ]
+
+    def rows(self, *, condensed: bool = False) -> list[wire.Row]:
+        """One per port; condensed, equally good ports of one address and kind share a row that says how many."""
+        rows = [path.row() for path in self._paths]
+        if not condensed:
+            return rows
+        good: dict[tuple[int, bool], list[wire.Row]] = {}
+        for path, row in zip(self._paths, rows, strict=True):
+            if row.outcome == "ok" and not row.detail:
+                good.setdefault((row.offer, path.is_data), []).append(row)
+        same = {id(row) for group in good.values() for row in group}
+        shared = [
+            msgspec.structs.replace(group[0], detail=f"{len(group) - 1} more ports as good") if group[1:] else group[0]
+            for group in good.values()
+        ]
+        return [*shared, *(row for row in rows if id(row) not in same)]
+
+    @property
+    def sent(self) -> list[wire.SentRow]:
+        """One per address that datagrams were sent to."""
+        return list(self._sent)
+
+    async def run(self) -> None:
+        """Probe; ends by itself within a few deadlines."""
+        try:
+            await _together(
+                [
+                    *(path.connect(self._interface) for path in self._paths),
+                    *(self._send_datagrams(i, offer) for i, offer in enumerate(self._offers)),
+                ]
+            )
+            small, large = self._opening.payloads_bytes[:-1], self._opening.payloads_bytes[-1]
+            await _together(self._small(path, small or (large,)) for path in self._paths if path.is_alive())
+            if small:
+                await self._large(large)
+        finally:
+            for path in self._paths:
+                path.close()
+
+    async def _small(self, path: Path, sizes: Sequence[int]) -> None:
+        await path.echo(sizes[0], first=True)
+        for size in (sizes[0], *sizes[1:]):
+            await path.echo(size)
+
+    async def _large(self, size: int) -> None:
+        measured: set[int] = set()
+        stuck: set[int] = set()
+        rest: list[Path] = []
+        for path in self._paths:
+            if not path.is_alive():
+                continue
+            if path.offer_index in measured or not path.is_data:
+                rest.append(path)
+                continue
+            measured.add(path.offer_index)
+            for _ in range(NUM_RTT_ECHOES):
+                await path.echo(self._opening.payloads_bytes[0])
+            await path.echo(size, measure=True)
+            if not path.is_alive():
+                stuck.add(path.offer_index)  # or very slow: the other ports would only wait for the same
+        if self._opening.num_nodes <= MAX_NODES_LARGE_ON_ALL_PORTS:
+            await _together(path.echo(size) for path in rest if path.offer_index not in stuck)
+
+    async def _send_datagrams(self, index: int, offer: wire.Offer) -> None:
+        if offer.datagram_port is None:
+            return
+        token = self._opening.token.encode("ascii")
+        overhead = udp_overhead_bytes(offer.address)
+        sent: set[int] = set()
+        too_big: set[int] = set()
+        try:
+            # Another socket than the receiving one: an answer from the same port pair would open stateful filters.
+            sock = udp_socket(offer.address)
+        except OSError:
+            return
+        try:
+            target = socket_address(offer.address, offer.datagram_port, self._interface)
+            for copy in range(NUM_COPIES):
+                if copy:
+                    await asyncio.sleep(COPY_GAP_S)
+                for size in self._opening.datagrams_bytes:
+                    packet = wire.DATAGRAM.pack(token, self._own_rank, size).ljust(size - overhead, b"\0")
+                    try:
+                        sock.sendto(packet, target)
+                        sent.add(size)
+                    except OSError as error:
+                        if error.errno == _TOO_BIG:
+                            too_big.add(size)
+                        elif error.errno in _FULL:
+                            await asyncio.sleep(COPY_GAP_S)
+                        elif error.errno in _FILTERED_HERE:
+                            sent.add(size)  # an own output filter: it left this program and arrives nowhere
+                        else:
+                            return  # no route: the TCP paths say so
+        except OSError:
+            return  # the address is none, or its interface is gone: the TCP paths say so
+        finally:
+            sock.close()
+            if sent or too_big:
+                self._sent.append(
+                    wire.SentRow(self._partner, index, tuple(sorted(sent)), tuple(sorted(too_big - sent)))
+                )
+
+
+async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for step in steps:
+            group.create_task(step)

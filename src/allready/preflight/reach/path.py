@@ -1,0 +1,264 @@
+"""One TCP path: connect, greet, payloads there and back; every step ends by a deadline."""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from allready.preflight.reach import wire
+from allready.preflight.reach.endpoint import receive_exactly
+from allready.preflight.reach.sockets import (
+    hang_up,
+    icmp_error,
+    socket_address,
+    tcp_progress,
+    tcp_socket,
+    unanswered_arp,
+    want_errors,
+)
+
+T = TypeVar("T")
+
+_MAX_WINDOWS = 3  # a payload that moves, but slowly, gets its deadline so many times
+_UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+_ICMP_PROHIBITED = {(3, 9), (3, 10), (3, 13), (1, 1), (1, 5), (1, 6)}  # IPv4 (type 3) and IPv6 (type 1)
+_ICMP_NAMES = {
+    (3, 0): "network unreachable", (3, 1): "host unreachable", (3, 3): "port unreachable",
+    (3, 9): "network prohibited", (3, 10): "host prohibited", (3, 13): "administratively prohibited",
+    (1, 0): "no route", (1, 1): "administratively prohibited", (1, 3): "address unreachable",
+    (1, 4): "port unreachable", (1, 5): "source address policy", (1, 6): "reject route",
+}  # fmt: skip
+MAX_DETAIL = 200
+
+
+class _Silence(Exception):  # noqa: N818 - a state: nothing came, or not all of it
+    def __init__(self, waited_s: float, moving: bool) -> None:
+        super().__init__(waited_s, moving)
+        self.waited_s, self.moving = waited_s, moving
+
+
+class Path:
+    """One path to one port of a peer.  `connect`, then `echo` size by size while alive; `close` at the end."""
+
+    def __init__(self, opening: wire.Opening, own_rank: int, dst: int, offer_index: int, offer: wire.Offer,
+                 port: int) -> None:  # fmt: skip
+        self._opening = opening
+        self._own_rank = own_rank
+        self._dst = dst
+        self._offer_index = offer_index
+        self._offer = offer
+        self._port = port
+        self._sock: socket.socket | None = None
+        self._outcome: wire.Outcome = "not_run"
+        self._detail = "the time for this stage was over"
+        self._num_passed = 0
+        self._stuck_bytes: int | None = None
+        self._rtt_s: float | None = None
+        self._throughput_gb_per_s: float | None = None
+        self._duration_s = 0.0
+        self._src_address: str | None = None
+        self._started = False
+        self._handed_bytes = 0  # to the kernel, in the current step
+
+    @property
+    def is_data(self) -> bool:
+        """Whether the port is one that the peer's kernel chose."""
+        return self._port in self._offer.data_ports
+
+    def is_alive(self) -> bool:
+        """Whether there is a connection left that payloads pass."""
+        return self._sock is not None
+
+    @property
+    def offer_index(self) -> int:
+        """Which of the peer's addresses."""
+        return self._offer_index
+
+    def row(self) -> wire.Row:
+        """What is known now."""
+        outcome, detail = self._outcome, self._detail
+        if outcome == "not_run" and self._started:
+            detail = "begun, but the time for this stage was over"
+        return wire.Row(
+            dst=self._dst, offer=self._offer_index, port=self._port, outcome=outcome, num_passed=self._num_passed,
+            stuck_bytes=self._stuck_bytes, rtt_s=self._rtt_s, throughput_gb_per_s=self._throughput_gb_per_s,
+            duration_s=round(self._duration_s, 6), src_address=self._src_address, detail=detail[:MAX_DETAIL],
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Hang up.  Safe to call twice."""
+        if self._sock is not None:
+            hang_up(self._sock)
+            self._sock = None
+
+    async def connect(self, interface: str | None) -> None:
+        """Connect; afterwards the path is alive, or its outcome says why not.  `interface`: for link-local IPv6."""
+        self._started = True
+        start = time.monotonic()
+        sock: socket.socket | None = None
+        try:
+            sock = self._sock = tcp_socket(self._offer.address)
+            want_errors(sock, True)
+            target = socket_address(self._offer.address, self._port, interface)
+            async with asyncio.timeout(self._opening.connect_s):
+                await asyncio.get_running_loop().sock_connect(sock, target)
+            want_errors(sock, False)
+            self._src_address = str(sock.getsockname()[0])
+        except TimeoutError as error:
+            if error.errno is None:
+                self._silent_connect()
+            else:
+                self._failed_connect(sock, error)
+        except OSError as error:
+            self._failed_connect(sock, error)
+        finally:
+            self._duration_s += time.monotonic() - start
+
+    async def echo(self, size_bytes: int, *, first: bool = False, measure: bool = False) -> None:
+        """Send a payload and get it back; afterwards the path is alive, or its outcome is final.
+
+        Args:
+            size_bytes: one of the stage's sizes.
+            first: greet before, within the same deadline.
+            measure: note the throughput of the way there.
+        """
+        if self._sock is None:
+            return
+        start = time.monotonic()
+        try:
+            await self._there(self._sock, size_bytes, first=first, measure=measure)
+            if self._sock is not None:
+                await self._back(self._sock, size_bytes)
+        except EOFError:
+            self._end("error", "connected, then closed by whoever listens there")
+        except OSError as error:
+            self._end("error", f"connected, then: {_words(error)}")
+        finally:
+            self._duration_s += time.monotonic() - start
+        if self._sock is not None:
+            elapsed = time.monotonic() - start
+            if size_bytes == self._opening.payloads_bytes[0] and not first:
+                self._rtt_s = elapsed if self._rtt_s is None else min(self._rtt_s, elapsed)
+            self._outcome, self._detail = "ok", ""
+            self._num_passed = max(self._num_passed, self._opening.payloads_bytes.index(size_bytes) + 1)
+
+    async def _there(self, sock: socket.socket, size: int, *, first: bool, measure: bool) -> None:
+        before = tcp_progress(sock)
+        start = time.monotonic()
+        self._handed_bytes = 0
+        try:
+            await self._in_time(self._request(sock, size, first=first), size)
+        except _Silence as silence:
+            after = tcp_progress(sock)
+            acked = after[0] - before[0] if before is not None and after is not None else 0
+            if acked >= self._handed_bytes:
+                # Not the path's fault: the peer's kernel has it all, its process did not read it.
+                self._end("error", f"node {self._dst} acknowledged all bytes, but its check did not answer")
+            elif silence.moving:
+                self._slow(acked, silence.waited_s, size)
+            else:
+                self._stuck_bytes = size
+                self._end("stuck", f"{size} bytes were never acknowledged, {silence.waited_s:.1f} s")
+            return
+        if measure:
+            elapsed = time.monotonic() - start
+            one_way = max(elapsed - (self._rtt_s or 0.0) / 2, elapsed / 2)  # less the answer's way back
+            self._throughput_gb_per_s = round(size / one_way / 1e9, 6)
+
+    async def _request(self, sock: socket.socket, size: int, *, first: bool) -> None:
+        loop = asyncio.get_running_loop()
+        if first:
+            self._handed_bytes += wire.HELLO.size
+            await loop.sock_sendall(sock, wire.HELLO.pack(self._opening.token.encode("ascii"), self._own_rank))
+            word, rank = wire.REPLY.unpack(await receive_exactly(sock, wire.REPLY.size))
+            if word != wire.WELCOME:
+                raise OSError(errno.EPROTO, "something else than this check answers there")
+            if rank != self._dst:
+                raise OSError(errno.EPROTO, f"node {rank} answers at this address, not node {self._dst}")
+        self._handed_bytes += wire.REQUEST.size + size
+        await loop.sock_sendall(sock, wire.REQUEST.pack(size) + pattern(size))
+        if wire.REPLY.unpack(await receive_exactly(sock, wire.REPLY.size)) != (wire.RECEIVED, size):
+            raise OSError(errno.EPROTO, "the answer to a payload is not what it should be")
+
+    async def _back(self, sock: socket.socket, size: int) -> None:
+        try:
+            echo = await self._in_time(receive_exactly(sock, size), size)
+        except _Silence as silence:
+            slow = "came back too slowly" if silence.moving else "did not come back"
+            way = f"{self._dst} -> {self._own_rank}"
+            self._end("ok", f"{size} bytes arrived; their echo {slow}: see {way}")
+            return
+        if bytes(echo) != pattern(size):
+            self._end("error", f"the echo of {size} bytes came back changed")
+
+    async def _in_time(self, step: Coroutine[Any, Any, T], size: int) -> T:
+        """`step` within its deadline, or within a few if bytes keep moving; else _Silence."""
+        sock = self._sock
+        assert sock is not None
+        window = self._opening.echo_s + size / self._opening.slowest_bytes_per_s
+        before = tcp_progress(sock)
+        start = time.monotonic()
+        task = asyncio.ensure_future(step)
+        try:
+            for _ in range(_MAX_WINDOWS):
+                done, _ = await asyncio.wait({task}, timeout=window)
+                if done:
+                    return task.result()
+                now = tcp_progress(sock)
+                moving = now is not None and now != before
+                if not moving:
+                    break
+                before = now
+            raise _Silence(time.monotonic() - start, moving)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _slow(self, acked: int, waited_s: float, size: int) -> None:
+        self._throughput_gb_per_s = round(acked / waited_s / 1e9, 6)
+        self._end("ok", f"slow: {acked} of {size} bytes in {waited_s:.1f} s")
+
+    def _silent_connect(self) -> None:
+        interface = unanswered_arp(self._offer.address)
+        if interface is not None:
+            self._end("no_route", f"no answer to ARP on {interface}: that host is down, or not on this network")
+        else:
+            self._end("filtered", f"no answer within {self._opening.connect_s:g} s")
+
+    def _failed_connect(self, sock: socket.socket | None, error: OSError) -> None:
+        icmp = icmp_error(sock) if sock is not None else None
+        detail = _words(error)
+        if icmp is not None:
+            kind, code, sender = icmp
+            name = _ICMP_NAMES.get((kind, code), f"type {kind} code {code}")
+            detail = f"{detail} (ICMP {name} from {sender})"
+        if error.errno == errno.ECONNREFUSED or (icmp is not None and icmp[:2] in _ICMP_PROHIBITED):
+            self._end("refused", detail if icmp is not None else f"{detail} (TCP reset)")
+        elif error.errno in _UNREACHABLE:
+            self._end("no_route", detail)
+        elif error.errno == errno.ETIMEDOUT:
+            self._end("filtered", detail)
+        else:
+            self._end("error", detail)
+
+    def _end(self, outcome: wire.Outcome, detail: str) -> None:
+        self._outcome, self._detail = outcome, detail
+        self.close()
+
+
+def _words(error: OSError) -> str:
+    """The system's words; asyncio puts its own into `strerror`, with the address that we show anyway."""
+    if error.errno is None or error.errno == errno.EPROTO:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
+
+
+_PATTERN = bytes(range(251))  # a prime length: a shifted echo differs
+
+
+def pattern(size_bytes: int) -> bytes:
+    """The payload of a size."""
+    return (_PATTERN * (size_bytes // len(_PATTERN) + 1))[:size_bytes]

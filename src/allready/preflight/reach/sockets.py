@@ -1,0 +1,147 @@
+"""Addresses and sockets of the reachability stage; the numbers of Linux that Python's `socket` does not name."""
+
+import contextlib
+import ipaddress
+import socket
+import struct
+from pathlib import Path
+
+from allready.model import TransportFacts
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
+_PMTUDISC_PROBE = 3  # sets "don't fragment" and ignores what the kernel believes of the path
+_IP_RECVERR, _IPV6_RECVERR = 11, 25
+_SO_EE_ORIGIN_ICMP, _SO_EE_ORIGIN_ICMP6 = 2, 3
+_BYTES_ACKED_OFFSET = 120  # in struct tcp_info: u64 tcpi_bytes_acked, u64 tcpi_bytes_received (Linux 4.1)
+
+
+def local_addresses(transport: TransportFacts, *, num_nodes: int, most: int) -> tuple[tuple[str, str], ...]:
+    """(interface, address) that NCCL and Gloo chose, each once, NCCL's first, at most `most`.
+
+    Loopback addresses lead to no other node; they count only if there is nothing else.
+    """
+    chosen: dict[str, str] = {}
+    for choice in (transport.nccl, transport.gloo):
+        for interface, text in zip(choice.interfaces, choice.addresses, strict=False):
+            address = text.partition("%")[0]
+            if _parsed(address) is not None:
+                chosen.setdefault(address, interface)
+    outside = {a: i for a, i in chosen.items() if not ipaddress.ip_address(a).is_loopback}
+    if num_nodes > 1 and outside:
+        chosen = outside
+    return tuple((interface, address) for address, interface in chosen.items())[:most]
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is an IPv4 or IPv6 address."""
+    return _parsed(text) is not None
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    """AF_INET or AF_INET6."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def socket_address(address: str, port: int, interface: str | None) -> SocketAddress:
+    """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs.
+
+    Raises:
+        OSError: no such interface.
+    """
+    if ":" not in address:
+        return (address, port)
+    scoped = interface is not None and ipaddress.IPv6Address(address).is_link_local
+    return (address, port, 0, socket.if_nametoindex(interface) if scoped and interface else 0)
+
+
+def tcp_socket(address: str) -> socket.socket:
+    """A non-blocking TCP socket of the address's family that sends small messages at once."""
+    sock = socket.socket(family_of(address), socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def udp_socket(address: str) -> socket.socket:
+    """A non-blocking UDP socket whose datagrams must not be fragmented on the way."""
+    sock = socket.socket(family_of(address), socket.SOCK_DGRAM)
+    sock.setblocking(False)
+    if ":" in address:
+        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+    return sock
+
+
+def udp_overhead_bytes(address: str) -> int:
+    """Bytes of an IP packet that are not the datagram's content."""
+    return 48 if ":" in address else 28
+
+
+def hang_up(sock: socket.socket) -> None:
+    """Close with a reset: nothing lingers in TIME_WAIT or keeps retransmitting, and the port is free for the job."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass  # already broken: closing is all that is left
+    finally:
+        sock.close()
+
+
+def want_errors(sock: socket.socket, want: bool) -> None:
+    """Keep ICMP errors for `icmp_error`; while connecting only: later, passing errors would become fatal ones."""
+    v6 = sock.family == socket.AF_INET6
+    level, option = (socket.IPPROTO_IPV6, _IPV6_RECVERR) if v6 else (socket.IPPROTO_IP, _IP_RECVERR)
+    with contextlib.suppress(OSError):  # a sandbox without it: the errno alone must do
+        sock.setsockopt(level, option, int(want))
+
+
+def icmp_error(sock: socket.socket) -> tuple[int, int, str] | None:
+    """(type, code, sender) of the ICMP message that ended a connect; None: there was none (a reset, or silence)."""
+    try:
+        _, ancillary, _, _ = sock.recvmsg(512, 512, socket.MSG_ERRQUEUE)
+    except OSError:
+        return None
+    for _, _, data in ancillary:
+        if len(data) < 24:
+            continue
+        _, origin, kind, code = struct.unpack_from("=IBBB", data)
+        family = struct.unpack_from("=H", data, 16)[0]
+        if origin == _SO_EE_ORIGIN_ICMP and family == socket.AF_INET:
+            return kind, code, socket.inet_ntop(socket.AF_INET, data[20:24])
+        if origin == _SO_EE_ORIGIN_ICMP6 and family == socket.AF_INET6 and len(data) >= 40:
+            return kind, code, socket.inet_ntop(socket.AF_INET6, data[24:40])
+    return None
+
+
+def tcp_progress(sock: socket.socket) -> tuple[int, int] | None:
+    """Bytes that the peer's kernel acknowledged and bytes that came in, since the start; None: this kernel cannot say.
+
+    Tells a path that carries nothing from one that is slow, and from a peer whose process does not answer.
+    """
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    except OSError:
+        return None
+    if len(info) < _BYTES_ACKED_OFFSET + 16:
+        return None
+    acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED_OFFSET)
+    return acked, received
+
+
+def unanswered_arp(address: str, table: Path = Path("/proc/net/arp")) -> str | None:
+    """The interface on which the kernel asked for `address` by ARP in vain; None: it was answered, or not needed."""
+    try:
+        rows = [line.split() for line in table.read_text(encoding="ascii", errors="replace").splitlines()[1:]]
+    except OSError:
+        return None
+    return next((row[5] for row in rows if len(row) >= 6 and row[0] == address and row[2] == "0x0"), None)

@@ -1,0 +1,130 @@
+"""The stage's messages between hub and nodes, and the few bytes that test connections carry.
+
+Rows are arrays on the wire: a node of 64 reports some 60 partners in a few KB.
+"""
+
+import struct
+from typing import Literal
+
+import msgspec
+
+MAX_PAYLOAD_BYTES = 2**24
+MAX_LISTENERS = 64
+
+HELLO = struct.Struct("!32sI")
+"""Opens a test connection: the stage's token, the caller's node rank."""
+REPLY = struct.Struct("!4sI")
+"""WELCOME with the listener's node rank, or RECEIVED with the size of what arrived."""
+REQUEST = struct.Struct("!I")
+"""Size of the payload that follows."""
+DATAGRAM = struct.Struct("!32sII")
+"""Head of a datagram: token, the sender's node rank, size of the IP packet."""
+WELCOME = b"ARwe"
+RECEIVED = b"ARok"
+
+Outcome = Literal["ok", "refused", "filtered", "no_route", "stuck", "error", "not_run"]
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.open: what to open and how to probe."""
+
+    token: str
+    num_nodes: int
+    payloads_bytes: tuple[int, ...]
+    datagrams_bytes: tuple[int, ...]
+    port_range: tuple[int, int] | None
+    avoid_port: int | None
+    num_data_ports: int
+    num_range_ports: int
+    max_addresses: int
+    connect_s: float
+    echo_s: float
+    slowest_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        """Bound what a garbled message could make this node do; msgspec reports it as its own error."""
+        if len(self.token) != 32 or not self.token.isascii():
+            raise ValueError("token must be 32 ASCII characters")
+        if not all(0 < size <= MAX_PAYLOAD_BYTES for size in self.payloads_bytes) or not self.payloads_bytes:
+            raise ValueError("payload size out of range")
+        if not all(DATAGRAM.size + 48 <= size <= 65535 for size in self.datagrams_bytes):
+            raise ValueError("datagram size out of range")
+        if self.max_addresses * (self.num_data_ports + self.num_range_ports) > MAX_LISTENERS:
+            raise ValueError("too many listeners")
+        if not (0 < self.connect_s <= 60 and 0 < self.echo_s <= 60 and self.slowest_bytes_per_s > 0):
+            raise ValueError("deadline out of range")
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One address of a node and what is open there."""
+
+    interface: str
+    address: str
+    data_ports: tuple[int, ...] = ()
+    range_ports: tuple[int, ...] = ()
+    datagram_port: int | None = None
+
+
+class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.endpoint: everything a node opened.  `why`: the reason if that is nothing."""
+
+    offers: tuple[Offer, ...] = ()
+    busy_ports: tuple[int, ...] = ()  # of the port range: somebody else has them
+    why: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.plan: one node's partners round by round, and what these opened."""
+
+    partners: tuple[int | None, ...]
+    offers: dict[int, tuple[Offer, ...]]
+    limit_s: float
+    estimate_s: float
+    num_pairs: int
+    num_pairs_all: int
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One TCP path that was tried."""
+
+    dst: int
+    offer: int  # index into dst's offers
+    port: int
+    outcome: Outcome
+    num_passed: int = 0  # of the payload sizes, from the smallest
+    stuck_bytes: int | None = None
+    rtt_s: float | None = None
+    throughput_gb_per_s: float | None = None
+    duration_s: float = 0.0
+    src_address: str | None = None
+    detail: str = ""
+
+
+class SentRow(msgspec.Struct, frozen=True, array_like=True):
+    """Datagrams that were sent to one address; `too_big` never left: the kernel refused them."""
+
+    dst: int
+    offer: int
+    sent: tuple[int, ...]
+    too_big: tuple[int, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.result: everything a node tried."""
+
+    rows: tuple[Row, ...] = ()
+    sent: tuple[SentRow, ...] = ()
+
+
+class HeardRow(msgspec.Struct, frozen=True, array_like=True):
+    """Datagram sizes that arrived at one of this node's addresses from one node."""
+
+    src: int
+    offer: int  # index into the own offers
+    sizes: tuple[int, ...]
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.heard: all datagrams that arrived."""
+
+    rows: tuple[HeardRow, ...] = ()

@@ -1,0 +1,308 @@
+"""A report as blocks of text: what the terminal shows, before it is known how wide or colourful the terminal is.
+
+Everything in a block is harmless (`safe.plain`); styles are names that `allready.report.terminal` maps to colours.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from allready.model import CollectiveRun, Finding, Report, Severity, Status, ranges
+from allready.report import units
+from allready.report.matrix import LETTERS, OUTCOMES, matrix
+from allready.report.safe import plain
+from allready.report.words import (
+    SYMBOLS,
+    count,
+    culprits,
+    not_checked_groups,
+    other_findings,
+    phrase,
+    remedy,
+    roll_lines,
+    sentence,
+    stage_word,
+    summary,
+    t,
+    verdict_finding,
+    where,
+)
+
+MOST_EVIDENCE = 8
+MOST_MATRIX = 16
+MOST_REASONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some text in one style: "", bold, dim, good, warn, bad, code."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, or on a narrow terminal several: `lead` stands before, the rest hangs behind it."""
+
+    pieces: tuple[Piece, ...]
+    lead: Piece | None = None
+    indent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table.  `right`: which columns are aligned right."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Piece, ...], ...]
+    right: tuple[bool, ...]
+    indent: int = 2
+    tight: bool = False  # a matrix: columns one blank apart
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An empty line."""
+
+
+Block = Line | Grid | Gap
+
+STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+SEVERITY_STYLE = {
+    Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad", Severity.BLOCKER: "bad"
+}  # fmt: skip
+
+
+def compose(
+    report: Report, language: str, *, verbose: int = 0, quiet: bool = False, files: Sequence[str] = ()
+) -> Iterator[Block]:
+    """All blocks of a report, the verdict first; `quiet` leaves only the verdict and what to type."""
+    yield from _verdict(report, language, verbose=verbose, quiet=quiet)
+    if quiet:
+        return
+    yield from _findings(report, language, verbose)
+    yield from _roll(report, language)
+    yield from _reach(report, language, verbose)
+    yield from _stages(report, language, verbose)
+    yield from _bandwidth(report, language)
+    yield from _not_checked(report, language, verbose)
+    if report.notes and verbose:
+        yield Gap()
+        yield from (Line((Piece(plain(n), "dim"),), lead=Piece(t("notes", language), "dim")) for n in report.notes)
+    if files:
+        yield Gap()
+        named = ", ".join(plain(str(f)) for f in files)
+        yield Line((Piece(named),), lead=Piece(t("files", language), "dim"))
+
+
+def _verdict(report: Report, language: str, *, verbose: int, quiet: bool) -> Iterator[Block]:
+    style = STATUS_STYLE[report.status]
+    verdict = report.verdict
+    word = f"{SYMBOLS[report.status]} {t(f'status_{report.status}', language).upper()}"
+    pieces = [Piece(sentence(report, language), "bold")]
+    if verdict is not None:
+        pieces.insert(0, Piece(f"{plain(verdict.code)} ", style))
+    yield Line(tuple(pieces), lead=Piece(word, style))
+    if verdict is None:
+        said = summary(report, language)
+        if said and not quiet:
+            yield Line((Piece(" · ".join((*said, units.time(report.duration_s))), "dim"),), indent=2)
+        return
+    named = culprits(verdict.culprits, report.world, language)
+    text = t("semicolon", language).join(named) or t("culprit_nobody", language)
+    yield Line((Piece(text, "bold" if named else ""),), lead=Piece(t("culprit", language), "dim"), indent=2)
+    told = remedy(report, language)
+    if told:
+        yield Line((Piece(told, "code"),), lead=Piece(t("remedy", language), "dim"), indent=2)
+    if quiet:
+        return
+    sure = [str(verdict.fault_class), t(f"confidence_{verdict.confidence}", language)]
+    if verdict.detect_s is not None:
+        sure.append(t("detected", language, detect=units.time(verdict.detect_s)))
+    if verdict.fault_time:
+        sure.append(t("since", language, time=plain(verdict.fault_time)))
+    yield Line((Piece(" · ".join(sure), "dim"),), lead=Piece(t("fault_class", language), "dim"), indent=2)
+    finding = verdict_finding(report)
+    if finding is not None:
+        yield from _evidence(finding, language, verbose)
+
+
+def _evidence(finding: Finding, language: str, verbose: int) -> Iterator[Block]:
+    most = MOST_EVIDENCE if verbose < 1 else len(finding.evidence)
+    colon = t("colon", language)
+    # The lead is the same for all, so that the lines stand under each other and can be found by grep.
+    for item in finding.evidence[:most]:
+        place = plain(item.source, most=160)
+        if item.node_rank is not None:
+            place = f"{t('culprit_node', language, label=item.node_rank)} · {place}"
+        time = f" ({_clock(item.time, verbose)})" if item.time else ""
+        yield Line(
+            (Piece(f"{place}{colon}", "dim"), Piece(f"{plain(item.text, most=400 if verbose < 2 else 4000)}{time}")),
+            lead=Piece(t("evidence", language).lower(), "dim"),
+            indent=2,
+        )
+    if len(finding.evidence) > most:
+        more = t("evidence_more", language, count=len(finding.evidence) - most)
+        yield Line((Piece(more, "dim"),), lead=Piece(t("evidence", language).lower(), "dim"), indent=2)
+
+
+def _clock(iso: str, verbose: int) -> str:
+    """The time of day of an ISO-8601 instant: the date is in the report."""
+    found = None if verbose else re.search(r"T(\d\d:\d\d:\d\d)", iso)
+    return found[1] if found else plain(iso, most=40)
+
+
+def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    rest = other_findings(report)
+    if not rest:
+        return
+    yield Gap()
+    heading = "findings" if report.verdict is None else "findings_also"
+    yield Line((Piece(f"{t(heading, language)} ({len(rest)})", "bold"),))
+    for finding in rest:
+        style = SEVERITY_STYLE[finding.severity]
+        named = t("semicolon", language).join(culprits(finding.culprits, report.world, language))
+        pieces = [Piece(f"{plain(finding.code)} ", style), Piece(phrase(finding, "message", language))]
+        if named:
+            pieces.append(Piece(f" [{named}]", "dim"))
+        yield Line(tuple(pieces), lead=Piece(t(f"severity_{finding.severity}", language), style))
+        told = phrase(finding, "remedy", language)
+        if told and (verbose or finding.severity is not Severity.INFO):
+            yield Line((Piece(told, "code"),), lead=Piece(t("remedy", language), "dim"), indent=2)
+        if verbose or finding.severity is not Severity.INFO:
+            yield from _evidence(finding, language, verbose)
+
+
+def _roll(report: Report, language: str) -> Iterator[Block]:
+    said = roll_lines(report, language)
+    if said and report.world.num_nodes > 1:
+        yield Gap()
+        yield Line((Piece(" · ".join(said)),), lead=Piece(t("roll", language), "bold"))
+
+
+def _reach(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    reach = report.reach
+    if reach is None or not reach.paths:
+        return
+    table = matrix(reach)
+    bad, all_cells = table.num_bad, table.num_cells
+    nodes = count("num_nodes", table.num_nodes, language)
+    said = [t("reach_bad" if bad else "reach_ok", language, bad=bad, count=all_cells, nodes=nodes)]
+    if reach.num_pairs_done < reach.num_pairs_all:
+        said.append(t("reach_sampled", language, done=reach.num_pairs_done, all=reach.num_pairs_all))
+    if table.rtt_s is not None:
+        low, median, high = map(units.time, table.rtt_s)
+        said.append(t("reach_rtt", language, low=low, median=median, high=high))
+    yield Gap()
+    yield Line((Piece(" · ".join(said)),), lead=Piece(t("reach", language), "bold"))
+    if not (bad or verbose > 1) or len(table.shown) > MOST_MATRIX:
+        return
+    rows = []
+    for src in table.shown:
+        row = [Piece(str(src), "bold")]
+        for dst in table.shown:
+            cell = table.cells.get((src, dst))
+            row.append(Piece(" ") if cell is None else Piece(cell.letter, _cell_style(cell.outcome)))
+        rows.append(tuple(row))
+    head = ("", *map(str, table.shown))
+    yield Grid(head, tuple(rows), (True,) * len(head), tight=True)
+    legend = [f"{LETTERS[o]} {t(f'outcome_{o}', language)}" for o in OUTCOMES if o in table.letters]
+    yield Line(
+        (Piece(f"{t('reach_legend', language)}{t('semicolon', language)}{t('comma', language).join(legend)}", "dim"),),
+        indent=2,
+    )
+
+
+def _cell_style(outcome: str) -> str:
+    return {"ok": "good", "not_run": "dim"}.get(outcome, "bad")
+
+
+def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    for run in report.collectives.runs if report.collectives else ():
+        bad = run.bad
+        if bad is None and not verbose:
+            continue
+        yield Gap()
+        ok = "stage_ok" if bad is None else f"stage_{bad.outcome}"
+        word = Piece(t(ok, language), "good" if bad is None else "bad")
+        yield Line(
+            (Piece(f"{_run_name(run, language)}{t('colon', language)}"), word),
+            lead=Piece(t("stages", language), "bold"),
+        )
+        rows = [
+            (
+                Piece(plain(s.name, most=60)),
+                Piece(stage_word(s.outcome, language), _stage_style(s.outcome)),
+                Piece(units.time(s.duration_s)),
+                Piece(_members(s.entered, run.ranks, language)),
+                Piece(_members(s.finished, run.ranks, language)),
+            )
+            for s in run.stages
+        ]
+        names = ("stage_name", "stage_outcome", "stage_duration", "stage_entered", "stage_finished")
+        yield Grid(tuple(t(n, language) for n in names), tuple(rows), (False, False, True, False, False))
+        if bad is not None:
+            for state in bad.ranks[: MOST_EVIDENCE if not verbose else None]:
+                words = [state.state, state.step, state.error or state.signal or state.wchan or ""]
+                yield Line(
+                    (Piece(plain(" · ".join(w for w in words if w), most=400)),),
+                    lead=Piece(f"rank {state.rank}", "bold"), indent=2,
+                )  # fmt: skip
+
+
+def _run_name(run: CollectiveRun, language: str) -> str:
+    return " · ".join(
+        (plain(run.label, most=80), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
+    )
+
+
+def _stage_style(outcome: str) -> str:
+    return {"ok": "good", "skipped": "dim"}.get(outcome, "bad")
+
+
+def _members(some: tuple[int, ...], everyone: tuple[int, ...], language: str) -> str:
+    if not some:
+        return t("stage_none", language)
+    return t("stage_all", language) if set(some) == set(everyone) else ranges(some)
+
+
+def _bandwidth(report: Report, language: str) -> Iterator[Block]:
+    for run in report.collectives.runs if report.collectives else ():
+        if not run.points:
+            continue
+        yield Gap()
+        yield Line((Piece(_run_name(run, language)),), lead=Piece(t("bandwidth", language), "bold"))
+        rows = tuple(
+            (
+                Piece(units.size(p.size_bytes)),
+                Piece(units.time(p.time_s)),
+                Piece(units.bandwidth(p.algbw_gb_per_s)),
+                Piece(units.bandwidth(p.busbw_gb_per_s)),
+                Piece(str(p.num_errors), "bad" if p.num_errors else ""),
+            )
+            for p in run.points
+        )
+        names = ("bench_size", "bench_time", "bench_algbw", "bench_busbw", "bench_errors")
+        yield Grid(tuple(t(n, language) for n in names), rows, (True,) * 5)
+
+
+def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    groups = not_checked_groups(report)
+    if not groups:
+        return
+    yield Gap()
+    most = MOST_REASONS if verbose < 1 else len(groups)
+    for why, codes, nodes in groups[:most]:
+        named = t("comma", language).join(codes[:6]) + (f", … +{len(codes) - 6}" if len(codes) > 6 else "")
+        place = where(nodes, language)
+        yield Line(
+            (
+                Piece(f"{why} "),
+                Piece(f"[{named}; {t('not_checked_where', language)}{t('colon', language)}{place}]", "dim"),
+            ),
+            lead=Piece(t("not_checked", language), "dim"),
+        )
+    if len(groups) > most:
+        more = t("not_checked_more", language, count=len(groups) - most)
+        yield Line((Piece(more, "dim"),), lead=Piece(t("not_checked", language), "dim"))

@@ -1,0 +1,123 @@
+"""The bandwidth curve as numbers for an SVG: both axes logarithmic, no library."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allready.model import BenchPoint, CollectiveRun
+from allready.report import units
+from allready.report.safe import plain
+
+WIDTH, HEIGHT = 600, 310
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 40
+MOST_LINES = 4
+MOST_TICKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A grid line and its label."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One measured point."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One run; `number` 0 to 3 chooses dash and colour."""
+
+    number: int
+    name: str
+    dots: tuple[Dot, ...]
+
+    @property
+    def path(self) -> str:
+        """The SVG points."""
+        return " ".join(f"{d.x:.1f},{d.y:.1f}" for d in self.dots)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What the template draws."""
+
+    lines: tuple[Line, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+
+
+def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
+    """Busbw over size of up to four runs; None when no run has two sizes with a busbw above 0 (one rank has none)."""
+    lines = [(run, [p for p in run.points if _drawable(p)]) for run in runs]
+    lines = [(run, points) for run, points in lines if len(points) > 1][:MOST_LINES]
+    if not lines:
+        return None
+    sizes = [p.size_bytes for _, points in lines for p in points]
+    speeds = [p.busbw_gb_per_s for _, points in lines for p in points]
+    x_low, x_high = math.log2(min(sizes)), math.log2(max(sizes))
+    y_low, y_high = math.log10(_step_below(min(speeds))), math.log10(_step_above(max(speeds)))
+    y_high = max(y_high, y_low + 0.3)
+    x_span = max(x_high - x_low, 1e-9)
+
+    def x(size_bytes: float) -> float:
+        return LEFT + (math.log2(size_bytes) - x_low) / x_span * (WIDTH - LEFT - RIGHT)
+
+    def y(busbw: float) -> float:
+        return HEIGHT - BOTTOM - (math.log10(busbw) - y_low) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+
+    return Curve(
+        lines=tuple(
+            Line(
+                number,
+                plain(f"{run.label} · {run.backend}", most=80),
+                tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in sorted(points, key=_size)),
+            )
+            for number, (run, points) in enumerate(lines)
+        ),
+        x_ticks=tuple(Tick(x(2.0**e), units.size(2**e)) for e in _exponents(x_low, x_high)),
+        y_ticks=tuple(Tick(y(v), units.bandwidth(v)) for v in _decades(y_low, y_high)),
+    )
+
+
+def _size(point: BenchPoint) -> int:
+    return point.size_bytes
+
+
+def _label(point: BenchPoint) -> str:
+    return f"{units.size(point.size_bytes)}: {units.bandwidth_with_unit(point.busbw_gb_per_s)}"
+
+
+def _drawable(point: BenchPoint) -> bool:
+    return point.size_bytes > 0 and math.isfinite(point.busbw_gb_per_s) and point.busbw_gb_per_s > 0
+
+
+def _exponents(low: float, high: float) -> range:
+    """Powers of two to label: every one, or every 2nd, 5th or 10th, so that KiB, MiB and GiB are among them."""
+    first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
+    step = next((s for s in (1, 2, 5, 10) if (last - first) / s <= MOST_TICKS), 10)
+    return range(math.ceil(first / step) * step, last + 1, step)
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """1, 2, 5 of each decade, or only powers of ten when the span is wide."""
+    factors = (1, 2, 5) if high - low <= 3 else (1,)
+    values = [f * 10.0**e for e in range(math.floor(low) - 1, math.ceil(high) + 1) for f in factors]
+    return [v for v in values if low - 1e-9 <= math.log10(v) <= high + 1e-9]
+
+
+def _step_below(value: float) -> float:
+    base = 10.0 ** math.floor(math.log10(value))
+    return max(f * base for f in (1, 2, 5) if f * base <= value * (1 + 1e-12)) if value >= base else base
+
+
+def _step_above(value: float) -> float:
+    base = 10.0 ** math.floor(math.log10(value))
+    return min(f * base for f in (1, 2, 5, 10) if f * base >= value * (1 - 1e-12))

@@ -1,0 +1,49 @@
+"""report.html: one file that needs no network, in both languages, safe against anything in a log or host name.
+
+Every text passes `safe.plain` and the template engine's escaping; the only markup put in unescaped is this package's
+own style and script, which the page's Content-Security-Policy pins by hash.
+"""
+
+import base64
+import functools
+import hashlib
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from allready.model import Report
+from allready.report.page import page
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def render(report: Report, *, language: str = "en") -> str:
+    """The page, showing `language` ("en" or "zh") first; the reader can switch."""
+    from markupsafe import Markup
+
+    css, js = _file("report.css"), _file("report.js")
+    return _template().render(
+        **page(report, language),
+        language=language,
+        css=Markup(css),  # noqa: S704 - our own file
+        js=Markup(js),  # noqa: S704 - our own file
+        css_hash=_hash(css),
+        js_hash=_hash(js),
+    )
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (resources.files("allready.report") / "templates" / name).read_text(encoding="utf-8").strip()
+
+
+@functools.cache
+def _template() -> "Template":
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=False, lstrip_blocks=False)
+    return environment.from_string(_file("report.html.j2"))
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

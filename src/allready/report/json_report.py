@@ -1,0 +1,174 @@
+"""report.json: the contract `allready.report/1`, written whole or not at all.
+
+Keys may be added, never changed.  The dataclasses of the model declare their fields in the contract's order; a test
+holds that order.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import secrets
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allready.errors import UsageError
+from allready.model import SCHEMA, FactMissing, Report, Status
+
+MOST_BYTES = 1 << 30
+"""A saved report larger than this is refused: it is not one of ours."""
+
+
+def encode(report: Report) -> bytes:
+    """The report as indented UTF-8 JSON with a newline at the end.
+
+    A number that is not finite becomes null; half a surrogate pair (from an undecodable file name) becomes an escape.
+    """
+    body = {
+        "schema": report.schema,
+        "tool_version": report.tool_version,
+        "command": report.command,
+        "started": report.started,
+        "duration_s": report.duration_s,
+        "world": report.world,
+        "status": report.status,
+        "verdict": None if report.status is Status.HEALTHY else report.verdict,
+        "findings": report.findings,
+        "not_checked": report.not_checked,
+        "roll": report.roll,
+        "reach": report.reach,
+        "collectives": report.collectives,
+        "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
+        "odd": report.odd,
+        "notes": report.notes,
+    }
+    try:
+        flat = msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        flat = msgspec.json.encode(_encodable(msgspec.to_builtins(body, str_keys=True)))
+    return msgspec.json.format(flat, indent=2) + b"\n"
+
+
+def _fact(value: Any) -> Any:
+    return {"missing": value.why} if isinstance(value, FactMissing) else value
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(k): _encodable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(v) for v in value]
+    return value
+
+
+def decode(data: bytes) -> Report:
+    """A saved report.  Facts come back as plain dicts; unknown keys (of a later version) are passed over.
+
+    Raises:
+        UsageError: not JSON, not a report, another schema, or a field that is not what it should be.
+    """
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"not a report: {len(data)} bytes is more than any report has")
+    try:
+        body = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a report: this is not JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise UsageError("not a report: the JSON is not an object")
+    schema = body.get("schema")
+    if schema != SCHEMA:
+        raise UsageError(f"not a report this version reads: its schema is {schema!r:.80}, expected {SCHEMA!r}")
+    with contextlib.suppress(msgspec.ValidationError, RecursionError):
+        return msgspec.convert(body, Report, strict=True, str_keys=True)
+    # Again with NaN where a number was not finite, or for the reason: the walk is slow, and seldom needed.
+    try:
+        return msgspec.convert(_nan_for_null(body, Report), Report, strict=True, str_keys=True)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UsageError(f"not a whole report: {error}") from error
+
+
+def _nan_for_null(value: Any, kind: Any) -> Any:
+    """Give required floats that were written as null (not finite) back as NaN, everything else as it is."""
+    if value is None:
+        return math.nan if kind is float else None
+    if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        return {k: _nan_for_null(v, hints.get(k, Any)) for k, v in value.items()}
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(value, list) and origin is tuple and len(arguments) == 2 and arguments[1] is ...:
+        return [_nan_for_null(v, arguments[0]) for v in value]
+    if origin in {typing.Union, types.UnionType}:
+        inner = [a for a in arguments if a is not type(None)]
+        return _nan_for_null(value, inner[0]) if len(inner) == 1 else value
+    return value
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, whole; also after a power cut.
+
+    A path that is no regular file (/dev/stdout, a pipe) is written to as it is.  The mode follows the umask.
+
+    Raises:
+        OSError: it cannot be written; the old file, if any, is untouched and nothing is left beside it.
+    """
+    target = Path(path)
+    temporary: Path | None = None
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                file.write(data)
+            return
+        target = target.resolve()  # a symbolic link stays one
+        temporary = target.parent / f".allready-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+        temporary = None
+        _sync_folder(target.parent)
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some file systems cannot sync a folder; the file itself is whole either way.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def deliver(target: str, data: bytes) -> None:
+    """`--json TARGET`: `-` is stdout, anything else a file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        if target != "-":
+            write_atomic(target, data)
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        place = "to stdout" if target == "-" else target
+        raise UsageError(f"cannot write {place}: {error.strerror or error}; name a writable place") from error

@@ -1,0 +1,77 @@
+"""Text that came from elsewhere (host names, log lines, errors), made harmless for a terminal and a page.
+
+Control characters would move the cursor, recolour or retitle a terminal; direction marks would make one name look
+like another.  They are shown as escapes, so that nothing is lost.
+"""
+
+import unicodedata
+
+_BAD = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_ASCII = {"…": "...", "→": "->", "·": "-", "–": "-", "µ": "u", "×": "x", "±": "+/-", "✓": "ok", "✗": "x"}
+
+
+def plain(text: str, *, most: int = 4000, keep_newlines: bool = False) -> str:
+    """`text` on one line (unless `keep_newlines`) without control or direction characters, cut after `most`."""
+    cut = len(text) - most if len(text) > most else 0
+    if cut:
+        text = text[:most]
+    if text.isascii() and text.isprintable():
+        clean = text
+    else:
+        clean = "".join(_visible(c, keep_newlines=keep_newlines) for c in text)
+    return f"{clean} … +{cut}" if cut else clean
+
+
+def _visible(char: str, *, keep_newlines: bool) -> str:
+    if char == "\n" and keep_newlines:
+        return char
+    if char == "\t":
+        return " "
+    if unicodedata.category(char) not in _BAD:
+        return char
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def encodable(text: str, encoding: str) -> str:
+    """`text` with what `encoding` lacks replaced by a near neighbour, else by `?`."""
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        text = "".join(_ASCII.get(c, c) for c in text)
+        try:
+            return text.encode(encoding, "replace").decode(encoding)
+        except LookupError:
+            return text.encode("ascii", "replace").decode("ascii")
+    return text
+
+
+def width(text: str) -> int:
+    """Columns that `text` takes on a terminal: two for Chinese, none for combining marks."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(c) for c in text)
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def pad(text: str, columns: int, *, right: bool = False) -> str:
+    """`text` filled with blanks to `columns` on a terminal; `right` puts the text at the right."""
+    blanks = " " * max(0, columns - width(text))
+    return blanks + text if right else text + blanks
+
+
+def shorten(text: str, columns: int) -> str:
+    """`text` cut so that it takes at most `columns` on a terminal, with `…` where it was cut."""
+    if width(text) <= columns:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _char_width(char)
+        if used > columns - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…" if columns > 0 else ""

@@ -1,0 +1,44 @@
+"use strict";
+(function () {
+  var root = document.documentElement;
+  function each(selector, act) { Array.prototype.forEach.call(document.querySelectorAll(selector), act); }
+  function speak(language) {
+    root.setAttribute("data-lang", language);
+    root.setAttribute("lang", language === "zh" ? "zh-CN" : "en");
+    each("[data-speak]", function (b) { b.hidden = b.getAttribute("data-speak") === language; });
+  }
+  each("[data-speak]", function (b) {
+    b.addEventListener("click", function () { speak(b.getAttribute("data-speak")); });
+  });
+  speak(root.getAttribute("data-lang"));
+  function done(button) {
+    button.setAttribute("data-done", "1");
+    each(".copy", function (b) {
+      b.querySelector(".before").hidden = b === button;
+      b.querySelector(".after").hidden = b !== button;
+    });
+  }
+  function byHand(node, button) {
+    var range = document.createRange();
+    range.selectNodeContents(node);
+    var selection = window.getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+    if (document.execCommand("copy")) { done(button); }
+  }
+  each(".copy", function (button) {
+    button.hidden = false;
+    button.addEventListener("click", function () {
+      var box = button.parentNode.firstElementChild;
+      var text = box.innerText.trim();
+      if (navigator.clipboard && window.isSecureContext) {
+        navigator.clipboard.writeText(text).then(function () { done(button); }, function () { byHand(box, button); });
+      } else { byHand(box, button); }
+    });
+  });
+  var opened = [];
+  window.addEventListener("beforeprint", function () {
+    each("details:not([open])", function (d) { d.open = true; opened.push(d); });
+  });
+  window.addEventListener("afterprint", function () { opened.forEach(function (d) { d.open = false; }); opened = []; });
+})();

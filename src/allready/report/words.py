@@ -1,0 +1,238 @@
+"""The sentences that terminal and HTML share: status, verdict, culprits, what was looked at, the roll call.
+
+Everything returned here is made harmless by `safe.plain`.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from allready.model import Culprits, Finding, Report, RollCall, Status, World, ranges
+from allready.report import units
+from allready.report.safe import plain
+from allready.text.catalog import say
+from allready.text.ui import ui
+
+LATE_S = 1.0
+"""A node that came this much after the typical one is called late."""
+
+SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?"}
+
+BAD_STAGES = frozenset({"failed", "hung", "wrong"})
+
+
+def t(name: str, language: str, /, **values: object) -> str:
+    """The report's own text `name`, as `allready.text.ui.ui` gives it."""
+    return ui(f"report.{name}", language, **values)
+
+
+def count(name: str, number: int, language: str) -> str:
+    """`1 node`, `2 nodes`: the text `name` or, for one, `name_one`."""
+    return t(f"{name}_one" if number == 1 else name, language, count=number)
+
+
+def size_of_world(report: Report, language: str) -> tuple[str, str]:
+    """`2 nodes` and `4 ranks`."""
+    return count("num_nodes", report.world.num_nodes, language), count("num_ranks", report.world.world_size, language)
+
+
+def verdict_finding(report: Report) -> Finding | None:
+    """The finding that the verdict was made of; None when there is no verdict."""
+    verdict = report.verdict
+    if verdict is None:
+        return None
+    same = [f for f in report.findings if (f.code, f.culprits) == (verdict.code, verdict.culprits)]
+    return next((f for f in same if f.message == verdict.sentence), same[0] if same else None)
+
+
+def other_findings(report: Report) -> tuple[Finding, ...]:
+    """All findings except the verdict's, the most severe first."""
+    main = verdict_finding(report)
+    rest = [f for f in report.findings if f is not main]
+    return tuple(sorted(rest, key=lambda f: -f.severity.weight))
+
+
+def phrase(finding: Finding, slot: str, language: str) -> str:
+    """`title`, `message` or `remedy` of a finding on one line."""
+    return plain(say(finding, slot, language))
+
+
+def sentence(report: Report, language: str) -> str:
+    """The answer in one sentence."""
+    finding = verdict_finding(report)
+    if finding is not None:
+        return phrase(finding, "message", language)
+    if report.verdict is not None:
+        return plain(report.verdict.sentence)
+    if report.status is Status.HEALTHY:
+        nodes, ranks = size_of_world(report, language)
+        return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
+    if report.status is Status.WAITING:
+        return _waiting(report, language)
+    if report.status is Status.UNKNOWN:
+        whys = sorted(report.not_checked, key=lambda n: n.node is not None)
+        return t("sentence_unknown", language, why=plain(whys[0].why) if whys else units.UNKNOWN)
+    return t("sentence_fault", language)
+
+
+def absent(roll: RollCall) -> tuple[int, ...]:
+    """Node ranks that did not come; nobody when this node was told only a part of the roll."""
+    return () if roll.partial else roll.missing
+
+
+def _waiting(report: Report, language: str) -> str:
+    roll = report.roll
+    if roll is None or not absent(roll):
+        return t("sentence_waiting_stage", language)
+    missing = plain(report.world.labels(roll.missing))
+    return t("sentence_waiting", language, present=len(roll.present), num_nodes=roll.num_nodes, missing=missing)
+
+
+def remedy(report: Report, language: str) -> str:
+    """What to type; empty when there is no verdict."""
+    finding = verdict_finding(report)
+    if finding is not None:
+        return phrase(finding, "remedy", language)
+    return plain(report.verdict.remedy) if report.verdict is not None else ""
+
+
+def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) -> tuple[str, ...]:
+    """One short text per node, per group of ranks, per link and per variable."""
+    named: list[str] = []
+    if guilty.nodes:
+        named.append(t("culprit_node", language, label=plain(world.labels(guilty.nodes, most=most))))
+    if guilty.ranks:
+        named.append(t("culprit_ranks", language, ranks=ranges(guilty.ranks)))
+    named += [
+        t("culprit_link", language, src=plain(world.label(a)), dst=plain(world.label(b)))
+        for a, b in guilty.links[:most]
+    ]
+    if len(guilty.links) > most:
+        named.append(f"… +{len(guilty.links) - most}")
+    named += [plain(v) for v in guilty.variables[:most]]
+    return tuple(named)
+
+
+def summary(report: Report, language: str) -> tuple[str, ...]:
+    """What was looked at and how it went, one short text each; parts that were not looked at are not mentioned."""
+    said: list[str] = []
+    if report.roll is not None and report.roll.num_nodes > 1 and not report.roll.partial:
+        said.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
+    tried = [p for p in report.reach.paths if p.outcome != "not_run"] if report.reach else []
+    if tried:
+        ok = sum(p.outcome == "ok" for p in tried)
+        name = "summary_reach" if ok == len(tried) else "summary_reach_bad"
+        said.append(t(name, language, ok=ok, bad=len(tried) - ok, count=len(tried)))
+    for run in report.collectives.runs[:1] if report.collectives else ():
+        stages = [s for s in run.stages if s.outcome != "skipped"]
+        ok = sum(s.outcome == "ok" for s in stages)
+        ranks = count("num_ranks", len(run.ranks), language)
+        if run.bad is not None:
+            word = stage_word(run.bad.outcome, language)
+            said.append(
+                t("summary_stage_bad", language, stage=plain(run.bad.name), outcome=word, backend=plain(run.backend))
+            )
+        elif stages:
+            said.append(
+                t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=plain(run.backend))
+            )
+        if run.points:
+            best = max(run.points, key=lambda p: p.busbw_gb_per_s)
+            if best.busbw_gb_per_s > 0:
+                said.append(
+                    t("summary_busbw", language, busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
+                      size=units.size(best.size_bytes))
+                )  # fmt: skip
+    return tuple(said)
+
+
+def stage_word(outcome: str, language: str) -> str:
+    """A stage's outcome in the reader's language; an unknown one as it is."""
+    known = {"ok", "failed", "hung", "wrong", "skipped"}
+    return t(f"stage_{outcome}", language) if outcome in known else plain(outcome)
+
+
+def roll_lines(report: Report, language: str) -> tuple[str, ...]:
+    """The roll call in one to six short texts; empty when there was none."""
+    roll, world = report.roll, report.world
+    if roll is None:
+        return ()
+    if roll.num_nodes == 1 and len(roll.present) == 1 and not roll.callers:
+        return (t("roll_one", language),)
+    said: list[str] = []
+    here = [c for c in roll.claims if c.refused is None]
+    if absent(roll):
+        said.append(
+            t("roll_some", language, present=len(roll.present), num_nodes=roll.num_nodes,
+              waited_s=units.seconds(roll.waited_s), missing=plain(world.labels(roll.missing)))
+        )  # fmt: skip
+    elif not roll.partial:
+        last = max((c.arrival_s for c in here), default=roll.waited_s)
+        said.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
+    late = late_by_s(roll)
+    if late:
+        said.append(t("roll_late", language, who=_labels_with(world, late, language)))
+    longest = max((c.waited_s for c in here), default=0.0)
+    if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
+        said.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
+    refused = [
+        t("roll_refused_item", language, label=plain(f"{c.node_rank} ({c.name})"), address=plain(c.address),
+          why=plain(c.refused))
+        for c in roll.claims if c.refused is not None
+    ]  # fmt: skip
+    if refused:
+        said.append(t("roll_refused", language, who=_some(refused, language)))
+    if roll.lost:
+        said.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
+    if roll.callers:
+        heard = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
+        said.append(t("roll_callers", language, who=_some(heard, language)))
+    return tuple(said)
+
+
+def typical_arrival_s(roll: RollCall) -> float:
+    """The median arrival of the nodes other than node 0, which is there from the start; 0 when nobody came."""
+    others = [c.arrival_s for c in roll.claims if c.refused is None and c.node_rank != 0]
+    return statistics.median_low(others) if others else 0.0
+
+
+def late_by_s(roll: RollCall) -> dict[int, float]:
+    """Node rank -> seconds after the typical other node, or after node 0 when there are only two, latest first."""
+    arrivals = {c.node_rank: c.arrival_s for c in roll.claims if c.refused is None}
+    typical = typical_arrival_s(roll) if len(arrivals) > 2 else min(arrivals.values(), default=0.0)
+    late = {n: s - typical for n, s in arrivals.items() if s - typical > LATE_S}
+    return dict(sorted(late.items(), key=lambda item: -item[1]))
+
+
+def _labels_with(world: World, late: dict[int, float], language: str) -> str:
+    return _some(
+        [t("roll_late_item", language, label=plain(world.label(n)), seconds=units.seconds(s)) for n, s in late.items()],
+        language,
+    )
+
+
+def _some(items: Sequence[str], language: str, most: int = 8) -> str:
+    more = [f"… +{len(items) - most}"] if len(items) > most else []
+    return t("comma", language).join([*items[:most], *more])
+
+
+def not_checked_groups(report: Report) -> list[tuple[str, tuple[str, ...], tuple[int | None, ...]]]:
+    """(why, codes, nodes) with the same reasons together; the reason that hides most comes first."""
+    groups: dict[str, tuple[set[str], set[int | None]]] = {}
+    for item in report.not_checked:
+        codes, nodes = groups.setdefault(plain(item.why, most=300), (set(), set()))
+        codes.add(plain(item.code))
+        nodes.add(item.node)
+    rows = [
+        (why, tuple(sorted(codes)), tuple(sorted(nodes, key=lambda n: -1 if n is None else n)))
+        for why, (codes, nodes) in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (-len(row[1]), row[0]))
+
+
+def where(nodes: Sequence[int | None], language: str) -> str:
+    """Node ranks compactly, or "whole job" where the reason concerns no single node."""
+    ranks = [n for n in nodes if n is not None]
+    named = [t("not_checked_job", language)] if None in nodes else []
+    if ranks:
+        named.append(ranges(ranks))
+    return t("comma", language).join(named)

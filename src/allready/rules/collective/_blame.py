@@ -1,0 +1,228 @@
+"""Who stopped a stage: the one place where the states of the ranks become an accusation.
+
+The rules of this area ask `blame` and speak only about their own kind, so that one fault is told once:
+
+1. ranks that died, failed by themselves or were stopped are the cause, whatever the others say;
+2. else the ranks that did not enter the stage (a stage of every rank by itself: did not finish it);
+3. else all entered and nothing moved: nobody can be named from here.
+
+A rank whose only sign is a closed connection or a time-out is a victim as long as there is another explanation.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from allready.model import (
+    CollectiveRun,
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    RankState,
+    Split,
+    StageResult,
+    World,
+)
+
+CONSEQUENCE = re.compile(
+    r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"
+    r"|ncclRemoteError|remote process (has )?exit|socket recv failed|socketProgress|communicator was aborted"
+    r"|timed?[ -]?out|DEADLINE_EXCEEDED|heartbeat|store .*(closed|shut ?down)|failed to recv|entered an error state"
+    r"|connection refused|another rank",
+    re.IGNORECASE,
+)
+"""Words of a rank that suffers from another rank's end."""
+
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MEMORY_ALLOCATION|MemoryAllocation|\bMemoryError\b", re.IGNORECASE
+)
+
+NO_DEVICE = re.compile(
+    r"no CUDA GPUs|no CUDA-capable device|invalid device ordinal|driver on your system|device .*unavailable|no NVIDIA"
+    r"|not compiled with CUDA|CUDA is not available|no GPU|devices? .*(not visible|busy)|initialization error"
+    r"|ECC error|fallen off the bus",
+    re.IGNORECASE,
+)
+
+BROKEN_DEVICE = re.compile(r"ECC error|fallen off|hardware|unspecified launch failure|Xid", re.IGNORECASE)
+
+_ENDING_SIGNALS = {"SIGTERM", "SIGINT", "SIGHUP"}
+_BUSY_CPU_S = 0.3
+"""Of the last second of observation: above this the process computes, below it waits."""
+
+
+class Kind(StrEnum):
+    """What the ranks of a `Blame` have in common; one rule speaks about each."""
+
+    STOPPED = "stopped"
+    DIED = "died"
+    IMPORT = "import"
+    DEVICE = "device"
+    MEMORY = "memory"
+    FAILED = "failed"
+    SLOW_ALONE = "slow_alone"
+    NOT_ENTERED = "not_entered"
+    HUNG = "hung"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """One kind of trouble in the stage that stopped the run, and the ranks it is about (all of them for HUNG)."""
+
+    kind: Kind
+    run: CollectiveRun
+    stage: StageResult
+    states: tuple[RankState, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of `states`, sorted."""
+        return tuple(sorted({s.rank for s in self.states}))
+
+    def of(self, kind: Kind) -> bool:
+        """Whether this is about `kind`."""
+        return self.kind is kind
+
+
+def blame_first_run(collectives: Collectives, kind: Kind) -> Blame | None:
+    """What is to be said about `kind` in the run that the user asked for; None when there is nothing."""
+    if not collectives.runs:
+        return None
+    return next((b for b in blame(collectives.runs[0]) if b.of(kind)), None)
+
+
+def blame(run: CollectiveRun) -> tuple[Blame, ...]:
+    """Everything that explains why `run` stopped; empty when it did not."""
+    stage = run.bad
+    if stage is None:
+        return ()
+    if stage.outcome == "wrong":
+        return (Blame(kind=Kind.WRONG, run=run, stage=stage, states=stage.ranks),)
+    causes: dict[Kind, list[RankState]] = {}
+    for state in stage.ranks:
+        kind = _own_fault(state, stage)
+        if kind is not None:
+            causes.setdefault(kind, []).append(state)
+    gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
+    if gone and not causes:
+        causes[Kind.DIED] = gone
+    # Whoever watched the run knows the order in time; the first causes are enough.
+    first = {k: [s for s in v if s.rank in stage.culprits] for k, v in causes.items()}
+    causes = {k: v for k, v in first.items() if v} or causes
+    if causes:
+        return tuple(Blame(kind=k, run=run, stage=stage, states=tuple(s)) for k, s in causes.items())
+    behind = _behind(run, stage)
+    if behind:
+        kind = Kind.SLOW_ALONE if is_alone(stage) else Kind.NOT_ENTERED
+        return (Blame(kind=kind, run=run, stage=stage, states=behind),)
+    return (Blame(kind=Kind.HUNG, run=run, stage=stage, states=stage.ranks),)
+
+
+def is_alone(stage: StageResult) -> bool:
+    """Whether each rank goes through this stage by itself, without waiting for others."""
+    return any(word in stage.name for word in ("import", "device", "alloc"))
+
+
+def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
+    """The kind of a rank that is in trouble by itself; None for one that waits, works, or only suffers."""
+    if state.state == "stopped":
+        return Kind.STOPPED
+    if state.state == "unknown":  # its node is gone; whatever it had to say
+        return None
+    error = state.error or ""
+    # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
+    if state.state == "killed" and not (error and state.signal == "SIGABRT"):
+        return None if _was_ended(state) else Kind.DIED
+    if error and CONSEQUENCE.search(error):
+        return None
+    if error:
+        if "import" in stage.name:
+            return Kind.IMPORT
+        if OUT_OF_MEMORY.search(error):
+            return Kind.MEMORY
+        return Kind.DEVICE if "device" in stage.name or NO_DEVICE.search(error) else Kind.FAILED
+    if state.state in {"exited", "zombie"} and state.rank not in stage.finished:
+        return Kind.DIED
+    return None
+
+
+def _was_ended(state: RankState) -> bool:
+    """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
+    return state.state == "killed" and state.signal in _ENDING_SIGNALS
+
+
+def _behind(run: CollectiveRun, stage: StageResult) -> tuple[RankState, ...]:
+    """States of the ranks that are not where the others are; made up as "unknown" for a rank without one."""
+    arrived = set(stage.finished) if is_alone(stage) else set(stage.entered)
+    known = {s.rank: s for s in stage.ranks}
+    return tuple(
+        known.get(r, RankState(rank=r, node_rank=-1, local_rank=-1, pid=None, step="?", state="unknown"))
+        for r in sorted(set(run.ranks) - arrived)
+    )
+
+
+def culprits(blamed: Blame, world: World) -> Culprits:
+    """The blamed ranks and their nodes; nobody where every rank of several nodes has the same trouble.
+
+    When all ranks failed, those with another error than the majority are named, as far as there is a majority.
+    """
+    ranks = blamed.ranks
+    if set(ranks) >= set(blamed.run.ranks) and len(blamed.run.ranks) > 1:
+        said = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
+        ranks = Split.by(said).outliers()
+        if not ranks:
+            nodes = {world.node_of(r) for r in blamed.ranks} - {None}
+            return Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())
+    nodes = {world.node_of(r) for r in ranks} - {None}
+    return Culprits(ranks=ranks, nodes=tuple(sorted(n for n in nodes if n is not None)))
+
+
+def waiting_class(state: RankState) -> tuple[FaultClass, Confidence]:
+    """The fault class of a rank that is alive and has not come, by what its process was doing."""
+    if state.state == "not_started":
+        return FaultClass.START_ABSENT, Confidence.LIKELY
+    if state.state in {"exited", "killed", "zombie"}:
+        return FaultClass.DEAD, Confidence.LIKELY
+    if state.state in {"disk", "stopped"}:
+        return FaultClass.CPU_STUCK, Confidence.CERTAIN
+    busy = state.cpu_s > _BUSY_CPU_S if state.cpu_s is not None else state.state == "running"
+    if state.state in {"running", "sleeping"}:
+        return (FaultClass.CPU_BUSY if busy else FaultClass.CPU_STUCK), Confidence.LIKELY
+    return FaultClass.CPU_STUCK, Confidence.POSSIBLE
+
+
+def doing(state: RankState) -> str:
+    """What the process was doing, neutral in language: `sleeping, wchan do_poll, train.py:12 load`."""
+    parts = [state.signal or (f"exit {state.exit_code}" if state.exit_code is not None else state.state)]
+    parts += [f"cpu {state.cpu_s:.2f} s/s"] if state.cpu_s is not None else []
+    parts += [f"wchan {state.wchan}"] if state.wchan not in {None, "", "0"} else []
+    parts += [state.stack[0]] if state.stack else []
+    return ", ".join(parts)
+
+
+def evidence(stage: StageResult, states: Iterable[RankState], *, most: int = 16) -> tuple[Evidence, ...]:
+    """The stage's own line, then one for each rank: last step, state, innermost frames, last line of the error."""
+    lines = [
+        Evidence(
+            source=f"stage {stage.name}",
+            text=f"{stage.outcome} after {stage.duration_s:.1f} s (deadline {stage.deadline_s:.0f} s); entered "
+            f"{list(stage.entered)[:64]}, finished {list(stage.finished)[:64]}"
+            + (f"; {stage.detail}" if stage.detail else ""),
+        )
+    ]
+    for state in list(states)[:most]:
+        text = f"{state.step}; {doing(state)}"
+        text += f"; stack: {' < '.join(state.stack[:5])}" if len(state.stack) > 1 else ""
+        text += f"; {state.error}" if state.error else ""
+        node = state.node_rank if state.node_rank >= 0 else None
+        lines.append(Evidence(source=f"rank {state.rank}", node_rank=node, text=text))
+    return tuple(lines)
+
+
+def pids(states: Iterable[RankState]) -> str:
+    """Process ids separated by spaces, for a command line; `PID` when none is known."""
+    return " ".join(str(s.pid) for s in list(states)[:8] if s.pid is not None) or "PID"

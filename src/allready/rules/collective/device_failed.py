@@ -1,0 +1,49 @@
+"""COL005."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, culprits, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL005",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.1",
+    depth=70,
+    title="A rank cannot use its GPU",
+    message="stage {stage}: rank {ranks} cannot use its GPU: {error}",
+    remedy="on node {nodes}: nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; dmesg | grep -iE 'xid|nvrm'; in a container: "
+    "docker run --gpus all; after a driver update: reboot or reload the modules",
+)
+def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    That every rank's process sees the GPU of its local rank and can create a context on it.
+    ## Why it matters
+    The rank ends before it joins the others.  Words like "ECC error" or "fallen off the bus" mean broken hardware and
+    are classed so; the rest is mostly a container without GPUs, a wrong CUDA_VISIBLE_DEVICES, or a driver that does not
+    fit.
+    ## Check by hand
+    `python -c 'import torch; print(torch.cuda.device_count(), torch.zeros(1, device="cuda:0"))'` on that node.
+    ## When it is harmless
+    Never with NCCL; ranks that need no GPU run with `--backend gloo`.
+    """
+    found = blame_first_run(collectives, Kind.DEVICE)
+    if found is None:
+        return
+    is_broken = any(BROKEN_DEVICE.search(s.error or "") for s in found.states)
+    yield Hit(
+        fault_class=FaultClass.HW_HANG if is_broken else None,
+        culprits=culprits(found, world),
+        values={
+            "stage": stage_label(found.stage),
+            "ranks": rank_labels(world, found.states),
+            "error": (found.states[0].error or "")[:400],
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+        },
+        evidence=evidence(found.stage, found.states),
+    )

@@ -1,0 +1,88 @@
+"""COL013."""
+
+import re
+from collections.abc import Iterator
+
+from allready.model import (
+    CollectiveRun,
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Severity,
+    World,
+    ranges,
+)
+from allready.rules.registry import Rule
+from allready.rules.values import rank_label, stage_label
+
+
+@Rule(
+    code="COL013",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.NET_BROKEN,
+    since="0.1",
+    depth=65,
+    title="The collectives break at a certain number of ranks",
+    message="{works} ranks work, {breaks} do not: stage {stage} {outcome} when rank {added} joins",
+    remedy="look at what joined: rank {added}; repeat with that member left out (--nnodes, --devices) to confirm it",
+)
+def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The runs of --grow (1, 2, 4, … ranks): the first number that fails, and who was added to the last that worked.
+    The added ranks are blamed when it is a single one, or when all are of one node that had no part before.
+    ## Why it matters
+    A big job that hangs names nobody; the step at which it begins names the member, or shows that it is the number
+    itself (a limit of open files, of memory, of queue pairs).
+    ## Check by hand
+    Start the same job with fewer ranks, doubling them.
+    ## When it is harmless
+    When the failing size was stopped by hand.
+    """
+    runs = sorted((n, run) for run in collectives.runs if (n := _number(run)) is not None)
+    first_bad = next((i for i, (_, run) in enumerate(runs) if run.bad is not None), None)
+    if first_bad is None:
+        return
+    number, broken = runs[first_bad]
+    before = runs[first_bad - 1][1].ranks if first_bad else ()
+    added = tuple(sorted(set(broken.ranks) - set(before)))
+    stage = broken.bad
+    if stage is None:
+        return
+    nodes = {world.node_of(r) for r in broken.ranks} - {None}
+    yield Hit(
+        fault_class=FaultClass.HW_HANG if len(nodes) == 1 and broken.backend == "nccl" else None,
+        confidence=Confidence.LIKELY,
+        culprits=_culprits(added, before, world),
+        values={
+            "works": len(before), "breaks": number, "stage": stage_label(stage), "outcome": stage.outcome,
+            "added": rank_label(world, added[0]) if len(added) == 1 else ranges(added) or "?",
+        },
+        evidence=tuple(
+            Evidence(
+                source=run.label,
+                text=f"ranks {ranges(run.ranks)}: {f'{run.bad.name} {run.bad.outcome}' if run.bad else 'ok'}",
+            )
+            for _, run in runs
+        ),
+    )  # fmt: skip
+
+
+def _number(run: CollectiveRun) -> int | None:
+    found = re.fullmatch(r"grow (\d+)", run.label)
+    return int(found[1]) if found else None
+
+
+def _culprits(added: tuple[int, ...], before: tuple[int, ...], world: World) -> Culprits:
+    nodes = {world.node_of(r) for r in added}
+    earlier = {world.node_of(r) for r in before}
+    if len(nodes) != 1 or not before:
+        return Culprits()
+    node = next(iter(nodes))
+    new_node = () if node is None or node in earlier else (node,)
+    if len(added) == 1:
+        return Culprits(ranks=added, nodes=() if node is None else (node,))
+    return Culprits(nodes=new_node, ranks=added if new_node else ())

@@ -1,0 +1,44 @@
+"""COL004."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels
+
+
+@Rule(
+    code="COL004",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=70,
+    title="The framework cannot be imported on a rank",
+    message="rank {ranks} cannot import what it needs: {error}",
+    remedy="on node {nodes}, with the same Python as the job: python -c 'import torch' (or jax); then which python; "
+    "python -m pip check; echo $LD_LIBRARY_PATH $LD_PRELOAD",
+)
+def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    That every rank's process can import torch (or JAX, with --framework jax).
+    ## Why it matters
+    A rank that ends in an import never opens or joins the store; all others wait for it for 60 to 1800 seconds.
+    ## Check by hand
+    `python -X importtime -c 'import torch' 2>&1 | tail` on that node, with the Python of the job.
+    ## When it is harmless
+    Never.
+    """
+    found = blame_first_run(collectives, Kind.IMPORT)
+    if found is None:
+        return
+    yield Hit(
+        culprits=culprits(found, world),
+        values={
+            "ranks": rank_labels(world, found.states),
+            "error": (found.states[0].error or "")[:400],
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+        },
+        evidence=evidence(found.stage, found.states),
+    )

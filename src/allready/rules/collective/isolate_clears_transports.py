@@ -1,0 +1,43 @@
+"""COL012."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
+from allready.rules.collective.isolate_names_transport import passes, variable_of
+from allready.rules.registry import Rule
+from allready.rules.values import stage_label
+
+
+@Rule(
+    code="COL012",
+    severity=Severity.INFO,
+    fault_class=FaultClass.HEALTHY,
+    since="0.1",
+    depth=65,
+    title="No single transport explains the failing stage",
+    message="stage {stage} fails also with each of {tried}: none of these transports alone is the cause",
+    remedy="look at the ranks and the paths between the nodes instead; --grow says at which number of ranks it begins",
+)
+def isolate_clears_transports(collectives: Collectives) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether the failing stage also fails with P2P, SHM and IB switched off in turn (--isolate).
+    ## Why it matters
+    It takes three suspects off the list: PCIe peer-to-peer, /dev/shm and InfiniBand.
+    ## Check by hand
+    Set `NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1` and `NCCL_IB_DISABLE=1` each alone and run again.
+    ## When it is harmless
+    Always; it is said for information.
+    """
+    if not collectives.runs or (stage := collectives.runs[0].bad) is None:
+        return
+    tried = {v: run for run in collectives.runs[1:] if (v := variable_of(run)) is not None}
+    if not tried or any(passes(run, stage) for run in tried.values()):
+        return
+    yield Hit(
+        values={"stage": stage_label(stage), "tried": ", ".join(f"{v}=1" for v in tried)},
+        evidence=tuple(
+            Evidence(source=run.label, text=f"{run.bad.name} {run.bad.outcome}" if run.bad else "not finished")
+            for run in tried.values()
+        ),
+    )

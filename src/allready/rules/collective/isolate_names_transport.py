@@ -1,0 +1,93 @@
+"""COL011."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    CollectiveRun,
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Severity,
+    StageResult,
+    World,
+)
+from allready.rules.registry import Rule
+from allready.rules.values import stage_label
+
+_CLASSES = {
+    "NCCL_P2P_DISABLE": FaultClass.HW_HANG,
+    "NCCL_SHM_DISABLE": FaultClass.ENV_LIMIT,
+    "NCCL_IB_DISABLE": FaultClass.NET_BROKEN,
+}
+_TRANSPORTS = {
+    "NCCL_P2P_DISABLE": "P2P",
+    "NCCL_SHM_DISABLE": "SHM",
+    "NCCL_IB_DISABLE": "IB",
+}
+
+
+@Rule(
+    code="COL011",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.HW_HANG,
+    since="0.1",
+    depth=65,
+    title="One transport of NCCL makes the stage fail",
+    message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
+    remedy="P2P: look for ACS and the IOMMU (lspci -vvv | grep ACSCtl, dmesg | grep -iE 'iommu|dmar'), switch them "
+    "off for the GPUs' bridges; SHM: df -h /dev/shm, docker --shm-size=1g; IB: ibstat, the ports' state, ulimit -l, "
+    "the GID index. {passes} lets the job run meanwhile, several times slower",
+)
+def isolate_names_transport(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The runs of --isolate: the stage that failed is repeated with P2P, SHM and IB switched off in turn.  The transport
+    without which it passes is named; when it passes with each of them off, the fault comes and goes and the finding is
+    only possible.
+    ## Why it matters
+    It splits a silent hang into three quite different searches: PCIe settings of the machine, a limit of the container,
+    or the fabric.
+    ## Check by hand
+    The same: `NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1`, `NCCL_IB_DISABLE=1`, each alone, with NCCL_DEBUG=INFO.
+    ## When it is harmless
+    The variable is a means of searching, not a repair: left set, it costs several times the bandwidth.
+    """
+    if not collectives.runs or (stage := collectives.runs[0].bad) is None:
+        return
+    tried = {v: run for run in collectives.runs[1:] if (v := variable_of(run)) is not None}
+    passed = [v for v, run in tried.items() if passes(run, stage)]
+    if not passed:
+        return
+    by_chance = len(passed) == len(tried) > 1
+    nodes = {world.node_of(r) for r in collectives.runs[0].ranks} - {None}
+    one_node = tuple(n for n in nodes if n is not None) if len(nodes) == 1 else ()
+    yield Hit(
+        fault_class=_CLASSES.get(passed[0]) if len(passed) == 1 else None,
+        confidence=Confidence.POSSIBLE if by_chance else Confidence.LIKELY,
+        culprits=Culprits(nodes=one_node),
+        values={
+            "stage": stage_label(stage),
+            "passes": ", ".join(f"{v}=1" for v in passed),
+            "transports": ", ".join(_TRANSPORTS.get(v, v) for v in passed),
+        },
+        evidence=tuple(
+            Evidence(source=run.label, text="passes" if passes(run, stage) else f"{run.bad.name} {run.bad.outcome}"
+                     if run.bad else "did not reach that stage")
+            for run in tried.values()
+        ),
+    )  # fmt: skip
+
+
+def variable_of(run: CollectiveRun) -> str | None:
+    """The variable that an --isolate run sets; None for any other run."""
+    if not run.label.startswith("isolate"):
+        return None
+    return next(iter(run.extra_env), None) or run.label.removeprefix("isolate").strip().partition("=")[0] or None
+
+
+def passes(run: CollectiveRun, stage: StageResult) -> bool:
+    """Whether `run` got through the stage that stopped the plain run."""
+    return any(s.name == stage.name and s.outcome == "ok" for s in run.stages)

@@ -1,0 +1,46 @@
+"""COL006."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL006",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_LIMIT,
+    since="0.1",
+    depth=70,
+    title="A rank ran out of memory",
+    message="stage {stage}: rank {ranks} ran out of memory: {error}",
+    remedy="on node {nodes}: nvidia-smi (who holds the memory?), free -h; try a smaller sweep: --max-bytes 64M",
+)
+def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether a rank ended a stage with an out-of-memory error, of its GPU or of the host.
+    ## Why it matters
+    The stages need little: the largest size of the sweep two or three times, and what CUDA and NCCL take for themselves
+    (0.5 to 2 GB on a GPU).  When that does not fit, somebody else holds the memory, and training would end the same
+    way.
+    ## Check by hand
+    `nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv`; `free -h`; `cat /sys/fs/cgroup/memory.max`.
+    ## When it is harmless
+    When the sweep was asked for with sizes that rightly do not fit (`--max-bytes`).
+    """
+    found = blame_first_run(collectives, Kind.MEMORY)
+    if found is None:
+        return
+    yield Hit(
+        culprits=culprits(found, world),
+        values={
+            "stage": stage_label(found.stage),
+            "ranks": rank_labels(world, found.states),
+            "error": (found.states[0].error or "")[:400],
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+        },
+        evidence=evidence(found.stage, found.states),
+    )

@@ -1,0 +1,55 @@
+"""COL002."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=70,
+    title="A rank's process died",
+    message="stage {stage}: the process of rank {ranks} ended ({how}); what the other ranks print is only its echo",
+    remedy="on node {nodes}: SIGKILL is mostly the kernel's out-of-memory killer (dmesg -T | grep -i 'killed process') "
+    "or the batch system; SIGBUS mostly a full /dev/shm (df -h /dev/shm); SIGSEGV or SIGABRT: the last lines of that "
+    "rank's log",
+)
+def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether a rank's process ended during a stage without an exception of its own: by a signal, or with an exit code.
+    Ranks that end with "connection closed" or a time-out after it are not blamed.
+    ## Why it matters
+    The ranks that survive print the errors, the dead one prints nothing; its victims are blamed for it every day.
+    ## Check by hand
+    `dmesg -T | tail`, `journalctl -k`, and the accounting of the batch system (`sacct -j JOB`) on its node.
+    ## When it is harmless
+    When the process was ended on purpose.
+    """
+    found = blame_first_run(collectives, Kind.DIED)
+    if found is None:
+        return
+    # A bus error is what writing to a full /dev/shm looks like: then the rule about /dev/shm explains it better.
+    by_bus_error = all(s.signal == "SIGBUS" for s in found.states)
+    yield Hit(
+        severity=Severity.ERROR if by_bus_error else None,
+        culprits=culprits(found, world),
+        values={
+            "stage": stage_label(found.stage),
+            "ranks": rank_labels(world, found.states),
+            "how": "; ".join(dict.fromkeys(_how(s) for s in found.states)),
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+        },
+        evidence=evidence(found.stage, found.states),
+    )
+
+
+def _how(state: RankState) -> str:
+    how = state.signal or (f"exit {state.exit_code}" if state.exit_code is not None else state.state)
+    return f"{how}: {state.error[:200]}" if state.error else how

@@ -1,0 +1,49 @@
+"""COL003."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL003",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=70,
+    title="A rank failed with an error of its own",
+    message="stage {stage}: rank {ranks} failed: {error}",
+    remedy="read that error on node {nodes}; with NCCL the line above it says more: run again with NCCL_DEBUG=WARN; "
+    "errors of other ranks about closed connections are its echo",
+)
+def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The last line of the exception of every rank when a stage fails.  Errors that only tell of another rank's end
+    (closed or reset connections, time-outs, aborted communicators) do not count as an error of its own.  When all ranks
+    failed with the same error, nobody is named.
+    ## Why it matters
+    The first error explains all others; in the logs of a big job it is one line among thousands of echoes.
+    ## Check by hand
+    Sort the ranks' logs by time; the earliest error that does not speak of a peer is the cause.
+    ## When it is harmless
+    Never: this stage does nothing that a healthy job could do without.
+    """
+    found = blame_first_run(collectives, Kind.FAILED)
+    if found is None:
+        return
+    errors = [s.error or "" for s in found.states]
+    yield Hit(
+        fault_class=FaultClass.START_PATH if all("cannot be reached" in e for e in errors) else None,
+        culprits=culprits(found, world),
+        values={
+            "stage": stage_label(found.stage),
+            "ranks": rank_labels(world, found.states),
+            "error": errors[0][:400],
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+        },
+        evidence=evidence(found.stage, found.states),
+    )

@@ -1,0 +1,57 @@
+"""COL008."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL008",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=70,
+    title="A rank did not finish a step that it does alone",
+    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",
+    remedy="on node {nodes}: time python -c 'import torch' (state D or a stack in file reading: the storage that the "
+    "environment lies on is slow); timeout 10 nvidia-smi (no answer: the GPU driver hangs); while it hangs: py-spy "
+    "dump --pid {pids}",
+)
+def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The stages in which no rank waits for another (import, device, allocate): who did not finish by the deadline, and
+    what its process was doing.
+    ## Why it matters
+    A cold or overloaded file system makes `import torch` last minutes on some nodes, and a sick driver blocks the first
+    CUDA call for ever; the other ranks then wait at the rendezvous and run into its time-out.
+    ## Check by hand
+    `time python -c 'import torch'` and `time nvidia-smi` on that node, twice.
+    ## When it is harmless
+    At a first start after a reboot, when a second one is fast.
+    """
+    found = blame_first_run(collectives, Kind.SLOW_ALONE)
+    if found is None:
+        return
+    by_class: dict[FaultClass, list[RankState]] = {}
+    for state in found.states:
+        by_class.setdefault(waiting_class(state)[0], []).append(state)
+    for fault_class, states in by_class.items():
+        yield Hit(
+            fault_class=fault_class,
+            confidence=min((waiting_class(s)[1] for s in states), key=lambda c: c.weight),
+            culprits=culprits(replace(found, states=tuple(states)), world),
+            values={
+                "stage": stage_label(found.stage),
+                "ranks": rank_labels(world, states),
+                "deadline_s": f"{found.stage.deadline_s:.0f}",
+                "doing": "; ".join(dict.fromkeys(doing(s) for s in states[:4])),
+                "nodes": on_nodes(world, [s.node_rank for s in states if s.node_rank >= 0]),
+                "pids": pids(states[:1]),
+            },
+            evidence=evidence(found.stage, states),
+        )

@@ -1,0 +1,47 @@
+"""COL001."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence, pids
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes, rank_labels, stage_label
+
+
+@Rule(
+    code="COL001",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=70,
+    title="A rank's process is stopped",
+    message="stage {stage}: the process of rank {ranks} is stopped (state T); the other ranks wait for it",
+    remedy="on node {nodes}: kill -CONT {pids} while it is there (the check ends its own processes); what stopped it "
+    "will stop the job too: a debugger (grep TracerPid /proc/PID/status), Ctrl-Z in a shell, a batch system that "
+    "suspends jobs, a frozen cgroup",
+)
+def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When a stage of the collectives ends badly, the state of every rank's process as the kernel shows it.
+    ## Why it matters
+    A stopped process keeps its connections open, so nothing fails: all other ranks wait for it until their time-out,
+    600 s with NCCL and 1800 s with Gloo, and their messages never name it.
+    ## Check by hand
+    `ps -o pid,stat,wchan:20,cmd -C python` on its node: T is stopped by a signal, t is stopped by a debugger.
+    ## When it is harmless
+    When somebody is debugging that rank.
+    """
+    found = blame_first_run(collectives, Kind.STOPPED)
+    if found is None:
+        return
+    yield Hit(
+        culprits=culprits(found, world),
+        values={
+            "stage": stage_label(found.stage),
+            "ranks": rank_labels(world, found.states),
+            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
+            "pids": pids(found.states),
+        },
+        evidence=evidence(found.stage, found.states),
+    )

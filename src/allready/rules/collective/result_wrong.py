@@ -1,0 +1,92 @@
+"""COL010."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    BenchPoint,
+    CollectiveRun,
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    RankState,
+    Severity,
+    StageResult,
+    World,
+)
+from allready.rules.collective._blame import evidence
+from allready.rules.registry import Rule
+from allready.rules.values import rank_labels, size, stage_label
+
+
+@Rule(
+    code="COL010",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.HW_HANG,
+    since="0.1",
+    depth=60,
+    title="A collective gave a wrong result",
+    message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",
+    remedy="repeat it; if it comes back: the same command with --isolate says whether P2P, SHM or IB matters; "
+    "nvidia-smi -q -d ECC and dmesg | grep -i xid on the nodes involved; compare NCCL versions and NCCL_* variables "
+    "between the ranks",
+)
+def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Every collective of the stages has a result that can be computed beforehand; shapes, types and order are the same on
+    all ranks because one program sets them.  A difference means that data were changed on the way or in a device.
+    With NCCL it is classed as a device fault (HW-HANG: GPU memory, NVLink, PCIe peer-to-peer behind an IOMMU are what
+    corrupts silently; sockets and InfiniBand carry checksums), with Gloo on several nodes as NET-BROKEN (a network card
+    that computes checksums wrongly).  Ranks are named only if most others had right results.
+    ## Why it matters
+    Training goes on with wrong gradients; the loss shows it days later, or never.
+    ## Check by hand
+    Run the same size twice: `allready check --min-bytes N --max-bytes N`; bad memory fails at random, a bad setting
+    always.
+    ## When it is harmless
+    Never.
+    """
+    for run in collectives.runs[:1]:
+        stage = next((s for s in run.stages if s.outcome == "wrong"), None)
+        points = tuple(p for p in run.points if p.num_errors > 0)
+        if stage is None and not points:
+            continue
+        states = _minority(stage, run)
+        several_nodes = len({world.node_of(r) for r in run.ranks}) > 1
+        by_network = run.backend != "nccl" and several_nodes
+        yield Hit(
+            fault_class=FaultClass.NET_BROKEN if by_network else None,
+            confidence=Confidence.LIKELY if states else Confidence.POSSIBLE,
+            culprits=Culprits(
+                ranks=tuple(s.rank for s in states), nodes=tuple(sorted({s.node_rank for s in states}))
+            ),
+            values={
+                "stage": stage_label(stage) if stage else "sweep",
+                "sizes": _sizes(stage, points),
+                "ranks": rank_labels(world, states) or "?",
+            },
+            evidence=_evidence(stage, points),
+        )  # fmt: skip
+
+
+def _minority(stage: StageResult | None, run: CollectiveRun) -> tuple[RankState, ...]:
+    states = tuple(s for s in stage.ranks if not stage.culprits or s.rank in stage.culprits) if stage else ()
+    return states if 2 * len(states) < len(run.ranks) else ()
+
+
+def _sizes(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> str:
+    sizes = [p.size_bytes for p in points]
+    if stage is not None and stage.size_bytes is not None:
+        sizes.append(stage.size_bytes)
+    return ", ".join(size(s) for s in sorted(set(sizes))[:8]) or "?"
+
+
+def _evidence(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> tuple[Evidence, ...]:
+    counts = tuple(
+        Evidence(source="sweep", text=f"{p.size_bytes} bytes: {p.num_errors} wrong in {p.num_iterations} iterations")
+        for p in points[:16]
+    )
+    return (evidence(stage, stage.ranks) if stage else ()) + counts

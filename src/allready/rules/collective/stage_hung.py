@@ -1,0 +1,71 @@
+"""COL009."""
+
+from collections.abc import Iterator
+
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Blame, Kind, blame_first_run, evidence
+from allready.rules.registry import Rule
+from allready.rules.values import stage_label
+
+
+@Rule(
+    code="COL009",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.NET_BROKEN,
+    since="0.1",
+    depth=75,
+    title="All ranks came, and nothing moves",
+    message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "
+    "({backend}, {num_nodes} nodes; {how})",
+    remedy="find what matters: the same command with --isolate (P2P, SHM and IB off in turn) and with --grow (1, 2, 4, "
+    "… ranks); with --backend gloo it says whether plain TCP carries the data; NCCL_DEBUG=INFO shows the transport of "
+    "every connection",
+)
+def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether a stage stopped although every rank entered it, none died, failed by itself or was stopped: then the ranks
+    have done their part, and what lies between them has not.  Only on the way to the store, which every rank goes by
+    itself, are the few that got stuck named.
+    Between nodes that is the network (a port filter, a black hole for large packets, a wrong interface), and the
+    findings about paths, names and MTU say which; inside one node it is a GPU, PCIe peer-to-peer or NVLink.
+    ## Why it matters
+    This is where a job is silent until the time-out, 600 s with NCCL and 1800 s with Gloo, with the same words as for a
+    rank that never came.
+    ## Check by hand
+    `ss -tinp | grep -A1 python` on both sides: bytes in Send-Q with growing retransmissions are lost on the way.
+    `NCCL_P2P_DISABLE=1` on one node: if that helps, look for ACS or the IOMMU (`lspci -vvv | grep ACSCtl`).
+    ## When it is harmless
+    When the machine is so loaded that the deadline was too short: look at the CPU time of the ranks in the evidence.
+    """
+    found = blame_first_run(collectives, Kind.HUNG)
+    if found is None:
+        return
+    nodes = {world.node_of(r) for r in found.run.ranks} - {None}
+    between_nodes = len(nodes) > 1
+    on_gpus = found.run.backend == "nccl" and not between_nodes
+    said = [s.error for s in found.states if s.error]
+    in_store = found.stage.name == "store"
+    yield Hit(
+        fault_class=FaultClass.START_PATH if in_store else FaultClass.HW_HANG if on_gpus else None,
+        confidence=Confidence.LIKELY if between_nodes else Confidence.POSSIBLE,
+        culprits=_cut_off(found, world) if in_store else Culprits(),
+        values={
+            "stage": stage_label(found.stage),
+            "num_ranks": len(found.run.ranks),
+            "how": said[0][:300] if said else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
+            "backend": found.run.backend,
+            "num_nodes": max(1, len(nodes)),
+        },
+        evidence=evidence(found.stage, found.states),
+    )
+
+
+def _cut_off(found: Blame, world: World) -> Culprits:
+    """Towards the store every rank goes its own way, so those that got stuck are told apart from those that did not."""
+    stuck = set(found.run.ranks) - set(found.stage.finished)
+    home = world.node_of(0)
+    nodes = sorted({n for n in map(world.node_of, stuck) if n is not None and n != home})
+    if home is None or 2 * len(stuck) >= len(found.run.ranks) or not nodes:
+        return Culprits()
+    return Culprits(ranks=tuple(sorted(stuck)), nodes=tuple(nodes), links=tuple((n, home) for n in nodes))

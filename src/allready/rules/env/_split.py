@@ -1,0 +1,87 @@
+"""Splits, values and commands written short enough for one sentence, however many nodes differ."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from allready.model import Split, ranges
+
+MOST_GROUPS = 4
+MOST_CHARS = 60
+MOST_SPANS = 6
+MOST_TYPED = 200
+MOST_EVIDENCE = 16
+UNSET = "(unset)"
+MISSING = "(missing)"
+
+
+def brief(split: Split, *, most_groups: int = MOST_GROUPS, most_chars: int = MOST_CHARS) -> str:
+    """`9000 [0,1,3], 1500 [2]` as `str(split)`; of many groups only the largest, long values cut where they differ."""
+    shown = split.groups[:most_groups]
+    values = cut([value for value, _ in shown], most_chars)
+    text = ", ".join(f"{value or '(empty)'} [{members(m)}]" for value, (_, m) in zip(values, shown, strict=True))
+    return f"{text}, … +{len(split) - most_groups}" if len(split) > most_groups else text
+
+
+def members(numbers: Iterable[int], *, most: int = MOST_SPANS) -> str:
+    """`0-2,5`, and beyond `most` runs of numbers only how many numbers are left."""
+    numbers = sorted(set(numbers))
+    spans = ranges(numbers).split(",")
+    if len(spans) <= most:
+        return ",".join(spans)
+    shown = spans[:most]
+    last = int(shown[-1].rpartition("-")[2])
+    return f"{','.join(shown)},… +{sum(n > last for n in numbers)}"
+
+
+def cut(values: list[str], most: int = MOST_CHARS) -> list[str]:
+    """Values of at most about `most` characters; what all of them begin with goes first, for it says nothing."""
+    if all(len(v) <= most for v in values):
+        return values
+    start = max(0, _num_common(values) - 8) if len(values) > 1 else 0
+    return [_window(v, start, most) for v in values]
+
+
+def _num_common(values: list[str]) -> int:
+    """How many characters all values begin with."""
+    first, last = min(values), max(values)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+
+
+def _window(value: str, start: int, most: int) -> str:
+    if len(value) <= most:
+        return value
+    head, part = "…" if start else "", value[start : start + most]
+    return f"{head}{part}{'…' if start + most < len(value) else ''}"
+
+
+def assign(name: str, value: str) -> str:
+    """The shell command that gives `name` the value of a group: `export N=V`, or `unset N`.
+
+    A value that was cut, or had a secret in it, cannot be typed again: `export N=...`.
+    """
+    if "(redacted)" in value or len(value) > MOST_TYPED:
+        return f"export {name}=..."
+    return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(value)}"
+
+
+def exports(variable: str, names: Mapping[int, str]) -> str:
+    """`export V=eth0`, or where nodes need different values `export V=eth0 [0,1]; export V=ens3 [2]`."""
+    split = Split.by(names)
+    if len(split) == 1:
+        return f"export {variable}={split.groups[0][0]}"
+    shown = [f"export {variable}={value} [{members(nodes)}]" for value, nodes in split.groups[:MOST_GROUPS]]
+    return "; ".join(shown) + (f"; … +{len(split) - MOST_GROUPS}" if len(split) > MOST_GROUPS else "")
+
+
+def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MOST_EVIDENCE) -> list[int]:
+    """Node ranks worth showing as evidence: the odd ones first, then the others, `most` in all."""
+    odd = [n for n in outliers if n in items]
+    chosen = odd[:most]
+    if len(chosen) < most:
+        known = set(odd)
+        for node in items:
+            if node not in known:
+                chosen.append(node)
+                if len(chosen) == most:
+                    break
+    return sorted(chosen)

@@ -1,0 +1,60 @@
+"""JOB010."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    MasterContactFacts,
+    PerNode,
+    RollCall,
+    Severity,
+    World,
+)
+from allready.rules._common import endpoint
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="JOB010",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=25,
+    title="Node 0 was here and is gone",
+    message="node {nodes} had joined, then the connection to node 0 ({address}) broke",
+    remedy="look at the end of the output on node 0: ended by hand, killed, or crashed; then start all nodes again",
+)
+def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCall | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Nodes whose connection to node 0 ended before the check did, as these nodes saw it.
+    ## Why it matters
+    Node 0 holds the store.  Without it nobody can go on, and in a training job every other rank would print an error
+    about the network while the cause lies in node 0's output.
+    ## Check by hand
+    `pgrep -af allready` on node 0, and the last lines of its output.
+    ## When it is harmless
+    When the command was ended on node 0 on purpose.
+    """
+    known_lost = set(roll.lost) if roll is not None else set()
+    nodes = tuple(r for r, c in contact.items() if c.outcome == "lost" and r not in known_lost)
+    if not nodes:
+        return
+    yield Hit(
+        culprits=Culprits(nodes=(0,)),
+        confidence=Confidence.LIKELY,
+        values={
+            "nodes": world.labels(nodes),
+            "address": endpoint(
+                contact[nodes[0]].address or contact[nodes[0]].master_addr, contact[nodes[0]].master_port
+            ),
+        },
+        evidence=tuple(
+            Evidence(source="connection to node 0", node_rank=r, text=contact[r].detail or "the connection broke")
+            for r in nodes[:16]
+        ),
+    )

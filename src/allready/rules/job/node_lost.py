@@ -1,0 +1,45 @@
+"""JOB009."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RollCall, Severity, World
+from allready.rules.job._claims import evidence
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="JOB009",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=25,
+    title="A node was here and is gone",
+    message="node {nodes} had reported, then the connection to node 0 broke",
+    remedy="look at the end of the output on node {nodes} and at `dmesg -T | tail` there (ended by hand, killed, out "
+    "of memory, machine rebooted), then start it again",
+)
+def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Nodes that were in the roll and whose connection to node 0 ended before the check did.  Where the node itself is
+    alive and says that it lost node 0, the path between the two is named and not the node.
+    ## Why it matters
+    The process has ended, was killed, or its machine is gone; the others would wait for it.
+    ## Check by hand
+    `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`.
+    ## When it is harmless
+    When somebody ended the command there on purpose.
+    """
+    alive = tuple(
+        r for r in roll.lost if contact is not None and (c := contact.get(r)) is not None and c.outcome == "lost"
+    )
+    gone = tuple(r for r in roll.lost if r not in alive)
+    for nodes, broken in ((gone, False), (alive, True)):
+        if nodes:
+            yield Hit(
+                culprits=Culprits(links=tuple((r, 0) for r in nodes)) if broken else Culprits(nodes=nodes),
+                fault_class=FaultClass.NET_BROKEN if broken else None,
+                confidence=Confidence.LIKELY,
+                values={"nodes": world.labels(nodes)},
+                evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
+            )

@@ -1,0 +1,40 @@
+"""LIM005."""
+
+from collections.abc import Iterator
+
+from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, Severity, World
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIM005",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_LIMIT,
+    since="0.1",
+    depth=55,
+    title="Fewer usable CPUs than ranks",
+    message="node {node}: {num_cpus} CPUs may be used by {nproc} ranks",
+    remedy="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; Kubernetes: the CPU limit "
+    "of the container; without a scheduler: see taskset -cp PID",
+)
+def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The CPUs that this process may use (affinity and cgroup quota, not what is installed) against the ranks of the node.
+    ## Why it matters
+    Every rank has a Python thread, and NCCL and Gloo have busy helper threads.  Ranks that share a CPU wait for each
+    other inside every collective: the job runs, several times slower, and time-outs come near.
+    ## Check by hand
+    `nproc`; `cat /sys/fs/cgroup/cpu.max`; `taskset -cp $$`, each under the launcher.
+    ## When it is harmless
+    For a test of the plumbing, where speed does not matter.
+    """
+    for node, facts in host.items():
+        nproc = launch[node].nproc_per_node
+        if facts.num_cpus is None or facts.num_cpus >= nproc:
+            continue
+        yield Hit(
+            culprits=Culprits(nodes=(node,)),
+            values={"node": world.label(node), "num_cpus": facts.num_cpus, "nproc": nproc},
+            evidence=(Evidence(source="affinity and cgroup", node_rank=node, text=f"{facts.num_cpus} usable CPUs"),),
+        )

@@ -1,0 +1,67 @@
+"""NET015."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, Split
+from allready.rules.env._split import brief, some
+from allready.rules.net._rdma import down_places
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="NET015",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.SLOW_COMM,
+    since="0.1",
+    depth=52,
+    title="Nodes have different InfiniBand or RoCE ports",
+    message="active InfiniBand and RoCE ports differ between nodes: {split}",
+    remedy="compare on the nodes that differ: ibstat (or rdma link show); a port that is missing: lspci -d "
+    "15b3: and dmesg | grep -i mlx; in a container: was /dev/infiniband passed in?",
+)
+def rdma_differs(rdma: PerNode[RdmaFacts]) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Number, kind and rate of the ACTIVE ports of InfiniBand and RoCE devices. Ports that are down on few nodes and up
+    on the others are another finding (NET016) and left out here.
+    ## Why it matters
+    NCCL accepts nodes with unequal ports, and every collective runs at the pace of the node with the least. A node
+    without any falls back to TCP, ten to twenty times slower, and says so nowhere.
+    ## Check by hand
+    `ibstat | grep -E "State|Rate"` on two nodes, side by side.
+    ## When it is harmless
+    When the extra ports are for storage, or NCCL_IB_HCA selects the same ones on all nodes.
+    """
+    down = down_places(rdma)
+    seen = {
+        node: _signature(Counter(
+            (p.link_layer, p.rate_gbit_per_s) for p in facts.ports
+            if p.state == "ACTIVE" and (p.device, p.port) not in down
+        ))
+        for node, facts in rdma.items()
+    }  # fmt: skip
+    split = Split.by(seen)
+    if len(split) < 2:
+        return
+    outliers = split.outliers()
+    yield Hit(
+        culprits=Culprits(nodes=outliers),
+        values={"split": brief(split)},
+        evidence=tuple(
+            Evidence(
+                source="/sys/class/infiniband", node_rank=n,
+                text=", ".join(f"{p.device}/{p.port} {p.state} {p.rate_gbit_per_s}" for p in rdma[n].ports) or "-",
+            )
+            for n in some(seen, outliers)
+        ),
+    )  # fmt: skip
+
+
+def _signature(ports: Counter[tuple[str, float | None]]) -> str:
+    """`8 x InfiniBand 400 Gbit/s`, several kinds joined by +; `0` when there is none."""
+    parts = (
+        f"{count} x {layer}" + (f" {rate:g} Gbit/s" if rate is not None else "")
+        for (layer, rate), count in sorted(ports.items(), key=lambda item: (item[0][0], item[0][1] or 0.0))
+    )
+    return " + ".join(parts) or "0"

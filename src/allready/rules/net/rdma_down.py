@@ -1,0 +1,58 @@
+"""NET016."""
+
+from collections.abc import Iterator
+
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, World
+from allready.rules.net._rdma import Place, by_place, down_places
+from allready.rules.registry import Rule
+from allready.rules.values import on_nodes
+
+
+@Rule(
+    code="NET016",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.SLOW_COMM,
+    since="0.1",
+    depth=51,
+    title="An InfiniBand or RoCE port is down",
+    message="on node {nodes}: {ports} not ACTIVE, while the ports of the same name are ACTIVE on {num_active} "
+    "other nodes",
+    remedy="look at cable, transceiver and switch port; {command}; until it is up, leave the port out "
+    "everywhere: export NCCL_IB_HCA=^{devices}",
+)
+def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ports of InfiniBand and RoCE devices that are not ACTIVE on a few nodes, while their namesakes on the others are.
+    ## Why it matters
+    NCCL leaves such a port out without a warning. The node has less bandwidth than the others, all wait for it, and
+    where rails matter the traffic takes a detour or finds no way.
+    ## Check by hand
+    `ibstat DEVICE PORT` (State, Physical state), `rdma link show`, `ibdev2netdev`.
+    ## When it is harmless
+    When the port is known to be unused, for example the second port of a card without a cable.
+    """
+    places = by_place(rdma)
+    affected: dict[tuple[int, ...], list[Place]] = {}
+    for place, nodes in down_places(rdma).items():
+        affected.setdefault(nodes, []).append(place)
+    for nodes, down in sorted(affected.items()):
+        shown = sorted(down)
+        names = [f"{device}/{port}" for device, port in shown]
+        yield Hit(
+            culprits=Culprits(nodes=nodes),
+            values={
+                "nodes": on_nodes(world, nodes),
+                "ports": ", ".join(names[:4]) + (f", … +{len(names) - 4}" if len(names) > 4 else ""),
+                "num_active": min(len(places[p]) - len(nodes) for p in shown),
+                "command": "; ".join(f"ibstat {device} {port}" for device, port in shown[:2]),
+                "devices": ",".join(f"{device}:{port}" for device, port in shown[:8]),
+            },
+            evidence=tuple(
+                Evidence(
+                    source=f"/sys/class/infiniband/{p.device}/ports/{p.port}", node_rank=n,
+                    text=f"state {p.state}, physical state {p.physical_state}",
+                )
+                for place in shown[:4] for n in nodes[:4] for p in (places[place][n],)
+            ),
+        )  # fmt: skip

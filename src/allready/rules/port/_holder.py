@@ -1,0 +1,41 @@
+"""How the holder of the master port is written and what ends it."""
+
+from allready.model import Evidence, MasterPortFacts, PortHolder
+
+STORES = frozenset({"torch-store", "allready"})
+"""Services that belong to a distributed job: another job's when node 0 finds one on its own port."""
+
+_IN_USE = ("in use", "EADDRINUSE")
+
+
+def is_taken(facts: MasterPortFacts) -> bool:
+    """Node 0 could not open the port because somebody else has it."""
+    said = facts.error or ""
+    return not facts.opened and (
+        facts.holder is not None or facts.service is not None or any(w in said for w in _IN_USE)
+    )
+
+
+def holder_text(holder: PortHolder | None, service: str | None) -> str:
+    """`pid 4242, python -m http.server, user=alice, started=2026-01-02T03:04:05 (http)`, with what is known."""
+    parts = [f"pid {holder.pid if holder is not None and holder.pid is not None else '?'}"]
+    if holder is not None:
+        parts += [holder.command] if holder.command else []
+        parts += [f"user={holder.user}"] if holder.user else []
+        parts += [f"started={holder.started}"] if holder.started else []
+    return ", ".join(parts) + (f" ({service})" if service else "")
+
+
+def end_command(holder: PortHolder | None, port: int) -> str:
+    """The command that ends the holder, or shows it to root when its pid may not be seen."""
+    if holder is not None and holder.pid is not None:
+        return f"kill {holder.pid}"
+    return f"sudo ss -ltnp 'sport = :{port}'"
+
+
+def port_evidence(facts: MasterPortFacts) -> tuple[Evidence, ...]:
+    """What node 0 found on its port."""
+    seen = [Evidence(source="master port", node_rank=0, text=facts.error or "could not be opened")]
+    if facts.banner:
+        seen.append(Evidence(source="master port", node_rank=0, text=facts.banner))
+    return tuple(seen)

@@ -1,0 +1,104 @@
+"""PRT005."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    LaunchFacts,
+    MasterContactFacts,
+    MasterPortFacts,
+    PerNode,
+    RollCall,
+    Severity,
+    World,
+)
+from allready.rules._common import endpoint, is_misnamed
+from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="PRT005",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.START_ABSENT,
+    since="0.1",
+    depth=12,
+    title="Another job holds the master port",
+    message="port {port} of node {node} belongs to another job: {holder}",
+    remedy="if that job is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
+    "all nodes",
+)
+def stale_job(
+    launch: PerNode[LaunchFacts],
+    world: World,
+    master_port: PerNode[MasterPortFacts] | None = None,
+    contact: PerNode[MasterContactFacts] | None = None,
+    roll: RollCall | None = None,
+) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether what answers on the master port is the store of another job: torch's TCPStore, or an allready with another
+    job id.  Node 0 knows the process that holds its port; the other nodes know only what answers.  An allready that is
+    still waiting for exactly this node is rather the same job with another id: JOB006 names both.
+    ## Why it matters
+    Workers enter the old store and wait there for ever: `worker_count > world_size`, or 1800 s of silence.  Most often
+    it is a rank 0 that survived the end of its job.
+    ## Check by hand
+    On node 0: `sudo ss -ltnp 'sport = :PORT'`, then `ps -o pid,user,lstart,cmd -p PID`.
+    ## When it is harmless
+    When that job is alive and wanted: then this one needs another port, and the old one is not to be ended.
+    """
+    for node, facts in (master_port or {}).items():
+        if is_taken(facts) and facts.service in STORES:
+            yield Hit(
+                culprits=Culprits(nodes=(node,)),
+                values={
+                    "port": facts.port,
+                    "node": world.label(node),
+                    "holder": holder_text(facts.holder, facts.service),
+                    "end": end_command(facts.holder, facts.port),
+                },
+                evidence=port_evidence(facts),
+                fault_time=facts.holder.started if facts.holder is not None else None,
+            )
+            return
+    if contact is None:
+        return
+    wanted = _wanted(roll)
+    found: dict[tuple[str, str], list[int]] = {}
+    for node, met in contact.items():
+        same_job = met.outcome == "other_job" and node in wanted  # JOB006
+        if node not in launch or same_job or is_misnamed(met.master_addr, met.addresses):
+            continue
+        if met.outcome in {"stale_store", "other_job"}:
+            where = endpoint(met.address or met.master_addr, met.master_port)
+            said = met.service or ("torch-store" if met.outcome == "stale_store" else "allready")
+            found.setdefault((where, said), []).append(node)
+    for (where, said), nodes in found.items():
+        port = contact[nodes[0]].master_port
+        yield Hit(
+            culprits=Culprits(nodes=(0,)),
+            confidence=Confidence.CERTAIN,
+            values={
+                "port": port,
+                "node": world.label(0),
+                "holder": f"{where} ({said})",
+                "end": f"sudo ss -ltnp 'sport = :{port}'",
+            },
+            evidence=tuple(
+                Evidence(source="attempts to reach node 0", node_rank=n,
+                         text=f"{where}: {contact[n].outcome}, {contact[n].detail}")
+                for n in nodes[:16]
+            ),
+        )  # fmt: skip
+
+
+def _wanted(roll: RollCall | None) -> set[int]:
+    """Nodes that were refused for their job id by a node 0 that still waits for them."""
+    if roll is None:
+        return set()
+    return {c.node_rank for c in roll.claims if c.refused == "job_id_differs"} & set(roll.missing)

@@ -1,0 +1,255 @@
+"""The smaller collectors: machine, names, limits, software, script, RDMA."""
+
+import hashlib
+import importlib.util
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allready.errors import FactUnavailable
+from allready.facts.host import LiveHost, SavedHost
+from allready.facts.limits import collect_limits, parse_limits
+from allready.facts.names import collect_names
+from allready.facts.processes import command_of, started_at
+from allready.facts.rdma import collect_rdma, parse_rate
+from allready.facts.script import collect_script
+from allready.facts.software import collect_software, literals, soname_version
+from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
+
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units
+Max cpu time              unlimited            unlimited            seconds
+Max open files            1024                 1048576              files
+Max locked memory         65536                unlimited            bytes
+"""
+
+
+def files(more: dict[str, str], **environ: str) -> SavedHost:
+    return SavedHost({"files": {"/proc/sys/kernel/hostname": "gpu01\n", **more}, "environ": environ})
+
+
+def test_reads_limits() -> None:
+    host = SavedHost(
+        {"files": {"/proc/self/limits": LIMITS}, "probes": {"statvfs:/dev/shm": {"total_bytes": 64, "free_bytes": 5}}}
+    )
+    found = collect_limits(host)
+    assert (found.memlock_bytes, found.nofile_soft, found.nofile_hard) == (65536, 1024, 1048576)
+    assert (found.shm_total_bytes, found.shm_free_bytes) == (64, 5)
+    assert collect_limits(SavedHost({"files": {"/proc/self/limits": LIMITS}})).shm_total_bytes is None
+    assert parse_limits(LIMITS)["Max cpu time"] == (None, None)
+
+
+def test_says_which_limit_is_missing() -> None:
+    with pytest.raises(FactUnavailable, match="locked"):
+        collect_limits(SavedHost({"files": {"/proc/self/limits": "Limit\n"}}))
+
+
+def test_limits_of_this_process_agree_with_the_system_call() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = collect_limits(LiveHost())
+    assert (found.nofile_soft, found.nofile_hard) == (soft, hard)
+
+
+def test_both_names_are_resolved_and_say_why_not() -> None:
+    host = SavedHost({
+        "files": {"/proc/sys/kernel/hostname": "gpu01\n"},
+        "names": {"gpu01": ["127.0.1.1"], "head": {"unavailable": "Name or service not known"}},
+    })  # fmt: skip
+    found = collect_names(host, "head", timeout_s=1)
+    assert (found.own_name, found.own_addresses, found.own_error) == ("gpu01", ("127.0.1.1",), None)
+    assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("more", "environ", "kind"),
+    [
+        ({}, {}, None),
+        ({"/.dockerenv": ""}, {}, "docker"),
+        ({"/run/.containerenv": ""}, {}, "podman"),
+        ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "kubernetes"),
+        ({}, {"APPTAINER_CONTAINER": "/x.sif"}, "apptainer"),
+        ({}, {"ENROOT_ROOTFS": "/x"}, "enroot"),
+        ({}, {"container": "systemd-nspawn"}, "systemd-nspawn"),
+        ({"/proc/1/cgroup": "0::/kubepods.slice/pod7\n"}, {}, "kubernetes"),
+        ({"/proc/1/cgroup": "0::/init.scope\n"}, {}, None),
+    ],
+)
+def test_recognises_containers(more: dict[str, str], environ: dict[str, str], kind: str | None) -> None:
+    assert container(files(more, **environ)) == kind
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        ({}, None),
+        ({"/proc/self/status": "Cpus_allowed_list:\t0-7,16-23\n"}, 16),
+        ({"/proc/self/status": "Cpus_allowed_list:\t3\n"}, 1),
+        ({"/proc/self/status": "Cpus_allowed_list:\t0-63\n", "/proc/self/cgroup": "0::/a/b\n",
+          "/sys/fs/cgroup/a/cpu.max": "400000 100000\n", "/sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, 4),
+        ({"/proc/self/status": "Cpus_allowed_list:\t0-63\n", "/proc/self/cgroup": "0::/\n",
+          "/sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+        ({"/proc/self/status": "Cpus_allowed_list:\t0-63\n", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "800000",
+          "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({"/proc/self/status": "Cpus_allowed_list:\t0-63\n", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1"}, 64),
+    ],
+)  # fmt: skip
+def test_counts_the_cpus_that_may_be_used(more: dict[str, str], count: int | None) -> None:
+    assert usable_cpus(files(more)) == count
+
+
+def test_memory_is_cut_by_the_tightest_group() -> None:
+    more = {
+        "/proc/meminfo": "MemTotal:       1000000 kB\n", "/proc/self/cgroup": "0::/a/b\n",
+        "/sys/fs/cgroup/a/memory.max": "500000\n", "/sys/fs/cgroup/a/b/memory.max": "max\n",
+    }  # fmt: skip
+    assert usable_memory_bytes(files(more)) == 500000
+    assert usable_memory_bytes(files({"/proc/meminfo": "MemTotal: 1000 kB\n"})) == 1024000
+    assert usable_memory_bytes(files({})) is None
+
+
+def test_describes_this_machine() -> None:
+    found = collect_host(LiveHost())
+    assert found.hostname
+    assert found.kernel[0].isdigit()
+    assert found.num_cpus
+    assert found.memory_bytes
+    assert found.memory_bytes > 2**28
+
+
+def test_needs_a_host_name() -> None:
+    with pytest.raises(FactUnavailable):
+        collect_host(SavedHost({}))
+
+
+def python(path: list[str], modules: dict[str, str]) -> dict[str, Any]:
+    return {"python": {"version": "3.12.3", "prefix": "/venv", "path": path, "modules": modules}}
+
+
+SITE = "/venv/lib/python3.12/site-packages"
+
+
+def test_reads_versions_from_disk() -> None:
+    host = SavedHost({
+        "probes": python([SITE], {"torch": f"{SITE}/torch", "numpy": f"{SITE}/numpy", "jax": f"{SITE}/jax"}),
+        "dirs": {SITE: [
+            "jax-0.4.30.dist-info", "numpy-2.2.0.dist-info", "nvidia_nccl_cu12-2.27.3.dist-info",
+            "nvidia_nccl_cu13-2.28.9.dist-info", "torch", "torchvision-0.1.dist-info",
+        ]},
+        "files": {f"{SITE}/torch/version.py":
+                  "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n"},
+    })  # fmt: skip
+    found = collect_software(host).versions
+    assert found.pop("allready")
+    assert found == {
+        "python": "3.12.3", "torch": "2.13.0+cu130", "torch-cuda": "13.0", "nccl": "2.28.9", "numpy": "2.2.0",
+        "jax": "0.4.30",
+    }  # fmt: skip
+
+
+def test_finds_nccl_as_a_library_where_there_is_no_wheel() -> None:
+    host = SavedHost({
+        "probes": python([SITE], {}), "environ": {"LD_LIBRARY_PATH": "relative:/opt/nccl/lib"},
+        "dirs": {"/opt/nccl/lib": ["libnccl.so", "libnccl.so.2", "libnccl.so.2.9.6", "libnccl.so.2.21.5"],
+                 "/usr/lib64": ["libnccl.so.2.18.1"]},
+    })  # fmt: skip
+    assert collect_software(host).versions["nccl"] == "2.21.5"
+    assert soname_version(["libnccl.so.2"], "libnccl") is None
+
+
+def test_takes_the_codes_word_where_nothing_was_installed() -> None:
+    host = SavedHost({
+        "probes": python([], {"numpy": "/src/numpy", "torch": "/src/torch"}),
+        "files": {"/src/numpy/version.py": "version = '2.0.dev0'\n", "/src/torch/version.py": "__version__ = broken("},
+    })  # fmt: skip
+    found = collect_software(host).versions
+    assert found["numpy"] == "2.0.dev0"
+    assert "torch" not in found
+
+
+def test_never_runs_what_it_reads() -> None:
+    assert literals("import os\nos.abort()\n__version__ = '1'\n__version__ += f'{os.abort()}'\na = b = 'c'") == {
+        "__version__": "1", "a": "c", "b": "c",
+    }  # fmt: skip
+
+
+def test_agrees_with_importlib_about_this_environment() -> None:
+    found = collect_software(LiveHost()).versions
+    for name in ("torch", "jax", "jaxlib", "numpy"):
+        if importlib.util.find_spec(name):
+            assert found[name] == version(name)
+        else:
+            assert name not in found
+
+
+def test_says_when_python_does_not_answer() -> None:
+    answers: tuple[Any, ...] = (None, [], {"version": "3"}, {"version": "3", "prefix": "", "path": 3, "modules": {}})
+    for answer in answers:
+        with pytest.raises(FactUnavailable):
+            collect_software(SavedHost({"probes": {"python": answer}}))
+
+
+def test_hashes_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(b"print(1)\n")
+    found = collect_script(LiveHost(), str(script), timeout_s=10)
+    assert (found.path, found.size_bytes) == (str(script), 9)
+    assert found.sha256 == hashlib.sha256(b"print(1)\n").hexdigest()
+    for path, words in ((str(tmp_path), "a directory"), (f"{tmp_path}/x", "No such file")):
+        with pytest.raises(FactUnavailable, match=words):
+            collect_script(LiveHost(), path, timeout_s=10)
+
+
+IB = "/sys/class/infiniband"
+PORT = f"{IB}/mlx5_0/ports/1"
+
+
+def test_reads_infiniband_and_roce_ports() -> None:
+    host = SavedHost({
+        "dirs": {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"], f"{PORT}/gids": ["0", "1", "2", "10"]},
+        "files": {
+            f"{PORT}/state": "4: ACTIVE\n", f"{PORT}/phys_state": "5: LinkUp\n", f"{PORT}/link_layer": "Ethernet\n",
+            f"{PORT}/rate": "400 Gb/sec (4X NDR)\n", f"{PORT}/gids/0": "fe80:0000:0000:0000:0000:0000:0000:0001\n",
+            f"{PORT}/gids/1": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+            f"{PORT}/gids/10": "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+            f"{PORT}/gid_attrs/types/0": "IB/RoCE v1\n", f"{PORT}/gid_attrs/types/10": "RoCE v2\n",
+            f"{PORT}/gid_attrs/ndevs/0": "eth2\n",
+        },
+    })  # fmt: skip
+    [port] = collect_rdma(host).ports
+    assert (port.device, port.port, port.state, port.physical_state) == ("mlx5_0", 1, "ACTIVE", "LinkUp")
+    assert (port.link_layer, port.rate_gbit_per_s, port.netdev) == ("Ethernet", 400.0, "eth2")
+    assert port.gids == (
+        "0 IB/RoCE v1 fe80:0000:0000:0000:0000:0000:0000:0001",
+        "10 RoCE v2 0000:0000:0000:0000:0000:ffff:0a00:0001",
+    )
+
+
+def test_a_machine_without_infiniband_has_no_ports() -> None:
+    assert collect_rdma(SavedHost({"dirs": {"/sys/class": ["net"]}})).ports == ()
+
+
+def test_says_when_the_devices_are_hidden() -> None:
+    with pytest.raises(FactUnavailable):
+        collect_rdma(SavedHost({"dirs": {"/sys/class": ["infiniband", "net"]}}))
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100.0), ("", None), ("x", None)]
+)
+def test_reads_a_rate(text: str, rate: float | None) -> None:
+    assert parse_rate(text) == rate
+
+
+def test_describes_a_process() -> None:
+    host = SavedHost({"files": {
+        "/proc/7/cmdline": "python\0-u\0a b.py\0", "/proc/stat": "cpu 1\nbtime 1700000000\n",
+        "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0",
+    }})  # fmt: skip
+    assert command_of(host, 7) == "python -u a b.py"
+    assert started_at(host, 7) == "2023-11-14T22:15:23+00:00"
+    assert command_of(host, 8) is None
+    assert started_at(host, 8) is None

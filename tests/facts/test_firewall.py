@@ -1,0 +1,328 @@
+# ruff: noqa: E501 - rules and commands stand as they are printed
+import shlex
+
+import pytest
+
+from allready.errors import FactUnavailable
+from allready.facts.firewall import collect_firewall, open_command, summary
+from allready.facts.host import SavedHost
+from allready.facts.iptables import parse_iptables
+from allready.facts.nft import parse_nft
+from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
+from allready.model import FirewallFacts
+from tests.facts.helpers import json_in_namespace
+
+ROOT = {"/proc/self/status": "CapEff:\t000001ffffffffff\n"}
+ASK = """$PYTHON -c '
+import json, msgspec
+from allready.facts.firewall import collect_firewall
+from allready.facts.host import LiveHost
+print(json.dumps(msgspec.to_builtins(collect_firewall(LiveHost(), timeout_s=20))))'
+"""
+
+
+def nft(rules: str, policy: str = "accept", more: str = "") -> FirewallFacts:
+    """Facts of one input chain."""
+    text = (
+        f"table inet filter {{\n{more}\tchain input {{\n\t\ttype filter hook input priority filter; policy {policy};\n"
+        + "".join(f"\t\t{rule}\n" for rule in rules.splitlines())
+        + "\t}\n}\n"
+    )
+    return summary(parse_nft(text), "nft")
+
+
+def but(*ports: int) -> tuple[tuple[int, int], ...]:
+    return tuple(port_ranges(ALL_PORTS & ~sum(1 << p for p in ports)))
+
+
+@pytest.mark.parametrize(
+    ("rules", "policy", "ports"),
+    [
+        ("", "accept", ()),
+        ("", "drop", ((1, 65535),)),
+        ("tcp dport 29500 drop", "accept", ((29500, 29500),)),
+        ("tcp dport 29500 counter packets 7 bytes 420 drop", "accept", ((29500, 29500),)),
+        ("tcp dport 29500 reject with tcp reset", "accept", ((29500, 29500),)),
+        ("tcp dport { 29500, 40000-50000 } drop", "accept", ((29500, 29500), (40000, 50000))),
+        ("tcp dport != 22 drop", "accept", but(22)),
+        ("tcp dport 1024-65535 drop", "accept", ((1024, 65535),)),
+        ('iifname "eth0" tcp dport 29500 drop', "accept", ((29500, 29500),)),
+        ('iif "lo" accept\nct state established,related accept\ntcp dport { 22, 80 } accept', "drop", but(22, 80)),
+        (
+            "ct state vmap { established : accept, related : accept, invalid : drop }\ntcp dport ssh accept",
+            "drop",
+            but(22),
+        ),
+        ("ct state { established, related } accept\nct state invalid drop", "accept", ()),
+        ("ct state new tcp dport 29500 drop", "accept", ((29500, 29500),)),
+        ("ct state != new drop", "accept", ()),
+        ("meta l4proto tcp tcp dport 5 drop\nudp dport 6 drop\nicmp type echo-request drop", "accept", ((5, 5),)),
+        ("ip protocol udp drop\nmeta l4proto { udp, icmp } drop", "accept", ()),
+        ("tcp dport 29500 accept\ntcp dport 29500 drop", "accept", ()),
+        ("tcp dport vmap { 22 : accept, 29500 : drop }", "accept", ((29500, 29500),)),
+        ("tcp flags syn / syn,ack tcp dport 7 drop", "accept", ((7, 7),)),
+        ("tcp flags & (fin | syn | rst | ack) == syn tcp dport 7 drop", "accept", ((7, 7),)),
+        ("tcp flags != syn ct state new drop", "accept", ()),
+        # Conditions that are not weighed: nothing is claimed.
+        ("ip saddr 10.0.0.2 drop", "accept", ()),
+        ("meta length > 1400 drop", "accept", ()),
+        ("ip saddr 10.0.0.0/8 accept", "drop", ()),
+        ("limit rate 5/second drop", "accept", ()),
+        ("tcp dport @unknown drop", "accept", ()),
+        ('log prefix "drop " drop', "accept", ((1, 65535),)),
+    ],
+)
+def test_weighs_nft_rules_as_a_new_connection_meets_them(
+    rules: str, policy: str, ports: tuple[tuple[int, int], ...]
+) -> None:
+    assert nft(rules, policy).dropped_ports == ports
+
+
+def test_follows_jumps_sets_and_returns() -> None:
+    more = """\
+\tset open {
+\t\ttype inet_service
+\t\tflags interval
+\t\telements = { 22, 80-90,
+\t\t\t     443 }
+\t}
+\tchain services {
+\t\ttcp dport @open accept
+\t\ttcp dport 5000 return
+\t\ttcp dport 5000-5001 drop
+\t}
+"""
+    facts = nft("jump services\ntcp dport 6000 goto services", "accept", more)
+    assert facts.dropped_ports == ((5001, 5001),)
+    assert facts.drops == ("inet filter services: tcp dport 5000-5001 drop",)
+
+
+def test_survives_chains_that_call_each_other() -> None:
+    more = "\tchain a {\n\t\tjump b\n\t}\n\tchain b {\n\t\tjump a\n\t\ttcp dport 9 drop\n\t}\n"
+    assert nft("jump a", "accept", more).dropped_ports == ((9, 9),)
+
+
+def test_lists_drops_of_single_peers_without_claiming_the_port() -> None:
+    facts = nft("ip saddr 10.0.0.2 counter packets 1 bytes 2 drop\nct state invalid drop")
+    assert facts.drops == ("inet filter input: ip saddr 10.0.0.2 drop",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t}\n}\n",
+        "table ip nat {\n\tchain p {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t\ttcp dport 80 dnat to 10.0.0.1:80\n\t}\n}",
+        "table ip filter {\n\tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy drop;\n\t\tdrop\n\t}\n}",
+        "table inet off {\n\tflags dormant\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}",
+    ],
+)
+def test_finds_no_firewall_where_nothing_is_filtered(text: str) -> None:
+    assert summary(parse_nft(text), "nft") == FirewallFacts(tool=None)
+
+
+def test_a_filter_for_ipv6_alone_drops_no_ipv4_port() -> None:
+    text = "table ip6 f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t}\n}"
+    assert summary(parse_nft(text), "nft").dropped_ports == ()
+
+
+IPTABLES = """\
+*filter
+:INPUT DROP [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:mine - [0:0]
+-A INPUT -i lo -j ACCEPT
+-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A INPUT -p icmp -j ACCEPT
+-A INPUT -p tcp -m tcp --dport 22 -m comment --comment "let me in" -j ACCEPT
+-A INPUT -p tcp -m multiport --dports 80,443,5000:5010 -j ACCEPT
+-A INPUT -s 10.0.0.9/32 -p tcp -j DROP
+-A INPUT -j mine
+-A mine -p tcp -m tcp --dport 6000 -j ACCEPT
+-A mine -p tcp -m tcp --dport 7000 -j RETURN
+-A FORWARD -j DROP
+COMMIT
+"""
+
+
+def test_weighs_iptables_rules() -> None:
+    facts = summary(parse_iptables(IPTABLES), "iptables")
+    assert facts.dropped_ports == but(22, 80, 443, *range(5000, 5011), 6000)
+    assert facts.drops == ("-A INPUT -s 10.0.0.9/32 -p tcp -j DROP", "-P INPUT DROP")
+
+
+@pytest.mark.parametrize(
+    ("rule", "ports"),
+    [
+        ("-A INPUT -p tcp -m tcp --dport 29500 -j DROP", ((29500, 29500),)),
+        ("-A INPUT -p tcp -m tcp ! --dport 22 -j REJECT --reject-with icmp-port-unreachable", but(22)),
+        ("-A INPUT -p tcp -m tcp --dport 7 --tcp-flags FIN,SYN,RST,ACK SYN -j DROP", ()),
+        ("-A INPUT -m state --state NEW -p tcp -m tcp --dport 7 -j DROP", ((7, 7),)),
+        ("-A INPUT -m conntrack --ctstate INVALID -j DROP", ()),
+        ("-A INPUT ! -i lo -p tcp -m tcp --dport 7 -j DROP", ((7, 7),)),
+        ("-A INPUT ! -p tcp -j DROP", ()),
+        ("-A INPUT -m length --length 1400:65535 -j DROP", ()),
+        ("-A INPUT -j LOG --log-prefix 'x y '\n-A INPUT -p tcp -m tcp --dport 7 -j DROP", ((7, 7),)),
+        ("-A INPUT -p tcp --syn -m tcp --dport 7 -j DROP", ((7, 7),)),
+        ('-A INPUT -p tcp "unclosed', ()),
+    ],
+)
+def test_weighs_single_iptables_rules(rule: str, ports: tuple[tuple[int, int], ...]) -> None:
+    assert summary(parse_iptables(f"*filter\n:INPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n"), "iptables").dropped_ports == ports
+
+
+@pytest.mark.parametrize(
+    ("chain", "tool"), [("ufw-user-input", "ufw"), ("INPUT_ZONES", "firewalld"), ("mine", "iptables")]
+)
+def test_recognises_managers_by_their_chains(chain: str, tool: str) -> None:
+    text = f"*filter\n:INPUT ACCEPT [0:0]\n:{chain} - [0:0]\n-A INPUT -j {chain}\n-A {chain} -p udp -j DROP\nCOMMIT\n"
+    host = SavedHost({"files": ROOT, "commands": {"nft list ruleset": {"unavailable": "nft: not installed"},
+                                                  "iptables-save": text}})  # fmt: skip
+    assert collect_firewall(host, timeout_s=1).tool == tool
+
+
+def test_recognises_firewalld_in_nftables() -> None:
+    text = "table inet firewalld {\n\tchain filter_INPUT {\n\t\ttype filter hook input priority 10; policy accept;\n\t\treject with icmpx admin-prohibited\n\t}\n}\n"
+    facts = collect_firewall(SavedHost({"files": ROOT, "commands": {"nft list ruleset": text}}), timeout_s=1)
+    assert (facts.tool, facts.dropped_ports) == ("firewalld", ((1, 65535),))
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"/proc/self/status": "CapEff:\t0000000000000000\n"}, "needs root"),
+        ({"/proc/self/status": "CapEff:\t0000000000000000\n", "/etc/ufw/ufw.conf": "ENABLED=yes\n"}, "ufw is in use"),
+        (ROOT, "not saved"),
+    ],
+)
+def test_says_why_it_cannot_know(files: dict[str, str], words: str) -> None:
+    with pytest.raises(FactUnavailable, match=words):
+        collect_firewall(SavedHost({"files": files}), timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "ports", "peers", "line"),
+    [
+        ("nft", [29500], ["10.0.0.2"], "nft insert rule inet filter input 'ip saddr { 10.0.0.2 } tcp dport { 29500 } accept'"),
+        ("nft", [29500, (40000, 50000)], [], "nft insert rule inet filter input 'tcp dport { 29500, 40000-50000 } accept'"),
+        ("iptables", [29500, (40000, 50000)], ["10.0.0.2", "10.0.0.3"],
+         "iptables -I INPUT -p tcp -s 10.0.0.2,10.0.0.3 -m multiport --dports 29500,40000:50000 -j ACCEPT"),
+        ("iptables", [1], ["10.0.0.2", "fd00::2"],
+         "iptables -I INPUT -p tcp -s 10.0.0.2 -m multiport --dports 1 -j ACCEPT && ip6tables -I INPUT -p tcp -s fd00::2 -m multiport --dports 1 -j ACCEPT"),
+        ("ufw", [29500, (4, 5)], ["10.0.0.0/24"], "ufw insert 1 allow proto tcp from 10.0.0.0/24 to any port 29500,4:5"),
+        ("firewalld", [(4, 5)], ["10.0.0.2"],
+         "firewall-cmd --add-rich-rule='rule family=\"ipv4\" source address=\"10.0.0.2\" port port=\"4-5\" protocol=\"tcp\" accept'"),
+        ("firewalld", [29500], [], "firewall-cmd --add-port=29500/tcp"),
+    ],
+)  # fmt: skip
+def test_says_what_to_type(tool: str, ports: list[int | tuple[int, int]], peers: list[str], line: str) -> None:
+    assert open_command(tool, ports, peers) == line
+    shlex.split(line)
+
+
+def test_opens_the_chain_that_drops() -> None:
+    line = open_command("nft", [1], ["10.0.0.2"], drops=("ip guard in: tcp dport 1 drop",))
+    assert line.startswith("nft insert rule ip guard in ")
+    evil = open_command("nft", [1], [], drops=("ip x; rm -rf y: drop",))
+    assert evil.startswith("nft insert rule inet filter input ")
+
+
+@pytest.mark.parametrize(
+    ("tool", "ports", "peers"),
+    [("nft", [1], ["$(reboot)"]), ("nft", [0], []), ("nft", [], []), ("nft", [(5, 4)], []), ("pf", [1], [])],
+)
+def test_refuses_what_is_no_address_or_port(tool: str, ports: list[int | tuple[int, int]], peers: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        open_command(tool, ports, peers)
+
+
+def test_ports_to_ranges_and_back() -> None:
+    bits = port_bits(1, 1) | port_bits(80, 90) | port_bits(65535, 70000)
+    assert list(port_ranges(bits)) == [(1, 1), (80, 90), (65535, 65535)]
+    assert list(port_ranges(ALL_PORTS)) == [(1, 65535)]
+    assert port_bits(5, 4) == port_bits(70000, 80000) == 0
+
+
+def test_reads_the_real_nft() -> None:
+    facts = json_in_namespace(
+        """
+        nft -f - <<'RULES'
+table inet guard {
+  set open { type inet_service; flags interval; elements = { 22, 1000-1010 } }
+  chain in {
+    type filter hook input priority 0; policy drop;
+    iif lo accept
+    ct state established,related accept
+    ct state invalid drop
+    tcp dport @open counter accept
+    tcp dport { 29500, 29510-29520 } log prefix "x" reject with tcp reset comment "why { not"
+    ip saddr 10.0.0.7 drop
+  }
+  chain out { type filter hook output priority 0; tcp sport 5 drop; }
+}
+RULES
+"""
+        + ASK,
+        "nft",
+    )
+    assert facts["tool"] == "nft"
+    assert facts["dropped_ports"] == [list(r) for r in but(22, *range(1000, 1011))]
+    assert "inet guard in: ip saddr 10.0.0.7 drop" in facts["drops"]
+    assert "inet guard in: policy drop" in facts["drops"]
+    assert "inet guard out: tcp sport 5 drop" in facts["drops"]
+    assert not any("invalid" in d for d in facts["drops"])
+
+
+@pytest.mark.parametrize("command", ["iptables", "iptables-legacy"])
+def test_reads_the_real_iptables(command: str) -> None:
+    facts = json_in_namespace(
+        f"""
+        {command} -A INPUT -p tcp --dport 29500 -j DROP
+        {command} -A INPUT -p tcp -m multiport --dports 5000,6000:6010 -j REJECT --reject-with tcp-reset
+        {command} -A INPUT -s 10.0.0.2 -p udp -j DROP
+        """
+        + ASK,
+        "nft", command,
+    )  # fmt: skip
+    assert facts["tool"] == "iptables"
+    assert facts["dropped_ports"] == [[5000, 5000], [6000, 6010], [29500, 29500]]
+    assert "-A INPUT -p tcp -m tcp --dport 29500 -j DROP" in facts["drops"]
+
+
+def test_finds_no_firewall_in_a_fresh_namespace() -> None:
+    assert json_in_namespace(ASK, "nft") == {"tool": None, "drops": [], "dropped_ports": []}
+
+
+@pytest.mark.parametrize(
+    ("tool", "close"),
+    [
+        ("nft", "nft add table ip g; nft 'add chain ip g i { type filter hook input priority 0; }'; nft add rule ip g i tcp dport 29500 drop"),
+        ("iptables", "iptables -A INPUT -p tcp --dport 29500 -j DROP"),
+    ],
+)  # fmt: skip
+def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) -> None:
+    before, after = json_in_namespace(
+        f"""
+        ip link set lo up
+        {close}
+        $PYTHON -c '
+import json, socket, subprocess
+from allready.facts.firewall import collect_firewall, open_command
+from allready.facts.host import LiveHost
+def reachable():
+    try:
+        socket.create_connection(("127.0.0.1", 29500), timeout=0.5).close()
+    except TimeoutError:
+        return False
+    return True
+with socket.create_server(("127.0.0.1", 29500)):
+    facts = collect_firewall(LiveHost(), timeout_s=20)
+    assert facts.tool == "{tool}", facts
+    before = reachable()
+    subprocess.run(open_command(facts.tool, [29500], ["127.0.0.1"], drops=facts.drops), shell=True, check=True)
+    print(json.dumps([before, reachable()]))'
+        """,
+        tool, "nft",
+    )  # fmt: skip
+    assert (before, after) == (False, True)

@@ -1,0 +1,192 @@
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from allready.errors import FactUnavailable
+from allready.facts import nvml
+from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu
+from allready.facts.host import LiveHost, SavedHost
+from allready.facts.visible import visible_gpus
+from allready.model import Gpu
+
+GIB = 2**30
+
+
+def gpu(index: int, uuid: str) -> Gpu:
+    return Gpu(
+        index=index, uuid=uuid, name="NVIDIA H200", pci_bus_id=f"0000000{index}:00:00.0", memory_total_bytes=141 * GIB,
+        memory_used_bytes=0,
+    )  # fmt: skip
+
+
+GPUS = (gpu(0, "GPU-aaaa-1"), gpu(1, "GPU-aabb-2"), gpu(2, "GPU-cccc-3"), gpu(3, "GPU-dddd-4"))
+MIG = {"MIG-1111-a": 2, "MIG-1111-b": 2, "MIG-2222-c": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        (None, (0, 1, 2, 3)),
+        ("", ()),
+        ("-1", ()),
+        ("NoDevFiles", ()),
+        ("0,1", (0, 1)),
+        ("3,1", (3, 1)),
+        ("0,-1,2", (0,)),  # ends at the first that is no GPU
+        ("0,9,2", (0,)),
+        ("1,1", ()),  # named twice: nothing at all
+        (" 2 , 3", (2, 3)),
+        ("2x", (2,)),
+        ("GPU-aaaa,GPU-cccc-3", (0, 2)),
+        ("gpu-aaaa", ()),  # the prefix is matched as it is written
+        ("GPU-aa", ()),  # fits two
+        ("GPU-none", ()),
+        ("MIG-1111-a", (2,)),
+        ("MIG-1111-a,MIG-1111-b,MIG-2222-c", (2, 3)),
+        ("MIG-1111-a,MIG-1111-a", ()),
+        ("MIG-GPU-cccc-3/1/0", (2,)),
+        ("MIG-unknown", ()),
+    ],
+)
+def test_reads_cuda_visible_devices_as_cuda_does(value: str | None, left: tuple[int, ...]) -> None:
+    assert visible_gpus(value, GPUS, MIG) == left
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    return {
+        "driver_version": "580.1", "cuda_version": "13.0",
+        "gpus": [{
+            "index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "pci_bus_id": "00000000:01:00.0",
+            "memory_total_bytes": 141 * GIB, "memory_used_bytes": GIB, "mig": [],
+            "processes": [{"pid": 71, "used_bytes": GIB}, {"pid": 72, "used_bytes": None},
+                          {"pid": 73, "used_bytes": 5}],
+        }],
+        **changes,
+    }  # fmt: skip
+
+
+PROC = {
+    "/proc/71/maps": "7f00 /usr/lib/libcuda.so.1\n", "/proc/71/status": "Name:\tpython\nUid:\t1000\t1000\n",
+    "/proc/71/cmdline": "python\0train.py\0--token=abc\0", "/etc/passwd": "ann:x:1000:1000::/:/bin/sh\n",
+    "/proc/72/maps": "7f00 /usr/bin/bash\n", "/proc/72/cmdline": "bash\0", "/proc/72/status": "Uid:\t1000\n",
+    "/proc/73/cmdline": "", "/proc/73/comm": "kworker\n", "/proc/73/status": "Uid:\t4242\t4242\n",
+}  # fmt: skip
+
+
+def saved(probes: dict[str, Any], commands: dict[str, Any] | None = None, **environ: str) -> SavedHost:
+    return SavedHost({
+        "dirs": {"/dev": ["null", "nvidiactl"]}, "files": PROC, "probes": probes, "commands": commands or {},
+        "environ": environ,
+    })  # fmt: skip
+
+
+def test_asks_no_child_where_there_is_no_driver() -> None:
+    facts = collect_gpu(SavedHost({"dirs": {"/dev": ["null"]}, "environ": {"CUDA_VISIBLE_DEVICES": "0"}}), timeout_s=1)
+    assert (facts.gpus, facts.driver_version, facts.visible, facts.visible_devices) == ((), None, (), "0")
+
+
+def test_names_the_processes_that_hold_memory_and_no_innocent_one() -> None:
+    [found] = collect_gpu(saved({"gpus": answer()}), timeout_s=1).gpus
+    first, second, third = found.processes
+    assert (first.user, first.command, first.used_bytes) == ("ann", "python train.py --token=(redacted)", GIB)
+    # 72 has not mapped the driver: in this container the number belongs to somebody else.
+    assert (second.pid, second.user, second.command) == (72, None, None)
+    assert (third.user, third.command) == ("uid 4242", "[kworker]")
+
+
+def test_reads_nvml() -> None:
+    facts = collect_gpu(saved({"gpus": answer()}, CUDA_VISIBLE_DEVICES="GPU-a"), timeout_s=1)
+    assert (facts.driver_version, facts.cuda_version, facts.visible) == ("580.1", "13.0", (0,))
+    assert facts.gpus[0].memory_total_bytes == 141 * GIB
+
+
+SMI_TEXT = (
+    "0, GPU-a, NVIDIA H200, 00000000:01:00.0, 143771, 512, 580.1\n"
+    "1, GPU-b, NVIDIA H200, 00000000:02:00.0, 143771, 4, 580.1\n"
+)
+
+
+def test_falls_back_to_nvidia_smi() -> None:
+    commands = {" ".join(SMI_GPUS): SMI_TEXT, " ".join(SMI_PROCESSES): "GPU-b, 71, 300\nGPU-b, [N/A], [N/A]\n"}
+    facts = collect_gpu(saved({"gpus": {"unavailable": "NVML: gone"}}, commands), timeout_s=1)
+    assert [g.uuid for g in facts.gpus] == ["GPU-a", "GPU-b"]
+    assert facts.gpus[1].memory_used_bytes == 4 * 2**20
+    assert [(p.pid, p.used_bytes) for p in facts.gpus[1].processes] == [(71, 300 * 2**20)]
+    assert (facts.driver_version, facts.cuda_version, facts.visible) == ("580.1", None, (0, 1))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"unavailable": "NVML: Driver/library version mismatch"}, None, [], {"gpus": [{}]}, {"gpus": 3},
+     answer(gpus=[{"index": 3, "error": "GPU is lost"}])],
+)  # fmt: skip
+def test_gives_both_reasons_when_neither_answers(broken: Any) -> None:
+    with pytest.raises(FactUnavailable, match="nvidia-smi") as caught:
+        collect_gpu(saved({"gpus": broken}), timeout_s=1)
+    if isinstance(broken, dict) and "unavailable" in broken:
+        assert "version mismatch" in str(caught.value)
+    if isinstance(broken, dict) and broken.get("driver_version"):
+        assert "GPU 3: GPU is lost" in str(caught.value)
+
+
+def test_does_not_take_an_error_message_for_a_table() -> None:
+    commands = {" ".join(SMI_GPUS): "No devices were found\n"}
+    with pytest.raises(FactUnavailable, match="no GPU"):
+        collect_gpu(saved({"gpus": {"unavailable": "x"}}, commands), timeout_s=1)
+
+
+class FakeNvml:
+    """The calls of pynvml that the child makes, for two GPUs of which the second is lost."""
+
+    class NVMLError(Exception):
+        pass
+
+    nvmlMemory_v2 = 2  # noqa: N815 - NVML's name
+
+    def __getattr__(self, name: str) -> Any:
+        values: dict[str, Any] = {
+            "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": b"580.1",
+            "nvmlSystemGetCudaDriverVersion_v2": 13010, "nvmlDeviceGetCount": 2, "nvmlDeviceGetUUID": "GPU-a",
+            "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMaxMigDeviceCount": 0,
+        }  # fmt: skip
+        return lambda *_, **__: values[name]
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name
+        if index:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> Any:  # noqa: N802
+        return type("Pci", (), {"busId": "00000000:01:00.0"})
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int | None = None) -> Any:  # noqa: N802
+        return type("Memory", (), {"total": 100, "used": 5 if version else 50})
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
+        return [type("Process", (), {"pid": 7, "usedGpuMemory": None})]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
+        raise self.NVMLError("Not Supported")
+
+
+def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    assert nvml.main() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["driver_version"], found["cuda_version"]) == ("580.1", "13.1")
+    assert found["gpus"][0]["memory_used_bytes"] == 5  # without the driver's reserve
+    assert found["gpus"][0]["processes"] == [{"pid": 7, "used_bytes": None}]
+    assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
+
+
+def test_the_real_child_ends_and_answers() -> None:
+    started = time.monotonic()
+    try:
+        why, found = "", LiveHost().probe("gpus", timeout_s=30)
+    except FactUnavailable as error:
+        why, found = str(error), None
+    assert (found and found["gpus"]) or "NVML" in why
+    assert time.monotonic() - started < 30

@@ -1,0 +1,68 @@
+"""Labs for tests, and the loud skip where this machine cannot have one.
+
+Tests that need namespaces carry the marker `lab`.  Where namespaces are impossible they are skipped and counted in the
+terminal summary; with ALLREADY_REQUIRE_LAB=1 they fail instead.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from allready.lab import Lab, probe
+
+_skipped: list[str] = []
+_numbers = itertools.count()
+
+
+@functools.cache
+def why_no_lab() -> str | None:
+    return probe(packet_filters=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("lab") is None or (reason := why_no_lab()) is None:
+        return
+    if os.environ.get("ALLREADY_REQUIRE_LAB") == "1":
+        pytest.fail(f"ALLREADY_REQUIRE_LAB=1, but this machine cannot have a lab: {reason}", pytrace=False)
+    _skipped.append(item.nodeid)
+    pytest.skip(f"no lab on this machine: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _skipped:
+        terminalreporter.section("lab", yellow=True, bold=True)
+        terminalreporter.write_line(f"lab tests skipped: {len(_skipped)} ({why_no_lab()})", yellow=True, bold=True)
+
+
+@pytest.fixture
+def make_lab() -> Iterator[Callable[..., Lab]]:
+    """`make_lab(num_nodes, ...)`: as `Lab.up`, with a name of its own, taken down after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(num_nodes: int, **options: object) -> Lab:
+            name = f"test-{os.getpid()}-{next(_numbers)}"
+            return stack.enter_context(Lab.up(num_nodes, name=name, **options))  # type: ignore[arg-type]
+
+        yield make
+
+
+@pytest.fixture
+def lab2(make_lab: Callable[..., Lab]) -> Lab:
+    """Two healthy nodes."""
+    return make_lab(2)
+
+
+@pytest.fixture
+def lab3(make_lab: Callable[..., Lab]) -> Lab:
+    """Three healthy nodes."""
+    return make_lab(3)
+
+
+@pytest.fixture
+def lab4(make_lab: Callable[..., Lab]) -> Lab:
+    """Four healthy nodes."""
+    return make_lab(4)

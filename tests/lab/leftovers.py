@@ -1,0 +1,190 @@
+"""Runs as process 1 of a PID namespace of its own, so that "nothing else is there" can be seen exactly.
+
+    leftovers.py SCENE     prints {"before": {...}, "after": {...}, "note": ...}
+
+It compares everything that a lab could leave: processes, net namespaces, mounts, interfaces, files.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from allready.errors import LabError
+from allready.lab import Lab, names, take_down
+from allready.lab.faults import PortDropped, SecondInterface, TinyShm
+
+STATE = Path("/tmp") / f"leftovers-{os.environ['LEFTOVERS_ID']}"
+CREATOR = "import sys, pathlib; from allready.lab import Lab; print(flush=True); Lab.up({n}, name={name!r}, "
+CREATOR += "state_dir=pathlib.Path({state!r})); print('up', flush=True); sys.stdin.read()"
+
+
+def snapshot() -> dict[str, Any]:
+    """Everything there is now, after the ended processes that were handed to process 1 are reaped."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+    return {
+        "processes": pids,
+        "net namespaces": sorted({str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}),
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "interfaces": Path("/proc/net/dev").read_text(),
+        "files": sorted(str(path) for path in STATE.parent.glob(f"{STATE.name}*")),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
+def up(num_nodes: int = 2, name: str = "a") -> Lab:
+    return Lab.up(num_nodes, name=name, state_dir=STATE)
+
+
+def normal() -> str:
+    lab = up(4)
+    lab.run(0, ["true"])
+    lab.apply(SecondInterface(nodes=(0, 1)))
+    lab.apply(TinyShm(node=0))
+    lab.down()
+    lab.down()
+    return "down"
+
+
+def exception() -> str:
+    with contextlib.suppress(ZeroDivisionError), up():
+        raise ZeroDivisionError
+    return "down"
+
+
+def _sleepers() -> int:
+    num = 0
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            num += entry.name.isdecimal() and (entry / "cmdline").read_bytes().startswith(b"sleep\x00100")
+    return num
+
+
+def commands() -> str:
+    """Commands with children that hide: in the background, in another session, left by a parent that ended."""
+    lab = up()
+    lab.apply(PortDropped(node=0, port=1))
+    hide = "sleep 1000 & setsid sleep 1001 & (setsid sh -c 'sleep 1002 & sleep 1003; :' &) ; exec sleep 1004"
+    running = [lab.popen(node, ["sh", "-c", hide]) for node in (0, 1)]
+    assert lab.run(0, ["sh", "-c", "setsid sleep 1005 >/dev/null 2>&1 </dev/null &"]).returncode == 0
+    deadline = time.monotonic() + 20
+    while _sleepers() < 11 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    num = _sleepers()
+    lab.down()
+    assert [process.returncode for process in running] == [-9, -9]
+    return f"{num} hidden commands"
+
+
+def two_labs() -> str:
+    first, second = up(name="a"), up(name="b")
+    process = second.popen(0, ["sleep", "1000"])
+    first.down()
+    assert process.poll() is None, "the other lab's command was ended too"
+    assert second.run(1, ["hostname"]).stdout == "node1\n"
+    second.down()
+    return "down"
+
+
+def _killed_after(delay_s: float) -> bool:
+    """SIGKILL a creator so long after it began; True when there was something to clean up."""
+    script = CREATOR.format(n=3, name="a", state=str(STATE))
+    creator = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    assert creator.stdout
+    assert creator.stdin
+    creator.stdout.readline()
+    if delay_s < 0:
+        assert creator.stdout.readline() == b"up\n"
+    else:
+        time.sleep(delay_s)  # not a wait: the moment of the kill is what is tested
+    creator.kill()
+    creator.wait()
+    creator.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        creator.stdin.close()
+    found = names(STATE)
+    for name in found:
+        take_down(name, STATE)
+    return bool(found)
+
+
+def killed_half_way() -> str:
+    partial = [_killed_after(n * 0.025) for n in range(14)]
+    assert any(partial), "no creator was killed half-way"
+    return f"{sum(partial)} of {len(partial)} had begun"
+
+
+def killed_when_up() -> str:
+    assert _killed_after(-1)
+    return "down"
+
+
+def killed_with_commands() -> str:
+    """The creator of the lab and the process that started a command in it are both killed."""
+    up()
+    script = (
+        f"import pathlib; from allready.lab import Lab; lab = Lab.attach('a', state_dir=pathlib.Path({str(STATE)!r})); "
+    )
+    script += (
+        "lab.popen(0, ['sh', '-c', 'setsid sleep 1000 & sleep 1001']); print(flush=True); import time; time.sleep(1000)"
+    )
+    user = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert user.stdout
+    user.stdout.readline()
+    user.kill()
+    user.wait()
+    user.stdout.close()
+    take_down("a", STATE)
+    return "down"
+
+
+def holder_killed() -> str:
+    """A node dies under the lab; the rest still goes down, and commands in it as well."""
+    lab = up()
+    lab.popen(0, ["sleep", "1000"])
+    os.kill(lab.record().nodes[0].pid, signal.SIGKILL)
+    lab.down()
+    return "down"
+
+
+def refused() -> str:
+    """The second node cannot be made."""
+    import allready.lab.holders
+
+    real: Callable[..., Any] = allready.lab.holders.node
+    calls = []
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return real(*args, **(kwargs | {"hosts": STATE / "missing"} if len(calls) == 2 else kwargs))
+
+    allready.lab.holders.node = broken
+    try:
+        up(3)
+    except LabError as error:
+        return f"LabError: {error}"
+    finally:
+        allready.lab.holders.node = real
+    return "it came up"
+
+
+def main(scene: str) -> None:
+    before = snapshot()
+    note = globals()[scene]()
+    deadline = time.monotonic() + 5
+    while (after := snapshot()) != before and time.monotonic() < deadline:
+        time.sleep(0.02)  # the kernel and the last holders take a moment
+    sys.stdout.write(json.dumps({"before": before, "after": after, "note": note}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,56 @@
+import json
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from enum import Enum
+
+import pytest
+
+import allready.model as model
+from allready.model import Confidence, Culprits, FaultClass, Hit, Severity
+
+
+def test_severities_can_be_compared() -> None:
+    assert [s.weight for s in Severity] == [0, 1, 2, 3]
+    assert Severity.BLOCKER.weight > Severity.ERROR.weight > Severity.WARNING.weight > Severity.INFO.weight
+
+
+def test_confidences_can_be_compared() -> None:
+    assert Confidence.CERTAIN.weight > Confidence.LIKELY.weight > Confidence.POSSIBLE.weight
+
+
+def test_the_fault_classes_are_those_of_the_contract() -> None:
+    contract = (
+        "START-ABSENT START-NAME START-PATH ENV-LIMIT ENV-MISMATCH CPU-BUSY CPU-STUCK DESYNC-FLOW DESYNC-ARGS DEAD "
+        "HW-HANG NET-BROKEN SLOW-COMP SLOW-COMM SLOW-MIXED SLOW-NOCULPRIT HEALTHY"
+    )
+    assert [str(c) for c in FaultClass] == contract.split()
+
+
+def test_culprits_are_true_when_somebody_is_named() -> None:
+    assert not Culprits()
+    assert all([Culprits(nodes=(0,)), Culprits(ranks=(0,)), Culprits(links=((0, 1),)), Culprits(variables=("X",))])
+
+
+def test_every_exported_name_exists_and_data_are_frozen() -> None:
+    for name in model.__all__:
+        thing = getattr(model, name)
+        if is_dataclass(thing) and isinstance(thing, type):
+            assert thing.__dataclass_params__.frozen, name  # type: ignore[attr-defined]
+    with pytest.raises(FrozenInstanceError):
+        Hit().values = {}  # type: ignore[misc]
+
+
+def test_enumerations_are_plain_text_in_json() -> None:
+    for name in model.__all__:
+        thing = getattr(model, name)
+        if isinstance(thing, type) and issubclass(thing, Enum):
+            assert json.loads(json.dumps([*thing])) == [str(m) for m in thing], name
+
+
+def test_numbers_with_a_dimension_carry_their_unit_in_the_name() -> None:
+    """A float is seconds, a rate or a ratio; the name must say which."""
+    units = ("_s", "_bytes", "_gb_per_s", "_gbit_per_s", "_mbit_per_s")
+    for name in model.__all__:
+        thing = getattr(model, name)
+        for item in fields(thing) if is_dataclass(thing) else ():
+            if "float" in str(item.type):
+                assert item.name.endswith(units), f"{name}.{item.name}"

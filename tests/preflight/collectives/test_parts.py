@@ -1,0 +1,184 @@
+"""Small parts: the plan, the checked pattern, the cell, /proc, the texts."""
+
+import os
+import re
+import signal
+import string
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allready.errors import UsageError
+from allready.model import World, WorldNode
+from allready.preflight.collectives import cell, proc
+from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default, with_needed
+from allready.text.ui import table
+
+WORLD = World(
+    num_nodes=2,
+    world_size=3,
+    nodes=(WorldNode(node_rank=0, name="a", ranks=(0,)), WorldNode(node_rank=1, name="b", ranks=(1, 2))),
+)
+
+
+def test_ranks_are_numbered_node_by_node_also_when_nodes_differ() -> None:
+    spec = plan_default("nccl", WORLD, "a", quick=True)
+    assert spec.ranks_of == {0: (0,), 1: (1, 2)}
+    assert (spec.world_size, spec.stages, spec.names) == (3, STAGES["nccl"], {0: "a", 1: "b"})
+    assert spec.sizes() == tuple(2**i for i in range(20, 29))
+    assert spec.first_ranks(2).nproc == {0: 1, 1: 1}
+    assert spec.first_ranks(1).nproc == {0: 1}
+    assert spec.up_to("store").stages == ("import", "device", "allocate", "store")
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"min_bytes": 8, "max_bytes": 40}, (8, 16, 32)),
+        ({"min_bytes": 2**30}, (2**30,)),
+        ({"max_bytes": 100}, (100,)),
+        ({"min_bytes": 10, "max_bytes": 10}, (8,)),
+    ],
+)
+def test_sizes_double_and_are_whole_elements(given: dict[str, int], sizes: tuple[int, ...]) -> None:
+    assert plan_default("gloo", WORLD, "a", **given).sizes() == sizes  # type: ignore[arg-type]
+
+
+def test_stages_bring_those_they_stand_on() -> None:
+    assert with_needed("nccl", ("nccl_small",)) == (
+        "import",
+        "device",
+        "store",
+        "gloo_barrier",
+        "nccl_init",
+        "nccl_small",
+    )
+    assert with_needed("gloo", ("sweep",)) == ("import", "device", "allocate", "store", "gloo_barrier", "sweep")
+    assert with_needed("jax", ("jax_psum",)) == STAGES["jax"]
+    assert "nccl_init" in with_needed("nccl", ("sweep",))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"backend": "mpi"}, "valid are gloo, nccl, jax"),
+        ({"stages": ("nccl_init",)}, "valid are import, device"),
+        ({"nproc": {}}, "--nproc-per-node"),
+        ({"nproc": {0: 0}}, "--nproc-per-node"),
+        ({"min_bytes": 8, "max_bytes": 4}, "--min-bytes <= --max-bytes"),
+        ({"iters": 0}, "--iters"),
+    ],
+)
+def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        RunSpec(**{"backend": "gloo", "nproc": {0: 1}, "master_addr": "a", "stages": ("import",), **given})
+
+
+@pytest.mark.parametrize("world_size", [1, 3, 64])
+def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
+    torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.sweep import Pattern
+
+    shares = []
+    for rank in range(world_size):
+        shares.append(torch.zeros(3_000_001))
+        Pattern(torch, rank, world_size, "cpu").fill(shares[-1])
+    total = torch.stack(shares).sum(dim=0) if world_size < 64 else sum(shares[1:], start=shares[0].clone())
+    judge = Pattern(torch, 0, world_size, "cpu")
+    assert judge.check(total) == (0, "")
+    assert judge.check(total - shares[-1])[0] == total.numel()
+    spoiled = total.clone()
+    spoiled[2_500_000] += 1
+    num_errors, words = judge.check(spoiled)
+    assert num_errors == 1
+    assert "first wrong element 2500000" in words
+    if world_size > 1:
+        assert judge.check(total - shares[0] + shares[1])[0] == total.numel()
+
+
+@pytest.mark.parametrize("world_size", [2, 4096, 65536])
+def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) -> None:
+    torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.sweep import Pattern
+
+    pattern = Pattern(torch, world_size - 1, world_size, "cpu")
+    assert float(pattern._base.max()) * pattern._sum < 2**24
+    assert float(pattern._base.max()) >= 2
+
+
+def test_a_cell_shows_the_last_thing_written() -> None:
+    fd = cell.create("test")
+    writer, reader = cell.CellWriter(fd), cell.CellReader(fd)
+    os.close(fd)
+    assert reader.read() is None
+    writer.write(2**40, 3, -1)
+    assert reader.read() == (2**40, 3, -1)
+    writer.write(0, -1, -1)
+    assert reader.read() == (0, -1, -1)
+    reader.close()
+
+
+def test_a_process_is_seen_running_stopped_and_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        view = proc.look(child.pid)
+        assert view is not None
+        assert view.state == "stopped"
+        assert not proc.catches(child.pid, signal.SIGRTMIN + 7)
+    finally:
+        child.kill()
+        child.communicate()
+    assert proc.look(child.pid) is None
+    assert proc.catches(child.pid, signal.SIGINT) is False
+    assert proc.shared_memory_files(child.pid) == set()
+
+
+DUMP = """Thread 0x00007f0000000002 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 10 in wait
+
+Current thread 0x00007f0000000001 (most recent call first):
+  File "/a b/x".py", line 7 in inner
+  File "/y.py", line 3 in <module>
+"""
+
+
+@pytest.mark.parametrize("main_thread", [0x7F0000000001, None])
+def test_the_main_threads_stack_is_read_innermost_first(main_thread: int | None) -> None:
+    assert proc.read_stack(DUMP, main_thread) == ('/a b/x".py:7 inner', "/y.py:3 <module>")
+    assert proc.read_stack("", main_thread) == ()
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        ("Traceback\n  File x\nValueError: no\n\ncleaning up\n", "ValueError: no"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory\n", "torch.cuda.OutOfMemoryError: CUDA out of memory"),
+        ("terminate called\n  what():  [Rank 1] NCCL\n", "what():  [Rank 1] NCCL"),
+        ("Killed\n", "Killed"),
+        ("", None),
+    ],
+)
+def test_the_exception_is_found_in_what_a_process_printed(printed: str, line: str | None) -> None:
+    assert proc.exception_line(printed) == line
+
+
+def test_every_text_that_is_used_exists_in_both_languages_with_the_same_placeholders() -> None:
+    english, chinese = table("en", "collectives"), table("zh", "collectives")
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert _placeholders(text) == _placeholders(chinese[key]), key
+    package = Path(proc.__file__).parent
+    sources = "".join(p.read_text() for p in package.glob("*.py") if p.name != "wire.py")  # there they are messages
+    used = set(re.findall(r'"collectives\.([a-z_]+)"', sources))
+    used |= {f"waiting_{s}" for stages in STAGES.values() for s in stages}
+    used |= {"failed", "hung", "wrong", "failed_nobody", "hung_nobody", "wrong_nobody"}
+    assert used == english.keys()
+
+
+def _placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}

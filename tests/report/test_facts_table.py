@@ -1,0 +1,58 @@
+from typing import Any
+
+from allready.model import EnvFacts, FactMissing, SoftwareFacts
+from allready.report.facts_table import Row, rows, typed
+from allready.testing import fleet
+from tests.report.made_up import plain_fact
+
+
+def table(num_nodes: int, **changes: Any) -> dict[str, Row]:
+    made_up = fleet(num_nodes, **changes)
+    facts = {n: {name: plain_fact(fact) for name, fact in node.items()} for n, node in made_up.nodes.items()}
+    return {row.label.text("en"): row for row in rows(facts)}
+
+
+def test_marks_the_one_node_with_another_version() -> None:
+    row = table(4, software={3: SoftwareFacts(versions={"python": "3.11.2"})})["python"]
+    assert row.odd == {3}
+    assert not row.same
+
+
+def test_marks_nobody_on_a_tie() -> None:
+    row = table(2, software={1: SoftwareFacts(versions={"python": "3.11.2"})})["python"]
+    assert (row.odd, row.same) == (frozenset(), False)
+
+
+def test_a_variable_that_one_node_lacks_or_has_alone_is_odd() -> None:
+    found = table(4, env={2: EnvFacts(variables={"NCCL_IB_DISABLE": "1"})})
+    assert found["NCCL_DEBUG"].odd == {2}
+    assert found["NCCL_DEBUG"].values[2].said("en") == "not set"
+    assert found["NCCL_IB_DISABLE"].odd == {2}
+
+
+def test_what_is_a_nodes_own_marks_nobody() -> None:
+    found = table(4)
+    assert found["host name"].odd == frozenset()
+    assert found["eth0 address"].odd == frozenset()
+    assert not any(row.odd for row in found.values())
+
+
+def test_a_fact_that_is_not_known_is_not_odd_and_not_same() -> None:
+    row = table(4, software={1: FactMissing("import crashed")})["torch"]
+    assert (row.odd, row.same) == (frozenset(), False)
+    assert row.values[1].said("en") == "– (import crashed)"
+
+
+def test_a_fact_that_no_node_has_is_one_row_with_the_reason() -> None:
+    found = table(2, rdma={n: FactMissing("no /sys") for n in range(2)})
+    assert found["InfiniBand and RoCE"].values[0].said("zh") == "– (no /sys)"
+
+
+def test_a_fact_that_a_node_cannot_have_is_a_dash() -> None:
+    assert table(2)["Contact with node 0"].values[0].said("en") == "–"
+
+
+def test_a_saved_fact_of_another_shape_is_not_known_with_the_reason() -> None:
+    fact = typed("host", {"hostname": 7})
+    assert isinstance(fact, FactMissing)
+    assert "Expected `str`" in fact.why

@@ -1,0 +1,79 @@
+"""What holds for all rules of net and env at once: no false alarm, a full page in both languages, and speed."""
+
+import random
+import string
+import time
+from dataclasses import replace
+
+import pytest
+
+from allready.model import Fleet, Severity
+from allready.rules.engine import judge, run
+from allready.rules.registry import HEADINGS, Rule, load, placeholders
+from allready.testing import fleet, healthy_path, healthy_reach
+from allready.text import catalog
+
+RULES = [rule for rule in load().values() if rule.area in {"net", "env"}]
+CHINESE_HEADINGS = ("检查内容", "影响", "手工确认", "何时无害")
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 3, 8])
+def test_a_healthy_fleet_gives_no_finding_at_all(num_nodes: int) -> None:
+    findings, unchecked = judge(fleet(num_nodes), RULES)
+    assert not findings
+    assert not unchecked
+
+
+def test_one_node_alone_gives_no_finding() -> None:
+    alone = fleet(1, reach=None, roll=None, collectives=None, why_not={"reach": "one node", "roll": "one node"})
+    assert judge(alone, RULES)[0] == ()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_is_written_in_both_languages(rule: Rule) -> None:
+    entry = catalog.entries("zh", rule.area)[rule.code]
+    assert [line[3:] for line in rule.page.splitlines() if line.startswith("## ")] == list(HEADINGS)
+    assert [line[3:] for line in entry["page"].splitlines() if line.startswith("## ")] == list(CHINESE_HEADINGS)
+    for slot, english in (("message", rule.message), ("remedy", rule.remedy)):
+        assert placeholders(entry[slot]) == placeholders(english)
+        assert not set(string.whitespace) & {entry[slot][0], entry[slot][-1]}
+
+
+def test_no_entry_belongs_to_no_rule() -> None:
+    for area in ("net", "env"):
+        assert set(catalog.entries("zh", area)) == {rule.code for rule in RULES if rule.area == area}
+
+
+def seconds_of(case: Fleet) -> float:
+    """CPU time of all rules, so that a busy machine does not count."""
+    start = time.process_time()
+    for rule in RULES:
+        outcome = run(rule, case)
+        assert outcome.crash is None, outcome.crash
+    return time.process_time() - start
+
+
+def test_512_nodes_take_less_than_a_second() -> None:
+    assert seconds_of(fleet(512, reach=None)) < 1.0
+
+
+def test_a_sample_of_paths_takes_seconds_at_most_even_when_many_are_bad() -> None:
+    chance = random.Random(7)
+    pairs = [(a, b) for a in range(512) for b in chance.sample(range(512), 32) if a != b]
+    paths = [healthy_path(a, b, outcome="filtered" if b % 3 == 0 else "ok") for a, b in pairs]
+    reach = replace(healthy_reach(2), paths=tuple(paths), datagrams=())
+    case = fleet(512, reach=reach)
+    assert seconds_of(case) < 4.0
+    findings, _ = judge(case, RULES)
+    assert all(len(f.message) < 800 and len(f.culprits.links) <= 256 and len(f.evidence) <= 64 for f in findings)
+
+
+def test_costs_grow_with_the_number_of_nodes_and_not_with_its_square() -> None:
+    small, large = fleet(64, reach=None), fleet(512, reach=None)
+    seconds_of(small)  # the first round fills caches
+    assert seconds_of(large) < 24 * max(seconds_of(small), 0.01)
+
+
+def test_what_blocks_comes_before_what_only_warns() -> None:
+    findings, _ = judge(fleet(3, reach=healthy_reach(3, {(0, 1): {"outcome": "filtered", "rtt_s": None}})), RULES)
+    assert [f.severity for f in findings] == [Severity.BLOCKER]

@@ -1,0 +1,37 @@
+import pytest
+
+from allready.model import FactMissing, Severity
+from allready.rules.env.variable_unknown import FOLK
+from allready.rules.registry import load
+from allready.testing import check, fleet
+from tests.rules.env.made import on_all
+
+
+def test_says_that_nothing_reads_it_and_what_does() -> None:
+    [hit] = check("ENV007", fleet(4, env=on_all(4, NCCL_TIMEOUT="3600"))).hits
+    assert (hit.culprits.nodes, hit.culprits.variables) == ((), ("NCCL_TIMEOUT",))
+    assert hit.values["split"] == "3600 [0-3]"
+    assert "init_process_group(timeout=" in str(hit.values["instead"])
+
+
+def test_is_only_information() -> None:
+    assert load()["ENV007"].severity is Severity.INFO
+
+
+@pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_A_NAME_OF_TOMORROW", "MY_TIMEOUT"])
+def test_accuses_no_name_that_may_be_read(name: str) -> None:
+    assert check("ENV007", fleet(2, env=on_all(2, **{name: "1"}))).state == "clear"
+
+
+def test_never_advises_another_name_that_nothing_reads() -> None:
+    assert not {
+        name for instead in FOLK.values() for name in instead.replace("=", " ").replace(",", " ").split()
+    } & set(FOLK)
+
+
+def test_is_clear_when_all_are_real() -> None:
+    assert check("ENV007", fleet(4)).state == "clear"
+
+
+def test_says_which_node_it_could_not_check() -> None:
+    assert check("ENV007", fleet(2, env={1: FactMissing("not sent")})).unchecked == {1: "not sent"}

@@ -1,0 +1,33 @@
+from dataclasses import replace
+
+from allready.model import FaultClass
+from allready.testing import check, fleet, healthy_roll
+from tests.rules.port.fleets import contact
+
+
+def test_names_the_node_whose_connection_broke() -> None:
+    [hit] = check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=(2,)))).hits
+    assert hit.culprits.nodes == (2,)
+    assert hit.fault_class is None
+
+
+def test_names_the_path_when_the_node_is_alive_and_lost_node_0() -> None:
+    lost = fleet(4, roll=replace(healthy_roll(4), lost=(2,)), master_contact={2: contact("lost")})
+    [hit] = check("JOB009", lost).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((2, 0),))
+    assert hit.fault_class is FaultClass.NET_BROKEN
+    assert check("JOB010", lost).state == "clear"
+
+
+def test_is_clear_when_nobody_left() -> None:
+    assert check("JOB009", fleet(4)).state == "clear"
+
+
+def test_a_node_that_came_back_is_not_lost() -> None:
+    roll = healthy_roll(4)
+    again = replace(roll, claims=tuple(replace(c, arrival_s=c.arrival_s + 9.0) for c in roll.claims))
+    assert check("JOB009", fleet(4, roll=again)).state == "clear"
+
+
+def test_is_not_checked_without_a_roll_call() -> None:
+    assert check("JOB009", fleet(4, roll=None)).state == "not_checked"

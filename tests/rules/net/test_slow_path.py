@@ -1,0 +1,56 @@
+from allready.testing import check, fleet
+from tests.rules.net.made import both, not_looked_at, reached
+
+SLOW = {"throughput_gb_per_s": 0.05}  # 1 MiB in 21 ms instead of 0.5 ms
+FAR = {"rtt_s": 0.02}
+
+
+def touching(node: int, num_nodes: int, change: dict[str, float]) -> dict[tuple[int, int], dict[str, float]]:
+    return {k: v for other in range(num_nodes) if other != node for k, v in both(node, other, change).items()}
+
+
+def test_names_the_node_whose_every_path_is_slow() -> None:
+    for num_nodes in (3, 4, 8):
+        [hit] = check("NET017", reached(num_nodes, paths=touching(1, num_nodes, SLOW))).hits
+        assert hit.culprits.nodes == (1,)
+        assert (hit.values["what"], hit.values["worst"], hit.values["median"]) == ("1 MiB", "0.05 GB/s", "2 GB/s")
+
+
+def test_names_only_the_pair_when_both_nodes_are_fast_elsewhere() -> None:
+    [hit] = check("NET017", reached(6, paths=both(2, 4, SLOW))).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((2, 4), (4, 2)))
+
+
+def test_sees_a_long_round_trip() -> None:
+    [hit] = check("NET017", reached(4, paths=touching(3, 4, FAR))).hits
+    assert (hit.culprits.nodes, hit.values["what"], hit.values["worst"]) == ((3,), "RTT", "20.00 ms")
+
+
+def test_sees_a_throughput_that_was_rounded_to_nothing() -> None:
+    [hit] = check("NET017", reached(4, paths=touching(3, 4, {"throughput_gb_per_s": 0.0}))).hits
+    assert hit.culprits.nodes == (3,)
+
+
+def test_blames_nobody_on_a_tie() -> None:
+    halves = {k: v for a in (0, 1) for k, v in touching(a, 4, SLOW).items()}
+    assert check("NET017", reached(4, paths=halves)).state == "clear"
+
+
+def test_says_nothing_of_two_nodes() -> None:
+    assert check("NET017", reached(2, paths={(0, 1): SLOW})).state == "clear"
+
+
+def test_takes_one_slow_direction_for_chance() -> None:
+    assert check("NET017", reached(6, paths={(2, 4): SLOW})).state == "clear"
+
+
+def test_does_not_mind_what_a_scheduler_may_have_done() -> None:
+    assert check("NET017", reached(4, paths=touching(1, 4, {"throughput_gb_per_s": 0.3}))).state == "clear"
+
+
+def test_is_clear_when_all_paths_are_alike() -> None:
+    assert check("NET017", fleet(6)).state == "clear"
+
+
+def test_is_not_checked_without_probes() -> None:
+    assert check("NET017", not_looked_at()).state == "not_checked"

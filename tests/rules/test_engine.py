@@ -1,0 +1,217 @@
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allready.model import (
+    Confidence,
+    Culprits,
+    EnvFacts,
+    FactMissing,
+    FaultClass,
+    Hit,
+    HostFacts,
+    NetFacts,
+    NotApplicable,
+    NotChecked,
+    PerNode,
+    RollCall,
+    Severity,
+    World,
+)
+from allready.rules import registry
+from allready.rules.engine import judge, run
+from allready.rules.registry import RULES, Rule, load
+from allready.testing import fleet
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules made here must not become rules of the program."""
+    load()
+    monkeypatch.setattr(registry, "RULES", dict(RULES))
+
+
+def rule(code: str, **changes: Any) -> Rule:
+    fields: dict[str, Any] = {
+        "code": code, "severity": Severity.WARNING, "fault_class": FaultClass.ENV_LIMIT, "title": "t",
+        "message": "node {node}", "remedy": "mend {node}", "since": "0.1",
+    }  # fmt: skip
+    return Rule(**(fields | changes))
+
+
+@pytest.fixture
+def every_node(own_registry: None) -> Rule:
+    """A rule that hits on every node it is given."""
+
+    @rule("TST001")
+    def hits_every_node(net: PerNode[NetFacts], host: PerNode[HostFacts]) -> Iterator[Hit]:
+        assert list(net) == list(host)
+        for node in net:
+            yield Hit(values={"node": node}, culprits=Culprits(nodes=(node,)))
+
+    return hits_every_node
+
+
+def test_a_rule_sees_the_nodes_that_have_all_it_needs(every_node: Rule) -> None:
+    made = fleet(4, net={1: FactMissing("no /proc")}, host={2: FactMissing("no uname")})
+    outcome = run(every_node, made)
+    assert [h.culprits.nodes for h in outcome.hits] == [(0,), (3,)]
+    assert outcome.unchecked == {1: "no /proc", 2: "no uname"}
+    assert outcome.state == "hit"
+
+
+def test_without_any_node_it_is_not_checked_and_never_clear(every_node: Rule) -> None:
+    outcome = run(every_node, fleet(2, net={0: FactMissing("a"), 1: FactMissing("b")}))
+    assert (outcome.state, outcome.unchecked) == ("not_checked", {0: "a", 1: "b"})
+
+
+def test_a_fact_that_cannot_exist_is_not_worth_a_word(every_node: Rule) -> None:
+    outcome = run(every_node, fleet(2, net={0: NotApplicable("no network on purpose")}))
+    assert (outcome.state, outcome.unchecked) == ("hit", {})
+
+
+def test_hits_win_over_what_could_not_be_looked_at_and_clear_needs_everybody() -> None:
+    @rule("TST002")
+    def never_hits(net: PerNode[NetFacts]) -> Iterator[Hit]:
+        assert net
+        yield from ()
+
+    assert run(never_hits, fleet(2)).state == "clear"
+    assert run(never_hits, fleet(2, net={1: FactMissing("x")})).state == "not_checked"
+
+
+def test_a_part_of_the_job_that_was_not_looked_at_says_why() -> None:
+    @rule("TST003")
+    def asks_for_the_roll(roll: RollCall) -> Iterator[Hit]:
+        yield Hit(values={"node": len(roll.claims)})
+
+    assert run(asks_for_the_roll, fleet(2)).state == "hit"
+    outcome = run(asks_for_the_roll, fleet(2, roll=None, why_not={"roll": "one node only"}))
+    assert (outcome.state, outcome.unchecked) == ("not_checked", {None: "one node only"})
+    assert run(asks_for_the_roll, fleet(2, roll=None)).unchecked == {None: "not looked at"}
+
+
+def test_a_part_that_the_job_cannot_have_is_not_missed() -> None:
+    @rule("TST009")
+    def needs_a_roll(roll: RollCall) -> Iterator[Hit]:
+        yield Hit(values={"node": 0})
+
+    alone = replace(fleet(1, roll=None), inapplicable=frozenset({"roll"}))
+    outcome = run(needs_a_roll, alone)
+    assert (outcome.state, outcome.unchecked) == ("clear", {})
+
+
+def test_what_is_optional_is_used_and_not_missed() -> None:
+    @rule("TST004")
+    def takes_what_there_is(
+        world: World, env: PerNode[EnvFacts] | None = None, roll: RollCall | None = None
+    ) -> Iterator[Hit]:
+        yield Hit(values={"node": (world.num_nodes, sorted(env or {}), roll is None)})
+
+    outcome = run(takes_what_there_is, fleet(3, env={1: FactMissing("x")}, roll=None))
+    assert outcome.hits[0].values["node"] == (3, [0, 2], True)
+    assert outcome.unchecked == {}
+
+
+def test_a_rule_that_raises_is_crashed_and_never_clear(caplog: pytest.LogCaptureFixture) -> None:
+    @rule("TST005")
+    def stumbles(world: World) -> Iterator[Hit]:
+        yield Hit(values={"node": 1})
+        raise ZeroDivisionError("oh")
+
+    with caplog.at_level(logging.CRITICAL, logger="allready"):
+        outcome = run(stumbles, fleet(2))
+        findings, unchecked = judge(fleet(2), [stumbles])
+    assert (outcome.state, outcome.hits) == ("crashed", ())
+    assert findings == ()
+    assert unchecked == (NotChecked(code="TST005", node=None, why="the rule itself failed: ZeroDivisionError: oh"),)
+
+
+def test_a_hit_without_a_value_that_the_message_needs_is_a_crash() -> None:
+    @rule("TST006")
+    def forgets_a_value(world: World) -> Iterator[Hit]:
+        yield Hit(values={"other": 1})
+
+    outcome = run(forgets_a_value, fleet(2))
+    assert outcome.state == "crashed"
+    assert outcome.crash is not None
+    assert "KeyError: 'node'" in outcome.crash
+
+
+def test_a_finding_is_the_hit_in_the_rules_words(every_node: Rule) -> None:
+    findings, unchecked = judge(fleet(1), [every_node])
+    [finding] = findings
+    assert (finding.code, finding.message, finding.remedy, finding.title) == ("TST001", "node 0", "mend 0", "t")
+    assert finding.values == {"node": "0"}
+    assert (finding.severity, finding.fault_class) == (Severity.WARNING, FaultClass.ENV_LIMIT)
+    assert unchecked == ()
+
+
+def test_a_hit_may_say_its_own_severity_and_class() -> None:
+    @rule("TST007")
+    def knows_better(world: World) -> Iterator[Hit]:
+        yield Hit(
+            values={"node": 0}, severity=Severity.BLOCKER, fault_class=FaultClass.DEAD, confidence=Confidence.POSSIBLE
+        )
+
+    [finding] = judge(fleet(1), [knows_better])[0]
+    assert (finding.severity, finding.fault_class) == (Severity.BLOCKER, FaultClass.DEAD)
+    assert finding.confidence is Confidence.POSSIBLE
+
+
+def test_values_are_not_read_as_templates() -> None:
+    """A host name with braces must not become a placeholder, nor a format specification."""
+
+    @rule("TST008")
+    def repeats_what_it_was_given(world: World) -> Iterator[Hit]:
+        yield Hit(values={"node": "{0.__class__} {boom} %s"})
+
+    [finding] = judge(fleet(1), [repeats_what_it_was_given])[0]
+    assert finding.message == "node {0.__class__} {boom} %s"
+
+
+def test_what_explains_most_comes_first() -> None:
+    """By severity, then by depth of the cause, then by confidence."""
+
+    def made(code: str, depth: int, **hit: Any) -> Rule:
+        @rule(code, depth=depth)
+        def says_so(world: World) -> Iterator[Hit]:
+            yield Hit(values={"node": 0}, **hit)
+
+        return says_so
+
+    rules = [
+        made("TST010", 10, severity=Severity.WARNING),
+        made("TST011", 70, severity=Severity.BLOCKER),
+        made("TST012", 20, severity=Severity.BLOCKER, confidence=Confidence.LIKELY),
+        made("TST013", 20, severity=Severity.BLOCKER, confidence=Confidence.CERTAIN),
+        made("TST014", 5, severity=Severity.INFO),
+    ]
+    assert [f.code for f in judge(fleet(1), rules)[0]] == ["TST013", "TST012", "TST011", "TST010", "TST014"]
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 5])
+def test_nothing_above_info_is_said_about_a_healthy_fleet(num_nodes: int) -> None:
+    findings, unchecked = judge(fleet(num_nodes))
+    assert [f.code for f in findings if f.severity is not Severity.INFO] == []
+    assert [u for u in unchecked if "itself failed" in u.why] == []
+
+
+def test_nothing_is_said_about_a_healthy_fleet_of_cpu_ranks() -> None:
+    made = fleet(2)
+    nodes = {n: replace(f, launch=replace(f.launch, backend="gloo")) for n, f in made.nodes.items()}  # type: ignore[arg-type]
+    findings, _ = judge(replace(made, nodes=nodes))
+    assert [f.code for f in findings if f.severity is not Severity.INFO] == []
+
+
+def test_no_rule_crashes_on_a_fleet_of_which_nothing_is_known() -> None:
+    from allready.model import Fleet, NodeFacts
+
+    empty = Fleet(world=World(num_nodes=2, world_size=4), nodes={0: NodeFacts(), 1: NodeFacts()})
+    findings, unchecked = judge(empty)
+    assert [f.code for f in findings if f.severity is not Severity.INFO] == []
+    assert [u for u in unchecked if "itself failed" in u.why] == []
+    assert {u.code for u in unchecked} >= {"LIM001", "GPU001", "COL001", "JOB001"}

@@ -1,0 +1,264 @@
+"""The direction of imports, what may stand where, and that importing does nothing.
+
+The layers are those of docs/architecture.md.  Modules are parsed, not only imported: an import inside a function
+counts as well.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
+MOST_LINES = 500
+
+MAY_IMPORT = {
+    "errors": set(),
+    "model": set(),
+    "text": {"model"},
+    "rules": {"model"},
+    "evidence": {"model", "errors"},
+    "facts": {"model", "errors"},
+    "report": {"model", "errors", "text"},
+    "testing": {"model", "rules"},
+    "docs": {"model", "rules", "text"},
+    "launch": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
+    "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "launch"},
+    "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
+    "cli": {
+        "model", "errors", "text", "rules", "facts", "evidence", "report", "launch", "preflight", "lab", "docs",
+    },
+    "__main__": {"cli"},
+}  # fmt: skip
+"""Part of the package -> parts whose modules it may import, besides its own."""
+
+FRAMEWORKS = {"torch", "jax", "jaxlib"}
+FRAMEWORK_PARTS = {"preflight"}
+HEAVY = ("torch", "jax", "rich", "jinja2", "pyroute2", "pynvml", "psutil")
+"""What must not be loaded by importing our modules; each takes a good part of the 0.2 s that `--help` has."""
+
+NO_IO = {
+    "os", "io", "pathlib", "subprocess", "socket", "time", "datetime", "threading", "multiprocessing", "asyncio",
+    "shutil", "tempfile", "signal", "random", "glob", "urllib", "http", "ssl", "select", "fcntl", "mmap", "ctypes",
+}  # fmt: skip
+NO_IO_CALLS = {"open", "input", "exec", "eval", "compile", "__import__", "breakpoint"}
+RULE_MACHINERY = {"engine.py", "registry.py", "verdict.py"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One parsed file of the package."""
+
+    path: Path
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """`rules.net.mtu_differs`, `model`, ..."""
+        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def part(self) -> str:
+        """The first folder or the file below `allready`; "" for the package itself."""
+        return self.name.partition(".")[0]
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Line and full name of everything that is imported, wherever in the file."""
+        package = self.name.split(".") if self.path.name == "__init__.py" else self.name.split(".")[:-1]
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    above = package[: len(package) - node.level + 1]
+                    base = ".".join(["allready", *above, *([base] if base else [])])
+                if base == "allready":
+                    yield from ((node.lineno, f"allready.{alias.name}") for alias in node.names)
+                else:
+                    yield node.lineno, base
+
+
+MODULES = [Module(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(ROOT.rglob("*.py"))]
+
+
+def where(module: Module, line: int) -> str:
+    return f"{module.path.relative_to(ROOT.parents[1])}:{line}"
+
+
+def test_the_package_is_found() -> None:
+    assert {"model", "rules.engine", "rules.limit.nofile", "text.ui"} <= {m.name for m in MODULES}
+
+
+def test_every_part_has_its_place_in_the_table() -> None:
+    assert {m.part for m in MODULES if m.part} <= set(MAY_IMPORT)
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for module in MODULES:
+        for line, name in module.imports():
+            if not name.startswith("allready."):
+                continue
+            target = name.split(".")[1]
+            if target in {"__version__", module.part}:
+                continue
+            if target not in MAY_IMPORT.get(module.part, set()):
+                wrong.append(f"{where(module, line)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_of_layers_has_no_cycle() -> None:
+    seen: list[str] = []
+    left = dict(MAY_IMPORT)
+    while left:
+        free = [part for part, below in left.items() if not below & set(left)]
+        assert free, f"these import each other: {sorted(left)}"
+        seen += free
+        left = {part: below for part, below in left.items() if part not in free}
+    assert seen[-1] == "__main__"
+
+
+def test_the_model_needs_the_standard_library_only() -> None:
+    wrong = [
+        f"{where(module, line)} imports {name}"
+        for module in MODULES if module.part in {"model", "errors"}
+        for line, name in module.imports()
+        if name.split(".")[0] not in sys.stdlib_module_names | {"allready"}
+    ]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+def test_frameworks_are_imported_by_rank_processes_only() -> None:
+    """Only inside functions, and only in the parts that start rank processes."""
+    wrong = []
+    for module in MODULES:
+        top_level = {id(node) for node in module.tree.body}
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            is_framework = bool({n.split(".")[0] for n in names} & FRAMEWORKS)
+            if is_framework and (module.part not in FRAMEWORK_PARTS or id(node) in top_level):
+                wrong.append(f"{where(module, node.lineno)} imports {', '.join(names)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rules_do_no_input_or_output() -> None:
+    """A rule judges what it is given: no file, no command, no clock, no chance."""
+    wrong = []
+    for module in MODULES:
+        if module.part != "rules" or module.path.name in RULE_MACHINERY:
+            continue
+        wrong += [
+            f"{where(module, line)} imports {name}" for line, name in module.imports() if name.split(".")[0] in NO_IO
+        ]
+        wrong += [
+            f"{where(module, node.lineno)} calls {node.func.id}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NO_IO_CALLS
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_is_long() -> None:
+    lengths = {m.name: len(m.path.read_text(encoding="utf-8").splitlines()) for m in MODULES}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_only_reports_and_the_command_line_print() -> None:
+    wrong = [
+        where(module, node.lineno)
+        for module in MODULES if module.part not in {"report", "cli"}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]  # fmt: skip
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_except_without_a_name() -> None:
+    wrong = [
+        where(module, node.lineno)
+        for module in MODULES
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_failure_is_swallowed_without_a_trace() -> None:
+    """`except Exception: pass` hides our own mistakes; a narrower class says what is expected."""
+    wrong = []
+    for module in MODULES:
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ExceptHandler) or not isinstance(node.type, ast.Name):
+                continue
+            is_broad = node.type.id in {"Exception", "BaseException"}
+            if is_broad and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body):
+                wrong.append(where(module, node.lineno))
+    assert not wrong, "\n".join(wrong)
+
+
+IMPORT_EVERYTHING = """
+import importlib, json, os, pkgutil, sys, threading
+before = set(os.listdir("/proc/self/fd"))
+environ = dict(os.environ)
+import allready
+failed, names = {}, []
+for found in pkgutil.walk_packages(allready.__path__, "allready."):
+    if found.name.endswith("__main__"):
+        continue
+    names.append(found.name)
+    try:
+        importlib.import_module(found.name)
+    except BaseException as error:
+        failed[found.name] = repr(error)
+links = []
+for fd in set(os.listdir("/proc/self/fd")) - before:
+    try:
+        links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError:
+        pass
+children = []
+for task in os.listdir("/proc/self/task"):
+    with open(f"/proc/self/task/{task}/children") as file:
+        children += file.read().split()
+print(json.dumps({
+    "failed": failed, "number": len(names), "threads": threading.active_count(), "opened": links, "children": children,
+    "heavy": sorted(set(sys.argv[1:]) & set(sys.modules)), "environ_changed": dict(os.environ) != environ,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, object]:
+    """What a fresh interpreter has after importing every module of the package."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_EVERYTHING, *HEAVY],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)  # and nothing else was printed
+    return answer
+
+
+def test_every_module_can_be_imported(imported: dict[str, object]) -> None:
+    assert imported["failed"] == {}
+    assert int(str(imported["number"])) > 40
+
+
+def test_importing_starts_nothing(imported: dict[str, object]) -> None:
+    assert imported["threads"] == 1
+    assert imported["children"] == []
+    assert imported["opened"] == []
+    assert imported["environ_changed"] is False
+
+
+def test_importing_loads_nothing_heavy(imported: dict[str, object]) -> None:
+    assert imported["heavy"] == []

@@ -1,0 +1,81 @@
+"""What the sources say about texts: which keys they ask for, and with which values."""
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from allready.text import ui
+
+ROOT = Path(ui.__file__).resolve().parents[1]
+TEXT = ROOT / "text"
+KEY = re.compile(r"[a-z_]+\.[a-z_0-9]+")
+SAYING = {"ui", "say", "log", "tell"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call that names a key literally.  `values`: None when the call passes on a dictionary."""
+
+    key: str
+    values: frozenset[str] | None
+    place: str
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every source file, parsed, by path below the package."""
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
+@cache
+def asked() -> tuple[Asked, ...]:
+    """All calls of `ui("...")`, `.say("...")`, `.log("...")` whose first text looks like a key."""
+    found = []
+    for place, tree in trees().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or _name(node.func) not in SAYING:
+                continue
+            for key in _literals(node.args[0]) if node.args else ():
+                names = [k.arg for k in node.keywords]
+                values = None if None in names else frozenset(n for n in names if n is not None)
+                found.append(Asked(key=key, values=values, place=f"{place}:{node.lineno}"))
+    return tuple(found)
+
+
+def _literals(node: ast.expr) -> list[str]:
+    """Keys that an argument may be: a text, or one of two (`"a.b" if x else "a.c"`)."""
+    if isinstance(node, ast.IfExp):
+        return _literals(node.body) + _literals(node.orelse)
+    is_key = isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.fullmatch(node.value)
+    return [str(node.value)] if is_key and isinstance(node, ast.Constant) else []
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+@cache
+def texts() -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """All texts that stand in the sources, and patterns of those that are put together (f-strings, "a." + b)."""
+    literal: set[str] = set()
+    patterns: set[str] = set()
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                literal.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                pattern = "".join(
+                    re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in node.values
+                )
+                if re.search(r"[a-z]", pattern):
+                    patterns.add(pattern)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Constant):
+                patterns.add(re.escape(str(node.left.value)) + ".+")
+    return frozenset(literal), tuple(re.compile(p) for p in sorted(patterns) if p.count("\\.") == 1 or "_" in p)
