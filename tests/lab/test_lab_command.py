@@ -70,8 +70,9 @@ def test_exec_passes_input_output_and_exit_code_through() -> None:
 @lab
 def test_ctrl_c_reaches_the_command_in_the_node() -> None:
     assert main(["lab", "up", "--nodes", "1"]) == 0
-    command = "trap 'echo told; exit 3' INT; echo ready; while :; do sleep 0.05; done"
-    with allready("lab", "exec", "0", "--", "bash", "-c", command) as process:
+    command = "import signal, sys; signal.signal(signal.SIGINT, lambda *_: (print('told'), sys.exit(3))); "
+    command += "print('ready', flush=True); signal.pause()"
+    with allready("lab", "exec", "0", "--", sys.executable, "-c", command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)

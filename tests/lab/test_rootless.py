@@ -53,7 +53,8 @@ with Lab.up(3, name="own", state_dir=state) as lab:
 seen["ended"] = process.returncode
 seen["left"] = [names(state), state.exists()]
 seen["mine"] = [p.name for p in pathlib.Path("/proc").iterdir()
-                if p.name.isdecimal() and p.stat().st_uid == os.getuid() and (p / "cmdline").read_bytes().startswith(b"sleep")]
+                if p.name.isdecimal() and p.stat().st_uid == os.getuid()
+                and (p / "cmdline").read_bytes().startswith(b"sleep")]
 print(json.dumps(seen))
 """
 

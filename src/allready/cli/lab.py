@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,28 +123,42 @@ def _exec(args: argparse.Namespace, _language: str) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise UsageError("no command was given; write: allready lab exec NODE -- COMMAND ARGUMENT ...")
-    process = Lab.attach(args.name).popen(_node(args.node), command)
-    try:
-        with _forwarding_signals(process):
+    lab, node = Lab.attach(args.name), _node(args.node)
+    with _forwarding_signals() as forward_to:
+        process = lab.popen(node, command)
+        try:
+            forward_to(process)
             returncode = int(process.wait())
-    finally:
-        end_group(process)
+        finally:
+            end_group(process)
     return returncode if returncode >= 0 else 128 - returncode
 
 
 @contextlib.contextmanager
-def _forwarding_signals(process: "subprocess.Popen[Any]") -> Iterator[None]:
-    """Ctrl-C and the like go to the command's process group; it is in a session of its own and would not get them."""
+def _forwarding_signals() -> Iterator[Callable[["subprocess.Popen[Any]"], None]]:
+    """Ctrl-C and the like go to the command's process group; it is in a session of its own and would not get them.
+
+    Gives a function that names the command; signals that came before are sent on then.
+    """
+    targets: list[subprocess.Popen[Any]] = []
+    early: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
-        if process.returncode is None:  # not reaped: the group's number is still its own
+        if not targets:
+            early.append(number)
+        elif targets[0].returncode is None:  # not reaped: the group's number is still its own
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+                os.killpg(targets[0].pid, number)
+
+    def forward_to(process: "subprocess.Popen[Any]") -> None:
+        targets.append(process)
+        for number in early:
+            forward(number, None)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.signal(number, forward) for number in numbers}
     try:
-        yield
+        yield forward_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

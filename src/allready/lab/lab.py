@@ -134,6 +134,11 @@ class Lab:
         return found
 
     @property
+    def folder(self) -> Path:
+        """Where the lab keeps its files; `down` removes it with everything in it."""
+        return self._state_dir / self.name
+
+    @property
     def view(self) -> LabView:
         """Names and addresses of the nodes."""
         return LabView.of(self.record())

@@ -93,7 +93,9 @@ def run_scenario(
     events += [(starts[node], _START, node, None) for node in wanted if node in starts]
     events.sort(key=lambda event: event[:3])
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="allready-scenario-")))
+        # Inside the lab's own folder: when this process is killed, `down` removes it with the rest.
+        temporary = tempfile.TemporaryDirectory(prefix="scenario-", dir=lab.folder, ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(temporary))
         player = _Player(lab, wanted, stack, folder, cwd)
         while events and events[0][:2] == (0.0, _APPLY):
             player.play(events.pop(0))  # however long this takes: the clock starts with the first command

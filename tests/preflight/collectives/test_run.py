@@ -80,7 +80,7 @@ def test_a_killed_rank_comes_first_and_those_that_lost_it_after(monkeypatch: pyt
     assert bad is not None
     assert (bad.name, bad.outcome, bad.size_bytes, bad.culprits) == ("sweep", "failed", 4096, (2,))
     assert bad.iteration is not None
-    assert bad.iteration >= 3
+    assert bad.iteration >= 2  # rank 2 was in operation 3, and another may not have been through 2
     first, *others = bad.ranks
     assert (first.rank, first.node_rank, first.local_rank) == (2, 1, 0)
     assert (first.state, first.signal, first.error) == ("killed", "SIGKILL", None)

@@ -151,6 +151,29 @@ def test_a_cancelled_agent_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tm
     asyncio.run(main())
 
 
+def test_hub_and_agents_cancelled_together_end_soon_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_torch(monkeypatch, tmp_path, FOREVER)
+
+    async def main() -> None:
+        hub = MemoryHub(2)
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(conduct(hub, spec({0: 1, 1: 1}), silent()))]
+        for node in hub.ends.values():
+            _, body = await node.receive(timeout_s=10)
+            tasks.append(asyncio.create_task(take_part(node, body, narrator=silent())))
+        await all_started(2)
+        began = time.monotonic()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert time.monotonic() - began < 3
+        assert all(task.cancelled() for task in tasks)
+        assert rank_processes() == {}
+
+    asyncio.run(main())
+
+
 def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_torch(monkeypatch, tmp_path, FOREVER)
     script = """

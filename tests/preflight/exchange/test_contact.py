@@ -71,7 +71,9 @@ async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.mark.parametrize(
-    ("handler", "kind"), [(http, "http"), (ssh, "ssh"), (mute, "silent"), (noise, "banner")], ids=str
+    ("handler", "kind"),
+    [(http, "http"), (ssh, "ssh"), (mute, "silent"), (noise, "banner")],
+    ids=["http", "ssh", "mute", "noise"],
 )
 async def test_another_service_on_the_port_is_named(handler: Handler, kind: str) -> None:
     async with service(handler) as port:

@@ -21,6 +21,7 @@ _LOOK_EVERY_S = 0.5
 _SAY_EVERY_S = 0.5
 _GRACE_S = 0.5
 _KILL_WAIT_S = 5.0
+_LAST_WORD_S = 1.0
 _MOST_RANKS = 1024
 _MOST_EVENTS = 512
 _MAY_SET = re.compile(r"^(?:NCCL|TORCH|GLOO|JAX|XLA|CUDA|OMP)_[A-Z0-9_]+$")
@@ -42,12 +43,12 @@ async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[
     part = _Part(node, order, narrator)
     try:
         part.start_ranks()
-        other = await part.serve()
+        return await part.serve()
     finally:
         await part.end()
-    left = tuple(p.rank for p in part.ranks if not p.ended)
-    await node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left))
-    return other
+        left = tuple(p.rank for p in part.ranks if p.pid is not None and not p.ended)
+        with contextlib.suppress(ExchangeError, TimeoutError):  # also when cancelled: the hub waits for this word
+            await asyncio.wait_for(node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left)), _LAST_WORD_S)
 
 
 def _refuse_nonsense(order: wire.StartOrder) -> None:

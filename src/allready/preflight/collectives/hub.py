@@ -1,5 +1,6 @@
 """Node 0's part in a run: start it on all nodes, follow it, judge it, see that everything is ended."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -17,6 +18,7 @@ from allready.preflight.collectives.tracker import Ending, StageTracker
 _TICK_S = 0.25
 _EXAMINE_S = 2.5
 _STOP_S = 7.0
+_STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
 _MOST_STATES = 64
@@ -27,7 +29,8 @@ async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> Collective
     """One run of the staged collectives, over within the deadlines of `spec` whatever the ranks do.
 
     Every node of `spec` must be in, or on its way into, `agent.take_part` when START reaches it.  When this returns
-    or raises, all nodes that are still connected were told to end their ranks.
+    or raises, also by cancellation, all nodes that are still connected were told to end their ranks.  Messages of other
+    stages that arrive meanwhile are dropped.
     """
     absent = [n for n in spec.nproc if n not in hub.nodes]
     if absent:
@@ -69,6 +72,8 @@ class _Run:
         self._tracker = StageTracker(spec, time.monotonic())
         self._told = 0  # stages whose end was narrated
         self._said = 0.0
+        self._stop_s = _STOP_S
+        self._port = 0  # to be passed on
         self._kept_alive = time.monotonic()
         self._states: dict[int, RankState] = {}
         self._nodes = set(spec.nproc)  # those that have not said STOPPED
@@ -89,6 +94,9 @@ class _Run:
             if ending.outcome != "done":
                 await self._examine(ending)
             return self._result(ending, ended)
+        except asyncio.CancelledError:
+            self._stop_s = _STOP_WHEN_CANCELLED_S
+            raise
         finally:
             await self._stop()
 
@@ -155,8 +163,6 @@ class _Run:
         except ExchangeError as error:
             self._tracker.lose(node_rank, str(error), time.monotonic())
 
-    _port = 0
-
     async def _forward_port(self) -> None:
         if self._port:
             port, self._port = self._port, 0
@@ -181,7 +187,7 @@ class _Run:
     async def _stop(self) -> None:
         """Tell all agents to end their ranks, and wait a bounded time until they have."""
         await self._to_all(wire.STOP)
-        await self._collect(_STOP_S, lambda: not self._nodes)
+        await self._collect(self._stop_s, lambda: not self._nodes)
 
     async def _collect(self, limit_s: float, complete: Callable[[], bool]) -> None:
         deadline = time.monotonic() + limit_s

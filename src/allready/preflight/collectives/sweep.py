@@ -6,6 +6,7 @@ agree on how many follow); then the timed ones, back to back.  Before each one t
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from allready.preflight.collectives.rank_side import RankSide
 
 _EXACT_INT = 2**24  # float32 holds whole numbers exactly up to here
 _CHUNK = 2**20  # elements; bounds the memory of a check
-_MARK_EVERY_S = 200e-6
+_MARK_EVERY_S = 500e-6
 _POLL_S = (20e-6, 1e-3)
 
 
@@ -132,29 +133,33 @@ class Sweep:
     def _timed_on_gpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
         """Enqueue warm-ups and timed operations without a pause; the GPU's own clock times the latter.
 
-        The warm-ups just before bring all GPUs into step.  Marks between the operations (at most one per 200 us,
-        so that they cost nothing) tell afterwards how far this GPU came.
+        The warm-ups just before bring all GPUs into step.  Marks between the operations (about one per half
+        millisecond, so that they cost nothing) tell how far this GPU came.
         """
-        torch, write = self._torch, self._side.cell.write
-        first = done + 1 + warmup
+        new_event, write, all_reduce = self._torch.cuda.Event, self._side.cell.write, self._all_reduce
+        first, last = done + 1 + warmup, done + warmup + iters
         stride = max(1, math.ceil(_MARK_EVERY_S / one_s))
-        marks: list[tuple[int, Any]] = []
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        unused = [new_event() for _ in range(0, iters, stride)]
+        begin, end = new_event(enable_timing=True), new_event(enable_timing=True)
+        marks: deque[tuple[int, Any]] = deque()
         write(size_bytes, done + 1, done)
         for _ in range(warmup):
-            self._all_reduce(view)
+            all_reduce(view)
         begin.record()
+        marks.append((first - 1, begin))
         for number in range(iters):
             if number % stride == 0:
+                while marks and marks[0][1].query():
+                    done = marks.popleft()[0]
                 write(size_bytes, first + number, done)
                 if number:
-                    marks.append((first + number - 1, torch.cuda.Event()))
+                    marks.append((first + number - 1, unused.pop()))
                     marks[-1][1].record()
-            self._all_reduce(view)
+            all_reduce(view)
         end.record()
-        last = first + iters - 1
+        marks.append((last, end))
         write(size_bytes, last, done)
-        for iteration, event in [(first - 1, begin), *marks, (last, end)]:
+        for iteration, event in marks:
             _wait(event)
             write(size_bytes, last, iteration)
         return float(begin.elapsed_time(end)) / 1e3 / iters
