@@ -63,7 +63,9 @@ def main() -> int:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     statuses = {r["status"] for r in reports}
     print(f"machine      {platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")  # noqa: T201
-    print(f"nodes        {args.nodes}, reports {len(reports)}, statuses {sorted(statuses)}, exit codes {sorted(set(codes))}")  # noqa: T201, E501
+    print(
+        f"nodes        {args.nodes}, reports {len(reports)}, statuses {sorted(statuses)}, exit codes {sorted(set(codes))}"
+    )  # noqa: T201, E501
     print(f"wall_s       {wall_s:.2f}")  # noqa: T201
     print(f"cpu_s        {usage.ru_utime + usage.ru_stime:.2f}")  # noqa: T201
     return 0 if set(codes) == {0} else 1

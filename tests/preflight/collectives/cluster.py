@@ -93,8 +93,8 @@ def rank_processes(parent: int | None = None) -> dict[int, psutil.Process]:
     """The living rank processes of `parent` (this process unless given), by rank."""
     found = {}
     for process in psutil.Process(parent).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if any("allready.preflight.collectives" in part for part in process.cmdline()):
+        with contextlib.suppress(psutil.Error, KeyError):  # it may be between fork and exec, or ending
+            if any(part.startswith("allready.preflight.collectives.") for part in process.cmdline()):
                 found[int(process.environ()["RANK"])] = process
     return found
 

@@ -42,6 +42,7 @@ def test_names_variable_and_node_as_gravely_as_it_is(name: str, severity: Severi
         "TORCHINDUCTOR_CACHE_DIR", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "JAX_PROCESS_ID", "TORCHELASTIC_RUN_ID",
         "NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "JAX_COMPILATION_CACHE_DIR", "CUDA_HOME", "TORCH_LOGS",
         "HIP_VISIBLE_DEVICES", "UCX_NET_DEVICES", "NCCL_RAS_ADDR", "MKL_NUM_THREADS", "GLOO_LOG_LEVEL",
+        "NCCL_TIMEOUT",
     ],
 )  # fmt: skip
 def test_lets_each_node_have_its_own(name: str) -> None:

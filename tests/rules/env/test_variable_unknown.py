@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import FactMissing, Severity
-from allready.rules.env.variable_unknown import FOLK
+from allready.rules.env._variables import FOLK
 from allready.rules.registry import load
 from allready.testing import check, fleet
 from tests.rules.env.made import on_all

@@ -1,6 +1,6 @@
-from allready.model import FactMissing, Severity
+from allready.model import Confidence, FactMissing, Severity
 from allready.testing import check, fleet, healthy_reach
-from tests.rules.net.made import choosing_both, interface, plus, with_eth0
+from tests.rules.net.made import choosing_both, interface, plus, stuck, with_eth0
 
 
 def test_names_the_one_node_that_differs() -> None:
@@ -16,10 +16,23 @@ def test_blames_nobody_on_a_tie() -> None:
     assert hit.culprits.nodes == ()
 
 
-def test_is_an_error_when_larger_datagrams_vanish_between_them() -> None:
-    lost = healthy_reach(3, datagrams={(0, 2): {"received_bytes": (92, 1428, 1500)}})
-    [hit] = check("NET003", fleet(3, net={2: with_eth0(2, mtu_bytes=1500)}, reach=lost)).hits
+def test_is_an_error_only_when_tcp_does_not_cope() -> None:
+    changes = {"datagrams": {(0, 2): {"received_bytes": (92, 1428, 1500)}}}
+    net = {2: with_eth0(2, mtu_bytes=1500)}
+    [hit] = check("NET003", fleet(3, net=net, reach=healthy_reach(3, **changes))).hits
+    assert (hit.severity, hit.confidence) == (None, Confidence.CERTAIN)
+    reach = healthy_reach(3, {(0, 2): stuck(9000, 64, 1400)}, **changes)
+    [hit] = check("NET003", fleet(3, net=net, reach=reach)).hits
     assert hit.severity is Severity.ERROR
+
+
+def test_makes_one_finding_of_both_families_on_one_network() -> None:
+    net = {
+        n: with_eth0(n, addresses=(f"10.0.0.{n + 1}/24", f"fd00:77::{n + 1}/64"), mtu_bytes=1300 if n == 2 else 9000)
+        for n in range(3)
+    }
+    [hit] = check("NET003", fleet(3, net=net)).hits
+    assert hit.values["subnet"] == "10.0.0.0/24, fd00:77::/64"
 
 
 def test_does_not_look_at_interfaces_that_the_job_will_not_use() -> None:

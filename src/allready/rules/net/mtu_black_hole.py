@@ -53,9 +53,9 @@ class Hole:
     since="0.1",
     depth=33,
     title="Small packets pass, large ones vanish",
-    message="packets above a certain size vanish without a word on {num_links} directions ({links}): payloads "
-    "up to {passed_bytes} B come through, {stuck_bytes} B do not; largest IP packet known to pass: "
-    "{packet_bytes} B",
+    message="packets above a certain size vanish without a word: payloads up to {passed_bytes} B come through, "
+    "{stuck_bytes} B do not; largest IP packet known to pass: {packet_bytes} B; directions: {num_links}"
+    " ({links})",
     remedy="as root on node {where}: {command}; the cause is a link on the way with a smaller MTU, or a filter"
     ' that drops ICMP "fragmentation needed". Until that is mended sysctl -w net.ipv4.tcp_mtu_probing=1'
     " on every node helps TCP",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allready.model import (
     Confidence,
     Culprits,
+    DatagramProbe,
     Evidence,
     FaultClass,
     GpuFacts,
@@ -19,6 +20,7 @@ from allready.model import (
 )
 from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices, subnets
+from allready.rules.net._paths import datagram_evidence
 from allready.rules.net.mtu_black_hole import lost_sizes
 from allready.rules.registry import Rule
 
@@ -43,7 +45,7 @@ def mtu_differs(
     """
     ## What it checks
     The MTU of those interfaces on one subnet that NCCL and Gloo will use. It is an error when datagrams larger than
-    the smallest of these MTUs were sent between such nodes and vanished, otherwise a warning.
+    the smaller MTU vanish between two such nodes and TCP payloads get stuck there, too; otherwise a warning.
     ## Why it matters
     Frames above the receiver's MTU may be dropped without an error. TCP agrees on a segment size when it connects and
     mostly copes; RoCE takes its own MTU from the interface's, and there the first large transfer hangs or ends with
@@ -65,38 +67,51 @@ def mtu_differs(
                 mtu = found.setdefault(str(subnet), {})
                 mtu[node] = min(interface.mtu_bytes, mtu.get(node, interface.mtu_bytes))
                 names.setdefault(str(subnet), set()).add(name)
-    for subnet_text in sorted(found):
-        mtu = found[subnet_text]
+    alike: dict[tuple[tuple[int, int], ...], list[str]] = {}  # IPv4 and IPv6 of one network have the same split
+    for text in sorted(found):
+        alike.setdefault(tuple(sorted(found[text].items())), []).append(text)
+    for items, networks in alike.items():
+        mtu = dict(items)
         split = Split.by(mtu)
         if len(split) < 2:
             continue
-        proven = _loss_between(mtu, reach)
+        lost = _lost_between(mtu, reach)
         outliers = split.outliers()
         usual = split.groups[0][0] if outliers else str(min(mtu.values()))
-        shown = sorted(names[subnet_text])[:2]
+        shown = sorted(set.union(*(names[n] for n in networks)))[:2]
         yield Hit(
-            severity=Severity.ERROR if proven else None,
-            confidence=Confidence.CERTAIN if proven else Confidence.POSSIBLE,
+            severity=Severity.ERROR if _stuck_between(lost, reach) else None,
+            confidence=Confidence.CERTAIN if lost else Confidence.LIKELY,
             culprits=Culprits(nodes=outliers),
             values={
-                "subnet": subnet_text,
+                "subnet": ", ".join(networks[:2]),
                 "split": brief(split),
                 "command": "; ".join(f"ip link set dev {name} mtu {usual}" for name in shown),
             },
-            evidence=tuple(
-                Evidence(source="/sys/class/net/*/mtu", text=f"{subnet_text}: mtu {mtu[n]}", node_rank=n)
-                for n in some(mtu, outliers)
+            evidence=(
+                *(
+                    Evidence(source="/sys/class/net/*/mtu", text=f"{networks[0]}: mtu {mtu[n]}", node_rank=n)
+                    for n in some(mtu, outliers)
+                ),
+                *datagram_evidence(lost[:4]),
             ),
         )
 
 
-def _loss_between(mtu: dict[int, int], reach: Reachability | None) -> bool:
-    """Whether datagrams above the smaller MTU of two nodes vanished between them, while smaller ones arrived."""
+def _lost_between(mtu: dict[int, int], reach: Reachability | None) -> list[DatagramProbe]:
+    """Probes in which datagrams above the smaller MTU of two nodes vanished, while smaller ones arrived."""
+    found = []
     for probe in reach.datagrams if reach else ():
         ends = mtu.get(probe.src), mtu.get(probe.dst)
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
         lost, _ = lost_sizes(probe)
         if lost is not None and lost > min(ends[0], ends[1]):
-            return True
-    return False
+            found.append(probe)
+    return found
+
+
+def _stuck_between(lost: list[DatagramProbe], reach: Reachability | None) -> bool:
+    """Whether TCP got stuck on one of these paths, too.  Mostly it agrees on the smaller segments and copes."""
+    links = {(p.src, p.dst) for p in lost}
+    return any((p.src, p.dst) in links and p.outcome == "stuck" for p in (reach.paths if reach and links else ()))

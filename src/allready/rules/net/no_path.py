@@ -22,8 +22,8 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=33,
     title="Nothing passes between two nodes",
-    message="nothing passes on the addresses that the job will use between {num_pairs} pairs of nodes "
-    "({links}), although all of them talk to node 0; addresses: {addresses}",
+    message="nothing passes between some nodes on the addresses that the job will use, although all of them "
+    "talk to node 0; pairs: {num_pairs} ({links}); addresses: {addresses}",
     remedy="see where packets go: {routes}; if these addresses are not meant for the job, name the right "
     "interface with NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
 )

@@ -31,8 +31,8 @@ CRAWL_GB_PER_S = 1e-3
     since="0.1",
     depth=35,
     title="A connection comes up and then hardly moves",
-    message="connections come up on {num_links} directions ({links}), but {stuck} did not arrive within "
-    "{seconds} s; up to {passed} did",
+    message="connections come up, but {stuck} did not arrive within {seconds} s (up to {passed} did); "
+    "directions: {num_links} ({links})",
     remedy="measure the link with iperf3 -s on one node and iperf3 -c {address} on the other, and look at "
     "errors and lost packets with ip -s link and nstat -az TcpRetransSegs; if not even 64 B arrive, see"
     " what stands in the way (proxy, stopped process)",

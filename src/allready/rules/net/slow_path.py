@@ -22,8 +22,8 @@ LEAST_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     since="0.1",
     depth=58,
     title="Some paths are far slower than the others",
-    message="TCP {what} is far worse than elsewhere on {num_links} directions ({links}): {worst}, and the "
-    "median is {median}",
+    message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
+    "{num_links} ({links})",
     remedy="measure it properly: iperf3 -s on one node, iperf3 -c ADDRESS on the other; then look at speed and"
     " errors of the interface: ethtool IFNAME; ip -s link",
 )

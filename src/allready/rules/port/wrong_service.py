@@ -35,7 +35,7 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
     for node, facts in contact.items():
         if facts.outcome == "wrong_service" and not is_misnamed(facts.master_addr, facts.addresses):
             where = endpoint(facts.address or facts.master_addr, facts.master_port)
-            said = facts.detail if facts.detail != facts.service else ""
+            said = facts.detail[:80] if facts.detail != facts.service else ""
             found.setdefault((where, facts.service or "unknown", said or "-", facts.master_port), []).append(node)
     for (where, service, banner, port), nodes in found.items():
         yield Hit(

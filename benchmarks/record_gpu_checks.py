@@ -1,0 +1,294 @@
+"""Run `allready check` on a machine with 4 GPUs and keep what it said, beside a plain torch loop as reference.
+
+    python benchmarks/record_gpu_checks.py OUT_DIR
+
+One node with all GPUs, two nodes (network namespaces) with two GPUs each and NCCL over sockets, and faults on both.
+Writes OUT_DIR/SCENE.nodeN.json (report.json), OUT_DIR/summary.json, and prints a table.  Needs root or user namespaces.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from allready.lab import Lab, probe
+from allready.lab.lab import end_group
+
+SIZES = [2**n for n in range(20, 31)]
+PLAIN = """
+import json, os, sys
+import torch, torch.distributed as dist
+local = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local)
+dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+times = {}
+for size in map(int, sys.argv[1:]):
+    x = torch.zeros(size // 4, device="cuda")
+    iters = 20
+    for _ in range(5):
+        dist.all_reduce(x)
+    torch.cuda.synchronize()
+    dist.barrier()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(iters):
+        dist.all_reduce(x)
+    end.record()
+    torch.cuda.synchronize()
+    took = torch.tensor([begin.elapsed_time(end) / 1e3 / iters], device="cuda")
+    dist.all_reduce(took, op=dist.ReduceOp.MAX)
+    times[size] = took.item()
+if dist.get_rank() == 0:
+    print("TIMES " + json.dumps(times), flush=True)
+dist.destroy_process_group()
+"""
+
+Popen = Callable[..., "subprocess.Popen[str]"]
+
+
+def say(text: str) -> None:
+    """One line on stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def finish(processes: Sequence["subprocess.Popen[str]"], limit_s: float) -> list[str]:
+    """Output of all, ended by group at the limit."""
+    texts: list[str] = [""] * len(processes)
+
+    def read(i: int) -> None:
+        texts[i] = processes[i].communicate()[0]
+
+    threads = [threading.Thread(target=read, args=(i,)) for i in range(len(processes))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + limit_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    for thread in threads:
+        thread.join(10)
+    return texts
+
+
+def plain(
+    popens: Sequence[Popen], nproc: int, master: str, sizes: Sequence[int], env: Mapping[str, str]
+) -> dict[int, float]:
+    """Seconds of one all_reduce by size from a plain torch loop under torchrun on all nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "plain.py"
+        script.write_text(PLAIN)
+        processes = [
+            popen(
+                [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(popens)), "--node-rank", str(n),
+                 "--nproc-per-node", str(nproc), "--master-addr", master, "--master-port", "29600", str(script),
+                 *map(str, sizes)],
+                env={**env, **visible(n, nproc, len(popens))}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+            for n, popen in enumerate(popens)
+        ]  # fmt: skip
+        texts = finish(processes, 120.0)
+    found = re.search(r"TIMES (\{.*\})", texts[0])
+    if not found:
+        say(texts[0][-3000:])
+        return {}
+    return {int(k): v for k, v in json.loads(found.group(1)).items()}
+
+
+def visible(node: int, nproc: int, num_nodes: int) -> dict[str, str]:
+    """The GPUs of one node, where several share a machine."""
+    if num_nodes == 1:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(node * nproc + i) for i in range(nproc))}
+
+
+def check(
+    scene: str,
+    popens: Sequence[Popen],
+    nproc: int,
+    master: str,
+    out: Path,
+    *extra: str,
+    env: Mapping[str, str] | None = None,
+    disturb: Callable[[str, Sequence["subprocess.Popen[str]"]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """One check on all nodes; `disturb` sees each line of node 0 and the agents."""
+    num_nodes = len(popens)
+    files = [out / f"{scene}.node{n}.json" for n in range(num_nodes)]
+    processes = [
+        popen(
+            [sys.executable, "-m", "allready", "check", "--nnodes", str(num_nodes), "--node-rank", str(n),
+             "--nproc-per-node", str(nproc), "--master-addr", master, "--master-port", "29500", "--wait", "20",
+             "--json", str(files[n]), "--html", str(out / f"{scene}.node{n}.html"), *extra],
+            env={**(env or {}), **visible(n, nproc, num_nodes)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for n, popen in enumerate(popens)
+    ]  # fmt: skip
+    lines: list[str] = []
+    began = time.monotonic()
+
+    def watch() -> None:
+        assert processes[0].stdout is not None
+        for line in processes[0].stdout:
+            lines.append(line)
+            if disturb is not None:
+                disturb(line, processes)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    rest = finish(processes[1:], 150.0)
+    watcher.join(max(1.0, 150.0 - (time.monotonic() - began)))
+    for process in processes:
+        end_group(process)
+    watcher.join(5)
+    took_s = time.monotonic() - began
+    (out / f"{scene}.txt").write_text("".join(lines) + "\n----\n" + "\n----\n".join(rest))
+    reports = [json.loads(f.read_bytes()) for f in files if f.exists()]
+    for report in reports[:1]:
+        verdict = report["verdict"] or {}
+        say(f"{scene:24} {report['status']:8} {took_s:5.1f} s  {[p.returncode for p in processes]}  "
+            f"{verdict.get('code', '')} {verdict.get('fault_class', '')} {verdict.get('culprits', '')} "
+            f"detect_s {verdict.get('detect_s', '')}  {verdict.get('sentence', '')[:200]}")  # fmt: skip
+    if not reports:
+        say(f"{scene}: no report\n" + "".join(lines)[-3000:])
+    return reports
+
+
+def stop_rank(rank: int, sign: int) -> Callable[[str, Sequence["subprocess.Popen[str]"]], None]:
+    """Send a signal to one rank once the sweep runs."""
+    done: list[int] = []
+
+    def disturb(line: str, processes: Sequence["subprocess.Popen[str]"]) -> None:
+        import psutil
+
+        if "sweep" not in line or done:
+            return
+        for process in processes:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if child.environ().get("RANK") == str(rank) and "rank" in " ".join(child.cmdline()):
+                        done.append(child.pid)
+                        child.send_signal(sign)
+                        return
+
+    return disturb
+
+
+def compare(name: str, reports: list[dict[str, Any]], before: dict[int, float], after: dict[int, float]) -> list[Any]:
+    """Ours beside the plain loop, by size."""
+    rows = []
+    for point in reports[0]["collectives"]["runs"][0]["points"] if reports and reports[0]["collectives"] else []:
+        size = point["size_bytes"]
+        if size in before and size in after:
+            reference = sorted((before[size], after[size]))
+            inside = reference[0] / 1.03 <= point["time_s"] <= reference[1] * 1.03
+            rows.append([size, point["time_s"], *reference, point["busbw_gb_per_s"], inside])
+            say(f"  {name} {size:>11} B  ours {point['time_s']:.3e} s  plain {reference[0]:.3e} to {reference[1]:.3e} s  "
+                f"busbw {point['busbw_gb_per_s']:8.2f} GB/s  {'within 3 %' if inside else 'OUTSIDE'}")  # fmt: skip
+    return rows
+
+
+@contextlib.contextmanager
+def nodes(num_nodes: int) -> Iterator[tuple[list[Popen], str, Any]]:
+    """This machine itself, or a lab of several nodes."""
+
+    def here(argv: Sequence[str], env: Mapping[str, str], **options: Any) -> "subprocess.Popen[str]":
+        return subprocess.Popen(argv, env={**os.environ, **env}, text=True, start_new_session=True, **options)
+
+    if num_nodes == 1:
+        yield [here], "127.0.0.1", None
+        return
+    with Lab.up(num_nodes, name=f"gpu{os.getpid()}") as lab:
+
+        def at(node: int) -> Popen:
+            return lambda argv, env, **options: lab.popen(node, argv, env=env, text=True, **options)
+
+        yield [at(n) for n in range(num_nodes)], lab.view.address(0), lab
+
+
+def main() -> int:
+    """All scenes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default="", help="comma list of one, two, faults, jax")
+    args = parser.parse_args()
+    out: Path = args.out
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = set(args.only.split(",")) if args.only else {"one", "two", "faults", "jax"}
+    summary: dict[str, Any] = {}
+    sweep = ("--min-bytes", str(SIZES[0]), "--max-bytes", str(SIZES[-1]), "--iters", "20", "--warmup", "5")
+    with nodes(1) as (here, master, _):
+        if "one" in wanted:
+            before = plain(here, 4, master, SIZES, {})
+            reports = check("one_node", here, 4, master, out, *sweep)
+            summary["one_node"] = compare("one node", reports, before, plain(here, 4, master, SIZES, {}))
+            check("one_node_grow", here, 4, master, out, "--quick", "--grow")
+        if "faults" in wanted:
+            check("one_node_stopped", here, 4, master, out, "--iters", "4000", "--max-bytes", "1G",
+                  disturb=stop_rank(2, signal.SIGSTOP))  # fmt: skip
+            check("one_node_killed", here, 4, master, out, "--iters", "4000", "--max-bytes", "1G",
+                  disturb=stop_rank(1, signal.SIGKILL))  # fmt: skip
+            check("one_node_same_gpu", here, 2, master, out, "--devices", "0,0", "--isolate")
+        if "jax" in wanted:
+            check("one_node_jax", here, 4, master, out, "--framework", "jax")
+    why = probe()
+    if why is not None:
+        say(f"no namespaces here: {why}")
+    elif wanted & {"two", "faults"}:
+        with nodes(2) as (both, master, lab):
+            debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+            small = [s for s in SIZES if s <= 2**28]
+            if "two" in wanted:
+                before = plain(both, 2, master, small, {})
+                reports = check("two_nodes", both, 2, master, out, "--min-bytes", str(small[0]), "--max-bytes",
+                                str(small[-1]), "--iters", "20", "--warmup", "5")  # fmt: skip
+                summary["two_nodes"] = compare("two nodes", reports, before, plain(both, 2, master, small, {}))
+                check("two_nodes_debug", both, 2, master, out, "--quick", env=debug)
+            if "faults" in wanted:
+                from allready.lab.faults import DataPortsDropped, LinkDown, SecondInterface
+
+                check("two_nodes_stopped", both, 2, master, out, "--iters", "4000", "--max-bytes", "256M",
+                      disturb=stop_rank(3, signal.SIGSTOP))  # fmt: skip
+                pulled: list[Any] = []
+
+                def pull(line: str, _: Any) -> None:
+                    if "sweep" in line and not pulled:
+                        pulled.append(lab.apply(LinkDown(node=1)))
+
+                check(
+                    "two_nodes_link_down", both, 2, master, out, "--iters", "4000", "--max-bytes", "256M", disturb=pull
+                )
+                for fault in pulled:
+                    fault.undo()
+                with lab.apply(SecondInterface(nodes=(0, 1))):
+                    check(
+                        "two_nodes_docker0",
+                        both,
+                        2,
+                        master,
+                        out,
+                        "--quick",
+                        env={**debug, "NCCL_SOCKET_IFNAME": "docker0"},
+                    )
+                if probe(packet_filters=True) is None:
+                    with lab.apply(DataPortsDropped(node=1)):
+                        check("two_nodes_data_ports", both, 2, master, out, "--quick")
+    (out / "summary.json").write_text(json.dumps(summary, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
