@@ -49,8 +49,7 @@ def main() -> int:
         ]  # fmt: skip
         codes = []
         try:
-            for node in nodes:
-                codes.append(node.wait(timeout=max(1.0, args.limit_s - (time.monotonic() - began))))
+            codes.extend(node.wait(timeout=max(1.0, args.limit_s - (time.monotonic() - began))) for node in nodes)
         except subprocess.TimeoutExpired:
             codes.append(-1)
         finally:
@@ -62,12 +61,13 @@ def main() -> int:
         reports = [json.loads(p.read_bytes()) for p in sorted(Path(folder).glob("*.json"))]
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     statuses = {r["status"] for r in reports}
-    print(f"machine      {platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")  # noqa: T201
-    print(
-        f"nodes        {args.nodes}, reports {len(reports)}, statuses {sorted(statuses)}, exit codes {sorted(set(codes))}"
-    )  # noqa: T201, E501
-    print(f"wall_s       {wall_s:.2f}")  # noqa: T201
-    print(f"cpu_s        {usage.ru_utime + usage.ru_stime:.2f}")  # noqa: T201
+    figures = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
+        "nodes": f"{args.nodes}; {len(reports)} reports, {sorted(statuses)}, exit codes {sorted(set(codes))}",
+        "wall_s": f"{wall_s:.2f}",
+        "cpu_s": f"{usage.ru_utime + usage.ru_stime:.2f}",
+    }
+    sys.stdout.write("".join(f"{name:8} {figure}\n" for name, figure in figures.items()))
     return 0 if set(codes) == {0} else 1
 
 

@@ -2,17 +2,21 @@
 
 Two nodes (network namespaces) are started as in `make demo`; a firewall in front of node 1 drops everything but the
 master port.  What node 0 then prints becomes an SVG, word for word and in its own colours, one picture per language.
-Needs what the laboratory needs (docs/lab.md), and torch where the command runs.
+Needs what the laboratory needs (docs/lab.md).
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
@@ -22,9 +26,10 @@ from allready.lab.lab import end_group
 
 HERE = Path(__file__).parent
 LIMIT_S = 60.0
-COLUMNS = 104
+COLUMNS = 100
 PICTURES = {"filtered.svg": "en", "filtered.zh.svg": "zh"}
 
+FONT_PX, CELL_PX, LINE_PX, EDGE_PX = 16, 9.6, 21, 14
 THEME = TerminalTheme(
     background=(22, 27, 34),
     foreground=(230, 237, 243),
@@ -34,35 +39,16 @@ THEME = TerminalTheme(
     ],
 )  # fmt: skip
 
-# rich's own template loads a font from the network; this one takes what the reader's machine has.
-SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
-<title>TITLE</title>
-<style>
-.{unique_id}-matrix {{
-  font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Noto Sans Mono CJK SC", monospace;
-  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width;
-}}
-{styles}
-</style>
-<defs><clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>{lines}</defs>
-<rect fill="#161b22" stroke="#30363d" x="1" y="1" width="{terminal_width}" height="{terminal_height}" rx="8"/>
-<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
-{backgrounds}
-<g class="{unique_id}-matrix">
-{matrix}
-</g>
-</g>
-</svg>
-"""
+# No font is loaded: every run of characters is fitted to its cells, whatever font the reader's machine has.
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono CJK SC', monospace"
+WIDE_OR_NARROW = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]+|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]+")
 
 
 def argv(node_rank: int, language: str) -> list[str]:
     """The command as a reader would type it, less the name of the program."""
     return [
         "check", "--nnodes", "2", "--node-rank", str(node_rank), "--nproc-per-node", "2", "--master-addr", "node0",
-        "--report-dir", "report", *(("--lang", "zh") if language == "zh" else ()),
+        *(("--lang", "zh") if language == "zh" else ()),
     ]  # fmt: skip
 
 
@@ -73,10 +59,8 @@ def record(lab: Lab, language: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         try:
             for node_rank in (1, 0):
-                here = Path(folder, f"node{node_rank}")
-                here.mkdir()
                 running[node_rank] = lab.popen(
-                    node_rank, [sys.executable, "-m", "allready", *argv(node_rank, language)], env=environ, cwd=here,
+                    node_rank, [sys.executable, "-m", "allready", *argv(node_rank, language)], env=environ, cwd=folder,
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 )  # fmt: skip
             said = {node_rank: process.communicate(timeout=LIMIT_S)[0] for node_rank, process in running.items()}
@@ -88,15 +72,47 @@ def record(lab: Lab, language: str) -> str:
     return said[0]
 
 
-def draw(said: str, language: str, path: Path) -> None:
+def draw(said: str, language: str) -> str:
     """The command and its output as an SVG."""
-    with Path("/dev/null").open("w", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="standard")
-        prompt = Text.assemble(("node0$ ", "green"), "allready ", " ".join(argv(0, language)))
-        console.print(prompt, Text.from_ansi(said.rstrip()), sep="\n", highlight=False)
-    template = SVG.replace("TITLE", "allready " + " ".join(argv(0, language)))
-    picture = console.export_svg(theme=THEME, code_format=template, unique_id="allready")
-    path.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n", encoding="utf-8")
+    command = "allready " + " ".join(argv(0, language))
+    lines = [
+        Text.assemble(("node0$ ", "green"), command),
+        *(Text.from_ansi(line) for line in said.rstrip().split("\n")),
+    ]
+    width, height = round(COLUMNS * CELL_PX + 2 * EDGE_PX), len(lines) * LINE_PX + 2 * EDGE_PX
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+            f"<title>{escape(command)}</title>",
+            f'<rect width="{width}" height="{height}" rx="8" fill="{THEME.background_color.hex}"/>',
+            f'<g font-family="{FONTS}" font-size="{FONT_PX}">',
+            *(run for number, line in enumerate(lines) for run in _runs(line, EDGE_PX + LINE_PX * number + FONT_PX)),
+            "</g>",
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _runs(line: Text, y: int) -> Iterator[str]:
+    """One element for each run of characters of one style and one width, at the place of its cells."""
+    column = 0
+    for text, style, _ in line.render(Console(file=sys.stderr)):
+        for run in WIDE_OR_NARROW.finditer(text):
+            x = EDGE_PX + CELL_PX * (column + cell_len(text[: run.start()]))
+            length = CELL_PX * cell_len(run[0])
+            yield (
+                f'<text x="{x:g}" y="{y}" textLength="{length:g}" lengthAdjust="spacingAndGlyphs"'
+                f"{_look(style or Style())}>{escape(run[0], quote=False)}</text>"
+            )
+        column += cell_len(text)
+
+
+def _look(style: Style) -> str:
+    colour = style.color.get_truecolor(THEME) if style.color else THEME.foreground_color
+    weight = ' font-weight="bold"' if style.bold else ""
+    dim = ' fill-opacity="0.6"' if style.dim else ""
+    return f' fill="{colour.hex}"{weight}{dim}'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(arguments).folder
     with Lab.up(2, name="pictures") as lab, lab.apply(DataPortsDropped(node=1)):
         for name, language in PICTURES.items():
-            draw(record(lab, language), language, folder / name)
+            (folder / name).write_text(draw(record(lab, language), language), encoding="utf-8")
             sys.stdout.write(f"{folder / name}\n")
     return 0
 

@@ -1,10 +1,9 @@
 # ruff: noqa: E501 - rules and commands stand as they are printed
-import shlex
 
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.firewall import collect_firewall, open_command, summary
+from allready.facts.firewall import collect_firewall, summary
 from allready.facts.host import SavedHost
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
@@ -201,42 +200,6 @@ def test_says_why_it_cannot_know(files: dict[str, str], words: str) -> None:
         collect_firewall(SavedHost({"files": files}), timeout_s=1)
 
 
-@pytest.mark.parametrize(
-    ("tool", "ports", "peers", "line"),
-    [
-        ("nft", [29500], ["10.0.0.2"], "nft insert rule inet filter input 'ip saddr { 10.0.0.2 } tcp dport { 29500 } accept'"),
-        ("nft", [29500, (40000, 50000)], [], "nft insert rule inet filter input 'tcp dport { 29500, 40000-50000 } accept'"),
-        ("iptables", [29500, (40000, 50000)], ["10.0.0.2", "10.0.0.3"],
-         "iptables -I INPUT -p tcp -s 10.0.0.2,10.0.0.3 -m multiport --dports 29500,40000:50000 -j ACCEPT"),
-        ("iptables", [1], ["10.0.0.2", "fd00::2"],
-         "iptables -I INPUT -p tcp -s 10.0.0.2 -m multiport --dports 1 -j ACCEPT && ip6tables -I INPUT -p tcp -s fd00::2 -m multiport --dports 1 -j ACCEPT"),
-        ("ufw", [29500, (4, 5)], ["10.0.0.0/24"], "ufw insert 1 allow proto tcp from 10.0.0.0/24 to any port 29500,4:5"),
-        ("firewalld", [(4, 5)], ["10.0.0.2"],
-         "firewall-cmd --add-rich-rule='rule family=\"ipv4\" source address=\"10.0.0.2\" port port=\"4-5\" protocol=\"tcp\" accept'"),
-        ("firewalld", [29500], [], "firewall-cmd --add-port=29500/tcp"),
-    ],
-)  # fmt: skip
-def test_says_what_to_type(tool: str, ports: list[int | tuple[int, int]], peers: list[str], line: str) -> None:
-    assert open_command(tool, ports, peers) == line
-    shlex.split(line)
-
-
-def test_opens_the_chain_that_drops() -> None:
-    line = open_command("nft", [1], ["10.0.0.2"], drops=("ip guard in: tcp dport 1 drop",))
-    assert line.startswith("nft insert rule ip guard in ")
-    evil = open_command("nft", [1], [], drops=("ip x; rm -rf y: drop",))
-    assert evil.startswith("nft insert rule inet filter input ")
-
-
-@pytest.mark.parametrize(
-    ("tool", "ports", "peers"),
-    [("nft", [1], ["$(reboot)"]), ("nft", [0], []), ("nft", [], []), ("nft", [(5, 4)], []), ("pf", [1], [])],
-)
-def test_refuses_what_is_no_address_or_port(tool: str, ports: list[int | tuple[int, int]], peers: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"\S"):
-        open_command(tool, ports, peers)
-
-
 def test_ports_to_ranges_and_back() -> None:
     bits = port_bits(1, 1) | port_bits(80, 90) | port_bits(65535, 70000)
     assert list(port_ranges(bits)) == [(1, 1), (80, 90), (65535, 65535)]
@@ -308,7 +271,8 @@ def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) 
         {close}
         $PYTHON -c '
 import json, socket, subprocess
-from allready.facts.firewall import collect_firewall, open_command
+from allready.facts.firewall import collect_firewall
+from allready.rules._firewall import open_command
 from allready.facts.host import LiveHost
 def reachable():
     try:

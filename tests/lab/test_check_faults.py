@@ -1,6 +1,6 @@
 """Every start-up fault, injected between real namespaces: the right class, the right culprit, within seconds.
 
-The bounds are the product's promises (5 s, 10 s for MTU and data ports), on a machine that may be busy with other tests.
+The bounds are the product's promises: 5 s, and 10 s for MTU and data ports.
 """
 
 from pathlib import Path

@@ -1,9 +1,7 @@
 """The local packet filter, as far as this user may read it, and the command that opens a port in it."""
 
-import ipaddress
 import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from allready.errors import FactUnavailable
@@ -18,9 +16,6 @@ MAX_DROPS = 64
 MAX_RULE_CHARS = 300
 MAX_PORT_RANGES = 256
 SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
-DEFAULT_NFT_CHAIN = "inet filter input"
-
-PortRange = int | tuple[int, int]
 
 
 def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
@@ -62,74 +57,6 @@ def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
         drops=tuple(text[:MAX_RULE_CHARS] for text, _ in zip(drop_rules(chains), range(MAX_DROPS), strict=False)),
         dropped_ports=dropped_ports(chains)[:MAX_PORT_RANGES],
     )
-
-
-def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, drops: Sequence[str] = ()) -> str:
-    """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
-
-    Args:
-        tool: `FirewallFacts.tool`: nft, iptables, ufw or firewalld.
-        ports: single ports or inclusive ranges; at least one.
-        peers: addresses or networks; () for everybody.
-        drops: `FirewallFacts.drops`, from which nft's chain is taken.
-
-    Raises:
-        ValueError: a peer is no address, a port is no port, or the tool is another one.
-    """
-    spans = [(p, p) if isinstance(p, int) else p for p in ports]
-    if not spans or any(not 0 < low <= high < 65536 for low, high in spans):
-        raise ValueError(f"not TCP ports: {ports}")
-    by_family: dict[int, list[str]] = {4: [], 6: []}
-    for peer in dict.fromkeys(peers):
-        network = ipaddress.ip_network(peer, strict=False)
-        by_family[network.version].append(peer if network.num_addresses == 1 else str(network))
-    groups = [(family, found) for family, found in by_family.items() if found] or [(4, [])]
-    match tool:
-        case "nft":
-            lines = [_nft(family, found, spans, drops) for family, found in groups]
-        case "iptables":
-            lines = [_iptables(family, found, spans) for family, found in groups]
-        case "ufw":
-            lines = [_ufw(peer, spans) for _, found in groups for peer in found or ["any"]]
-        case "firewalld":
-            lines = list(_firewalld(groups, spans))
-        case _:
-            raise ValueError(f"no such firewall: {tool} (nft, iptables, ufw, firewalld)")
-    return " && ".join(lines)
-
-
-def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], drops: Sequence[str]) -> str:
-    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), DEFAULT_NFT_CHAIN)
-    ports = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
-    source = f"{'ip' if family == 4 else 'ip6'} saddr {{ {', '.join(peers)} }} " if peers else ""
-    return f"nft insert rule {chain} {shlex.quote(f'{source}tcp dport {{ {ports} }} accept')}"
-
-
-_CHAIN = re.compile(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
-
-
-def _iptables(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
-    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
-    source = f" -s {','.join(peers)}" if peers else ""
-    return (
-        f"{'iptables' if family == 4 else 'ip6tables'} -I INPUT -p tcp{source} -m multiport --dports {ports} -j ACCEPT"
-    )
-
-
-def _ufw(peer: str, spans: Sequence[tuple[int, int]]) -> str:
-    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
-    return f"ufw insert 1 allow proto tcp from {peer} to any port {ports}"
-
-
-def _firewalld(groups: Sequence[tuple[int, Sequence[str]]], spans: Sequence[tuple[int, int]]) -> Iterator[str]:
-    for family, peers in groups:
-        for low, high in spans:
-            ports = str(low) if low == high else f"{low}-{high}"
-            for peer in peers:
-                rule = f'rule family="ipv{family}" source address="{peer}" port port="{ports}" protocol="tcp" accept'
-                yield f"firewall-cmd --add-rich-rule={shlex.quote(rule)}"
-            if not peers:
-                yield f"firewall-cmd --add-port={ports}/tcp"
 
 
 def _read(

@@ -14,7 +14,6 @@ MAX_SOCKETS = 200_000
 OWNER_TIMEOUT_S = 2.0
 
 
-
 class Socket(NamedTuple):
     """One row of the kernel's table."""
 

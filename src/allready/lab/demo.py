@@ -1,6 +1,7 @@
-"""`make demo`: two nodes with two ranks each on this machine, healthy first, then with faults that are named in seconds.
+"""`make demo`: two nodes with two ranks each on this machine, healthy first, then with faults, named in seconds.
 
-With network namespaces (root, or user namespaces) the nodes are a lab; without, two processes on loopback and a stopped rank.
+With network namespaces (root, or user namespaces) the nodes are a lab; without, two processes on loopback and a
+stopped rank.
 """
 
 import contextlib
@@ -51,7 +52,7 @@ def act(
     extra: Sequence[str] = (),
     on_line: Callable[[str], None] = lambda _line: None,
 ) -> tuple[int, float]:
-    """Run one scene; node 0's words are shown, the others write their reports.  Gives node 0's exit code and seconds."""
+    """Run one scene and show node 0's words; the others write their reports.  Gives node 0's exit code and seconds."""
     say(f"\n=== {title}")
     began = time.monotonic()
     with contextlib.ExitStack() as stack:

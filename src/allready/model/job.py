@@ -84,6 +84,7 @@ class RollCall:
     wait_limit_s: float = 60.0
     finished: bool = True  # all came, or the waiting ended; False: still waiting
     lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
+    lost_silently: tuple[int, ...] = ()  # those of `lost` that just fell silent, without closing the connection
     partial: bool = False  # claims were left out (what a refused node of a large job is sent): nobody is absent by it
 
     @property
@@ -187,12 +188,13 @@ class StageResult:
     iteration: int | None = None
     detail: str = ""
     ranks: tuple[RankState, ...] = ()  # of the ranks that did not enter, or failed; of all when all entered
+    stuck_s: float | None = None  # since the last sign of progress, or the first failure, when the run was judged
     culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): nobody can be singled out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPoint:
-    """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n for all_reduce (nccl-tests PERFORMANCE.md)."""
+    """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n (nccl-tests, doc/PERFORMANCE.md)."""
 
     size_bytes: int
     time_s: float  # mean over iterations, slowest rank

@@ -133,7 +133,7 @@ def test_a_real_torch_store_is_told_as_one() -> None:
 
 
 async def test_asking_a_closed_port_raises_oserror() -> None:
-    with pytest.raises(OSError, match="refused|Connect"):
+    with pytest.raises(OSError, match=r"refused|Connect"):
         await identify("127.0.0.1", free_port())
 
 

@@ -52,7 +52,7 @@ async def join(port: int, claimed_rank: int, **changes: Any) -> tuple[Link | Non
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10.0):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the hub has no event for every condition
             await asyncio.sleep(0.01)
 
 

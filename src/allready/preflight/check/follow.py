@@ -29,11 +29,19 @@ async def follow(
     *,
     narrator: Narrator,
     on_interim: Callable[[Report], None] = lambda _report: None,
+    on_stage: Callable[[str], None] = lambda _stage: None,
 ) -> Report | Abandoned:
     """Take part in every stage that node 0 starts, until its result.
 
+    Args:
+        node: this node's end of the channel.
+        facts: this node's own.
+        narrator: gets the live lines of the stages.
+        on_interim: gets node 0's reports of the roll call.
+        on_stage: is told the name of each stage as this node enters it.
+
     Raises:
-        ExchangeError: the connection to node 0 broke.
+        ExchangeError: the connection to node 0 broke, or node 0 fell silent in the middle of a stage.
     """
     waiting: tuple[str, Any] | None = None  # a message that a stage handed back, because it was not the stage's own
     while True:
@@ -45,13 +53,19 @@ async def follow(
             except DeadlineExceeded as error:
                 raise ExchangeError(f"node 0 is alive but started nothing for {IDLE_S:.0f} s") from error
         if kind == "interim":
+            on_stage("roll")
             on_interim(convert(body, Report))
         elif kind == "result":
             return convert(body, Report)
         elif kind == "abandoned":
             return Abandoned(why=str(body)[:500])
         elif kind == REACH_OPEN:
-            await reach.take_part(node, body, facts, narrator)
+            on_stage("reach")
+            try:
+                await reach.take_part(node, body, facts, narrator)
+            except DeadlineExceeded as error:
+                raise ExchangeError(f"node 0 fell silent in the middle of the reachability stage: {error}") from error
         elif kind == START:
+            on_stage("collectives")
             waiting = await agent.take_part(node, body, narrator=narrator)
         # Anything else is a late message of a stage that this node has left: without meaning now.

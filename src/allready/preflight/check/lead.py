@@ -306,6 +306,9 @@ class Lead:
             self._visible_since = datetime.now(UTC)
             spec = plan(self._request, report.world, self._facts)
             self._runs = await _unless_ended(run_collectives(self._hub, self._request, spec, self._narrator), local)
+            bad = self._runs.runs[0].bad
+            if bad is not None and bad.stuck_s is not None:
+                self._visible_since = datetime.now(UTC) - timedelta(seconds=bad.stuck_s)
 
     # Judging and telling
 

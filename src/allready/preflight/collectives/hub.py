@@ -75,6 +75,7 @@ class _Run:
         self._stop_s = _STOP_S
         self._port = 0  # to be passed on
         self._kept_alive = time.monotonic()
+        self._stuck_s: float | None = None
         self._states: dict[int, RankState] = {}
         self._nodes = set(spec.nproc)  # those that have not said STOPPED
 
@@ -90,6 +91,7 @@ class _Run:
             self._tracker = StageTracker(spec, time.monotonic())
             ending = await self._follow()
             ended = time.monotonic()
+            self._stuck_s = round(self._tracker.stuck_s(ended), 3)
             self._tell(ending)
             if ending.outcome != "done":
                 await self._examine(ending)
@@ -285,7 +287,7 @@ class _Run:
             name=name, outcome=ending.outcome, deadline_s=ending.deadline_s, duration_s=seconds,
             entered=ending.entered, finished=ending.finished, size_bytes=ending.size_bytes,
             iteration=ending.iteration, detail=ending.detail, ranks=tuple(self._state(r) for r in self._shown(ending)),
-            culprits=ending.culprits,
+            culprits=ending.culprits, stuck_s=self._stuck_s,
         )  # fmt: skip
 
     def _shown(self, ending: Ending) -> list[int]:

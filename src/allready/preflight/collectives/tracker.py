@@ -161,6 +161,11 @@ class StageTracker:
             return max(0.0, self._ended[stage] - self._began[stage])
         return max(0.0, now - self._began[stage]) if stage == self.current else None
 
+    def stuck_s(self, now: float) -> float:
+        """Since when a run that ended badly could be seen to: the first failure, else the last sign of progress."""
+        failures = [r.failed_at for r in self.ranks.values() if r.failed_at is not None]
+        return max(0.0, now - (min(failures) if failures else self._moved))
+
     def detail(self, stage: int) -> str:
         """What the lowest rank had to say about a stage."""
         return next((r.details[stage] for r in self.ranks.values() if r.details.get(stage)), "")

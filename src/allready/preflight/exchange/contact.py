@@ -20,10 +20,22 @@ from allready.model import MasterContactFacts, RollCall
 from allready.preflight.exchange import datagram
 from allready.preflight.exchange.identify import Service, classify_bytes, identify
 from allready.preflight.exchange.link import Link
-from allready.preflight.exchange.wire import GREETING, Hello, encode, keep_segments_small, read_frame
+from allready.preflight.exchange.wire import (
+    GREETING,
+    MAX_HELLO_BYTES,
+    Hello,
+    encode,
+    keep_segments_small,
+    read_frame,
+)
+from allready.preflight.reach.sockets import unanswered_arp
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
+LOOK_NEARBY_AFTER_S = 1.0
+NEARBY_S = 0.5
+NEARBY = 8  # ports to each side of the master port
+USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
@@ -31,7 +43,10 @@ Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
 # Outcomes that waiting does not mend: something else is there, it is not merely late.
 HOPELESS = frozenset({"family_mismatch", "wrong_service", "stale_store"})
 
-_NO_ROUTE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES, errno.EPERM}
+_NO_ROUTE = {
+    errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES, errno.EPERM,
+    errno.EINVAL,  # a blackhole route
+}  # fmt: skip
 _NO_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 
@@ -53,6 +68,7 @@ class Contact:
         self._started = time.monotonic()
         self._caller = datagram.Caller()
         self._attempts = 0
+        self._nearby: tuple[tuple[int, str], ...] | None = None
         self.refusal: Refusal | None = None
         self.facts = MasterContactFacts(
             outcome="not_tried", master_addr=hello.master_addr, master_port=master_port, detail="no attempt ended yet"
@@ -118,6 +134,12 @@ class Contact:
                 contact="silent",
                 hears_us=self._caller.heard,
             )
+            # The kernel gives up on a neighbour that does not answer ARP only after 3 s; its table says so earlier.
+            device = unanswered_arp(address)
+            if device is not None:
+                detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
+                self._set("no_route", detail=detail, addresses=addresses, address=address)
+                return None
             await self._caller.call(address, self._port, call, timeout_s=0.6)
             self._set(
                 "loopback" if self._misnamed(address) else "silent",
@@ -130,6 +152,8 @@ class Contact:
             # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
             self._set(outcome, detail=_words(error), addresses=addresses, address=address)
+            if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
+                await self._look_nearby(address)
             return None
         try:
             return await self._greet(address, addresses, reader, writer)
@@ -140,6 +164,29 @@ class Contact:
         except BaseException:
             writer.close()
             raise
+
+    async def _look_nearby(self, address: str) -> None:
+        """Once: whether our own job's node 0 answers on another of the usual ports, which tells a wrong port from a
+        node 0 that was not started."""
+        if self._nearby is None:
+            ports = [*range(max(1, self._port - NEARBY), min(65535, self._port + NEARBY) + 1), *USUAL_PORTS]
+            found = await asyncio.gather(*(self._is_ours(address, p) for p in dict.fromkeys(ports) if p != self._port))
+            self._nearby = tuple((port, "allready") for port in found if port is not None)
+        self.facts = replace(self.facts, nearby=self._nearby)
+
+    async def _is_ours(self, address: str, port: int) -> int | None:
+        try:
+            async with asyncio.timeout(NEARBY_S):
+                reader, writer = await _connect(address, port)
+                try:
+                    if await reader.readexactly(len(GREETING)) != GREETING:
+                        return None
+                    _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError, EOFError, ExchangeError):
+            return None
+        return port if isinstance(here, dict) and here.get("job_id") == self._hello.job_id else None
 
     async def _greet(
         self, address: str, addresses: tuple[str, ...], reader: asyncio.StreamReader, writer: asyncio.StreamWriter

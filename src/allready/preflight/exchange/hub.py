@@ -29,7 +29,8 @@ from allready.preflight.exchange.wire import (
 log = logging.getLogger(__name__)
 
 BEAT_S = 2.0  # a sign of life is sent this often
-SILENCE_S = 15.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
+SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
+_SILENT = "no sign of life"
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
 _MAX_CALLERS = 32
@@ -112,6 +113,7 @@ class Hub:
             wait_limit_s=self._wait_limit_s,
             finished=finished,
             lost=tuple(sorted(self._lost)),
+            lost_silently=tuple(sorted(n for n, why in self._lost.items() if why.startswith(_SILENT))),
         )
 
     def note_half_open(self, addresses: Sequence[str]) -> None:
@@ -312,7 +314,8 @@ class Hub:
             for c in roll.claims
             if c.node_rank in {0, peer.claim.node_rank} or c.refused is not None or roll.num_nodes <= 64
         )[:128]
-        body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned)}
+        partial = len(concerned) < len(roll.claims)
+        body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned, partial=partial)}
         await self._send_frame(peer, encode("refused", body))
         peer.writer.close()
 
@@ -323,7 +326,7 @@ class Hub:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(reader)
             except TimeoutError:
-                raise ExchangeError(f"no sign of life for {SILENCE_S:.0f} s") from None
+                raise ExchangeError(f"{_SILENT} for {SILENCE_S:.0f} s") from None
             if kind == "clock":
                 await self._send_frame(peer, encode("clock", [body, time.time()]))
             elif kind == "leaving":

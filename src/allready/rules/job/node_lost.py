@@ -27,6 +27,8 @@ def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts]
     The process has ended, was killed, or its machine is gone; the others would wait for it.
     ## Check by hand
     `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`.
+    A node that fell silent without closing its connection may be stopped, its machine may be gone, or the network:
+    then the class is NET-BROKEN and only possible.
     ## When it is harmless
     When somebody ended the command there on purpose.
     """
@@ -35,11 +37,12 @@ def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts]
     )
     gone = tuple(r for r in roll.lost if r not in alive)
     for nodes, broken in ((gone, False), (alive, True)):
+        silent = bool(nodes) and set(nodes) <= set(roll.lost_silently)
         if nodes:
             yield Hit(
                 culprits=Culprits(links=tuple((r, 0) for r in nodes)) if broken else Culprits(nodes=nodes),
-                fault_class=FaultClass.NET_BROKEN if broken else None,
-                confidence=Confidence.LIKELY,
+                fault_class=FaultClass.NET_BROKEN if broken or silent else None,
+                confidence=Confidence.POSSIBLE if silent and not broken else Confidence.LIKELY,
                 values={"nodes": world.labels(nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )

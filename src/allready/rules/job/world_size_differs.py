@@ -38,7 +38,7 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
         return
     odd = minority(found)
     yield Hit(
-        culprits=Culprits(nodes=odd) if odd else Culprits(variables=("nnodes",)),
+        culprits=Culprits(nodes=odd, variables=("nnodes",)),
         values={"split": text(found)},
         evidence=evidence(c for g in reversed(found) for c in g.claims),
     )

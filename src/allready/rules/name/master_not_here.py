@@ -54,6 +54,8 @@ def master_not_here(
     node 0's own subnet or node 0 has no route to it; and nothing is said once another node has got through.
     """
     own, facts = net.get(0), names.get(0)
+    if roll is not None and any(c.node_rank == 0 and c.refused == "duplicate_rank" for c in roll.claims):
+        return  # another node 0 was found there: JOB003 says so
     if world.num_nodes < 2 or own is None or facts is None or (roll is not None and set(roll.present) - {0}):
         return
     wanted = facts.master_addresses

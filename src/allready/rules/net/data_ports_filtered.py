@@ -16,7 +16,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.net._firewall import MOST_PEERS, opening
+from allready.rules._firewall import MOST_PEERS, opening
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._paths import MOST_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
 from allready.rules.registry import Rule

@@ -15,7 +15,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.net._firewall import opening
+from allready.rules._firewall import opening
 from allready.rules.net._paths import MOST_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import port_range, senders
 from allready.rules.registry import Rule

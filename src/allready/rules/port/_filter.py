@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from allready.model import Evidence, FirewallFacts, NetFacts, RollCall
@@ -64,24 +64,6 @@ def _hosts(networks: str) -> Iterator[str]:
         address, _, prefix = text.strip().partition("/")
         if parse(address) is not None and prefix in {"", "32", "128"}:
             yield address
-
-
-def open_command(firewall: FirewallFacts | None, port: int, peers: Sequence[str]) -> str:
-    """What root types to open the port for `peers` (everybody: none) in this filter; iptables when it is not known."""
-    tool = firewall.tool if firewall is not None else None
-    good = [p for p in peers if parse(p) is not None][:8] or [""]
-    if tool == "ufw":
-        return " && ".join(f"ufw insert 1 allow proto tcp from {p or 'any'} to any port {port}" for p in good)
-    if tool == "firewalld":
-        return f"firewall-cmd --add-port={port}/tcp"
-    if tool == "nft":
-        labels = (_NFT_CHAIN.match(rule) for rule in (firewall.drops if firewall is not None else ()))
-        chain = next((m[1] for m in labels if m), "inet filter input")
-        return " && ".join(f"nft insert rule {chain} {_from(p, 'saddr')}tcp dport {port} accept" for p in good)
-    return " && ".join(
-        f"{'ip6tables' if ':' in p else 'iptables'} -I INPUT -p tcp {f'-s {p} ' if p else ''}--dport {port} -j ACCEPT"
-        for p in good
-    )
 
 
 def _from(address: str, end: str) -> str:

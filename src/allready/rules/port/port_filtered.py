@@ -28,10 +28,10 @@ from allready.rules._common import (
     own_addresses,
     reached,
 )
+from allready.rules._firewall import opening
 from allready.rules.port._filter import (
     filter_evidence,
     locked_out,
-    open_command,
     own_drop,
     rule_for,
     way_in_command,
@@ -130,7 +130,7 @@ def port_filtered(
     elif own_filters.get(0) in shut.values():
         command = way_in_command(filters[0], own_filters[0])
     else:
-        command = open_command(filters.get(0), port, peers)
+        command = opening([0], filters, (port, port), peers)
     yield Hit(
         culprits=Culprits(nodes=tuple(sorted(own_filters)), links=links),
         confidence=best,

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[Fleet, str, str, Culprits]] = {
     ),
     "nnodes differs": (
         refused(*(claim(r, 4) for r in PRESENT), claim(2, 3, refused="num_nodes_differs")),
-        "JOB004", "ENV-MISMATCH", Culprits(nodes=(2,)),
+        "JOB004", "ENV-MISMATCH", Culprits(nodes=(2,), variables=("nnodes",)),
     ),
     "nnodes differs, on the refused node": (
         worker_alone(

@@ -1,0 +1,119 @@
+"""The command that opens ports, made from facts that other machines sent."""
+
+import ipaddress
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from allready.model import FirewallFacts
+from allready.rules.env._split import members
+from allready.rules.net._interfaces import parse_network
+
+DEFAULT_NFT_CHAIN = "inet filter input"
+
+PortRange = int | tuple[int, int]
+
+MOST_PEERS = 8
+MOST_COMMANDS = 3
+_TOOLS = ("nft", "iptables", "ufw", "firewalld")
+_FALLBACK = "iptables"  # understood nearly everywhere, also where nftables does the work
+
+
+def opening(
+    nodes: Iterable[int],
+    firewall: Mapping[int, FirewallFacts] | None,
+    ports: tuple[int, int],
+    peers: Sequence[str],
+) -> str:
+    """What to type as root on `nodes` to let `peers` connect to these ports; nodes with one tool share one command.
+
+    Where the filter could not be read the command is iptables'.
+    """
+    good = [p for p in peers if parse_network(p) is not None][:MOST_PEERS]
+    span = (max(1, min(ports)), min(65535, max(ports)))
+    by_tool: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for node in nodes:
+        facts = firewall.get(node) if firewall else None
+        tool = facts.tool if facts and facts.tool in _TOOLS else None
+        key = (tool or "", facts.drops[:1] if facts and tool == "nft" else ())
+        by_tool.setdefault(key, []).append(node)
+    known = {key: found for key, found in by_tool.items() if key[0]} or by_tool
+    commands = [
+        (open_command(tool or _FALLBACK, [span], good, drops=drops), found)
+        for (tool, drops), found in list(known.items())[:MOST_COMMANDS]
+    ]
+    if len(commands) == 1:
+        return commands[0][0]
+    return "; ".join(f"{command} [{members(found)}]" for command, found in commands)
+
+
+def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, drops: Sequence[str] = ()) -> str:
+    """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
+
+    Args:
+        tool: `FirewallFacts.tool`: nft, iptables, ufw or firewalld.
+        ports: single ports or inclusive ranges; at least one.
+        peers: addresses or networks; () for everybody.
+        drops: `FirewallFacts.drops`, from which nft's chain is taken.
+
+    Raises:
+        ValueError: a peer is no address, a port is no port, or the tool is another one.
+    """
+    spans = [(p, p) if isinstance(p, int) else p for p in ports]
+    if not spans or any(not 0 < low <= high < 65536 for low, high in spans):
+        raise ValueError(f"not TCP ports: {ports}")
+    by_family: dict[int, list[str]] = {4: [], 6: []}
+    for peer in dict.fromkeys(peers):
+        network = ipaddress.ip_network(peer, strict=False)
+        by_family[network.version].append(peer if network.num_addresses == 1 else str(network))
+    groups = [(family, found) for family, found in by_family.items() if found] or [(4, [])]
+    match tool:
+        case "nft":
+            lines = [_nft(family, found, spans, drops) for family, found in groups]
+        case "iptables":
+            lines = [_iptables(family, found, spans) for family, found in groups]
+        case "ufw":
+            lines = [_ufw(peer, spans) for _, found in groups for peer in found or ["any"]]
+        case "firewalld":
+            lines = list(_firewalld(groups, spans))
+        case _:
+            raise ValueError(f"no such firewall: {tool} (nft, iptables, ufw, firewalld)")
+    return " && ".join(lines)
+
+
+def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], drops: Sequence[str]) -> str:
+    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), DEFAULT_NFT_CHAIN)
+    ports = _nft_set([str(low) if low == high else f"{low}-{high}" for low, high in spans])
+    source = f"{'ip' if family == 4 else 'ip6'} saddr {_nft_set(peers)} " if peers else ""
+    rule = f"{source}tcp dport {ports} accept"
+    return f"nft insert rule {chain} {shlex.quote(rule) if '{' in rule else rule}"
+
+
+def _nft_set(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{{ {', '.join(items)} }}"
+
+
+_CHAIN = re.compile(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
+
+
+def _iptables(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
+    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
+    which = f"--dport {ports}" if len(spans) == 1 else f"-m multiport --dports {ports}"
+    source = f" -s {','.join(peers)}" if peers else ""
+    return f"{'iptables' if family == 4 else 'ip6tables'} -I INPUT -p tcp{source} {which} -j ACCEPT"
+
+
+def _ufw(peer: str, spans: Sequence[tuple[int, int]]) -> str:
+    ports = ",".join(str(low) if low == high else f"{low}:{high}" for low, high in spans)
+    return f"ufw insert 1 allow proto tcp from {peer} to any port {ports}"
+
+
+def _firewalld(groups: Sequence[tuple[int, Sequence[str]]], spans: Sequence[tuple[int, int]]) -> Iterator[str]:
+    for family, peers in groups:
+        for low, high in spans:
+            ports = str(low) if low == high else f"{low}-{high}"
+            for peer in peers:
+                rule = f'rule family="ipv{family}" source address="{peer}" port port="{ports}" protocol="tcp" accept'
+                yield f"firewall-cmd --add-rich-rule={shlex.quote(rule)}"
+            if not peers:
+                yield f"firewall-cmd --add-port={ports}/tcp"

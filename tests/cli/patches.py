@@ -1,0 +1,44 @@
+"""Faults of our own program, put into a real process from outside: a sitecustomize on PYTHONPATH."""
+
+import os
+from pathlib import Path
+
+HOLD_FACTS = """
+import time
+import allready.preflight.check.run as run
+genuine = run.collect
+def collect(*args, **kwargs):
+    time.sleep(8)
+    return genuine(*args, **kwargs)
+run.collect = collect
+"""
+
+HOLD_REACH = """
+import asyncio
+import allready.preflight.check.follow as follow
+genuine = follow.reach.take_part
+async def take_part(*args, **kwargs):
+    await asyncio.sleep(30)
+follow.reach.take_part = take_part
+"""
+
+HOLD_IMPORT = """
+import time
+time.sleep(60)
+"""
+
+
+def patched(folder: Path, code: str, *, where: str = "check") -> dict[str, str]:
+    """The environment that runs `code` at the start of the agents ("check") or of the ranks ("rank").
+
+    A fault in the code itself ends the process with a traceback: a patch that does not fit must not go unnoticed.
+    """
+    site = folder / f"site-{abs(hash(code))}"
+    site.mkdir(exist_ok=True)
+    chosen = "'check' in sys.orig_argv" if where == "check" else "any('collectives.' in a for a in sys.orig_argv)"
+    body = "\n".join(f"        {line}" for line in code.strip().splitlines())
+    (site / "sitecustomize.py").write_text(
+        "import os, sys, traceback\n\ndef patch():\n    try:\n" + body + "\n    except BaseException:\n"
+        f"        traceback.print_exc()\n        os._exit(99)\n\nif {chosen}:\n    patch()\n"
+    )
+    return {"PYTHONPATH": os.pathsep.join(p for p in (str(site), os.environ.get("PYTHONPATH")) if p)}
