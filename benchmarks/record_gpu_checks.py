@@ -196,7 +196,7 @@ def compare(name: str, reports: list[dict[str, Any]], before: dict[int, float], 
             reference = sorted((before[size], after[size]))
             inside = reference[0] / 1.03 <= point["time_s"] <= reference[1] * 1.03
             rows.append([size, point["time_s"], *reference, point["busbw_gb_per_s"], inside])
-            say(f"  {name} {size:>11} B  ours {point['time_s']:.3e} s  plain {reference[0]:.3e} to {reference[1]:.3e} s "
+            say(f"  {name} {size:>11} B  {point["time_s"]:.3e} s  plain {reference[0]:.3e} to {reference[1]:.3e} s "
                 f" busbw {point['busbw_gb_per_s']:8.2f} GB/s  {'within 3 %' if inside else 'OUTSIDE'}")  # fmt: skip
     return rows
 

@@ -8,7 +8,7 @@ import time
 import allready.preflight.check.run as run
 genuine = run.collect
 def collect(*args, **kwargs):
-    time.sleep(8)
+    time.sleep(30)
     return genuine(*args, **kwargs)
 run.collect = collect
 """
@@ -16,8 +16,8 @@ run.collect = collect
 HOLD_REACH = """
 import asyncio
 import allready.preflight.check.follow as follow
-genuine = follow.reach.take_part
 async def take_part(*args, **kwargs):
+    print("held in reach", file=sys.stderr, flush=True)
     await asyncio.sleep(30)
 follow.reach.take_part = take_part
 """
@@ -25,6 +25,26 @@ follow.reach.take_part = take_part
 HOLD_IMPORT = """
 import time
 time.sleep(60)
+"""
+
+HOLD_START = """
+import time
+import allready.launch.layout as layout
+def lay_out(*args, **kwargs):
+    print("held at the start", file=sys.stderr, flush=True)
+    time.sleep(30)
+layout.lay_out = lay_out
+"""
+
+HOLD_REPORT = """
+import time
+import allready.report.html as html
+genuine = html.render
+def render(*args, **kwargs):
+    print("held in the report", file=sys.stderr, flush=True)
+    time.sleep(1)
+    return genuine(*args, **kwargs)
+html.render = render
 """
 
 

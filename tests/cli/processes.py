@@ -113,7 +113,7 @@ class Job:
     def argv(self, node: int, *extra: str, report: bool = True) -> list[str]:
         return [
             *PROGRAM, "check", "--nnodes", str(self.num_nodes), "--node-rank", str(node), "--nproc-per-node", "1",
-            "--master-addr", "127.0.0.1", "--master-port", str(self.port),
+            "--master-addr", "127.0.0.1", "--master-port", str(self.port), "--job-id", self.mark,
             *(("--report-dir", str(self.folder / str(node))) if report else ()), *extra,
         ]  # fmt: skip
 

@@ -54,8 +54,7 @@ def test_an_absent_node_is_named(lab2: Lab, tmp_path: Path) -> None:
 
 def test_an_absent_node_0_is_named_by_the_worker(lab2: Lab, tmp_path: Path) -> None:
     [seen] = check(lab2, tmp_path, [DoNotStart(node=0)], extra=SHORT).values()
-    assert_named(seen, 5, class_="START-PATH", nodes=[0])
-    assert "START-ABSENT" in {f["fault_class"] for f in seen.report["findings"]}
+    assert_named(seen, 5, class_="START-ABSENT", nodes=[0])
 
 
 def test_a_late_node_is_welcomed_and_the_report_says_how_late(lab2: Lab, tmp_path: Path) -> None:
@@ -69,8 +68,19 @@ def test_a_late_node_is_welcomed_and_the_report_says_how_late(lab2: Lab, tmp_pat
 
 def test_the_wrong_master_port_is_refused(lab2: Lab, tmp_path: Path) -> None:
     seen = check(lab2, tmp_path, extra=SHORT, extra_of={1: ("--master-port", "29555")})
-    assert_named(seen[1], 5, class_="START-PATH", nodes=[0])
+    assert_named(seen[1], 5, class_="START-PATH", links=[[1, 0]], variables=["MASTER_PORT"])
+    assert "29500" in seen[1].verdict["sentence"], "the port that node 0 really has"
     assert_named(seen[0], 5, class_="START-ABSENT", nodes=[1], ranks=[1])
+
+
+@pytest.mark.parametrize("how", ["reject with tcp reset", "reject"])
+def test_a_rejecting_firewall_is_told_from_a_node_0_that_does_not_run(lab2: Lab, tmp_path: Path, how: str) -> None:
+    table = "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; "
+    done = lab2.run(0, ["nft", table + f"add rule inet fw in tcp dport 29500 {how}"])
+    assert done.returncode == 0, done.stderr
+    for seen in check(lab2, tmp_path, extra=SHORT).values():
+        assert_named(seen, 5, class_="START-PATH", links=[[1, 0]])
+        assert "reject" in seen.verdict["sentence"]
 
 
 def test_a_filtered_master_port_is_told_from_an_absent_node_on_both_sides(lab2: Lab, tmp_path: Path) -> None:

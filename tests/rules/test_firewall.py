@@ -15,8 +15,8 @@ FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protoc
         ("nft", [29500], ["10.0.0.2"], ["nft insert rule inet filter input ip saddr 10.0.0.2 tcp dport 29500 accept"]),
         (
             "nft", [29500, (40000, 50000)], ["10.0.0.2", "10.0.0.3"],
-            ["nft insert rule inet filter input "
-             "'ip saddr { 10.0.0.2, 10.0.0.3 } tcp dport { 29500, 40000-50000 } accept'"],
+            [("nft insert rule inet filter input "
+             "'ip saddr { 10.0.0.2, 10.0.0.3 } tcp dport { 29500, 40000-50000 } accept'")],
         ),
         ("nft", [(4, 5)], [], ["nft insert rule inet filter input tcp dport 4-5 accept"]),
         (

@@ -4,13 +4,13 @@ import argparse
 import asyncio
 import os
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
 from allready.errors import UsageError
@@ -77,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check; the exit code is the contract's."""
+    with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
+        return _run(args, interrupts)
+
+
+def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     layout = _layout(args)
     if not layout.acts:
         sys.stderr.write(
@@ -88,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     from allready.cli.output import Output
 
     with Output.from_arguments(args) as output:
-        report, code = asyncio.run(_check(request, output))
+        report, code = asyncio.run(_check(request, output, interrupts))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end here.
     sys.stdout.flush()
@@ -96,14 +101,13 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-async def _check(request: CheckRequest, output: Any) -> tuple[Report, int]:
+async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> tuple[Report, int]:
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
     from allready.preflight.check.run import check
 
     inquiry = Inquiry()
     position: list[Callable[[], str]] = []
-    loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(
         check(
             request,
@@ -116,27 +120,16 @@ async def _check(request: CheckRequest, output: Any) -> tuple[Report, int]:
             where=position.append,
         )
     )
-    caught: list[str] = []
-
-    def stop(number: int) -> None:
-        caught.append(signal.Signals(number).name)
-        if len(caught) > 2:  # asked three times: leave now; the ranks die with us (parent-death signal)
-            os._exit(EXIT_UNCHECKED)
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
     try:
-        report = await task
+        with interrupts.cancelling(task.cancel):
+            report = await task
     except asyncio.CancelledError:
-        if not caught:
+        if not interrupts.caught:
             return inquiry.interrupted("check", "cancelled"), EXIT_BUG
         stage = position[0]() if position else "start"
-        report = inquiry.interrupted(stage, f"interrupted by {caught[0]} during stage {stage}")
-        output.narrator.log("check.interrupted", signal=caught[0], stage=stage)
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
+        name = interrupts.caught[0]
+        report = inquiry.interrupted(stage, f"interrupted by {name} during stage {stage}")
+        output.narrator.log("check.interrupted", signal=name, stage=stage)
     return report, EXIT_OF_STATUS[report.status]
 
 

@@ -31,6 +31,14 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; never raises but for SystemExit of argparse (codes 0 and 2)."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("allready: interrupted\n")
+        return EXIT_UNCHECKED
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
@@ -63,8 +71,6 @@ def _run(name: str, arguments: list[str]) -> int:
         return EXIT_USAGE
     except AllreadyError as error:
         sys.stderr.write(f"allready {name}: {error}\n")
-        return EXIT_UNCHECKED
-    except KeyboardInterrupt:
         return EXIT_UNCHECKED
     except BrokenPipeError:  # the reader of our output went away, for example `| head`
         import os

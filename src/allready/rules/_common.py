@@ -104,6 +104,11 @@ def datagram_callers(roll: RollCall) -> dict[int, Caller]:
             and c.node_rank not in here}  # fmt: skip
 
 
+def is_rejected(caller: Caller) -> bool:
+    """A datagram caller whose TCP connection was refused although we listen: a packet filter rejects it."""
+    return caller.kind == "datagram" and caller.detail.startswith("refused")
+
+
 def half_open_callers(roll: RollCall) -> tuple[tuple[int, ...], tuple[Caller, ...]]:
     """Nodes whose SYN arrives and whose handshake never ends, and those callers.
 

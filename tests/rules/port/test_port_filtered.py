@@ -116,7 +116,11 @@ def test_is_not_checked_when_the_job_is_not_known() -> None:
     [
         ("nft", "nft insert rule inet filter input ip saddr 10.0.0.3 tcp dport 29500 accept"),
         ("ufw", "ufw insert 1 allow proto tcp from 10.0.0.3 to any port 29500"),
-        ("firewalld", 'firewall-cmd --add-rich-rule=\'rule family="ipv4" source address="10.0.0.3" port port="29500"'),
+        (
+            "firewalld",
+            'firewall-cmd --add-rich-rule=\'rule family="ipv4" source address="10.0.0.3" port port="29500" '
+            'protocol="tcp" accept\'',
+        ),
         ("iptables", "iptables -I INPUT -p tcp -s 10.0.0.3 --dport 29500 -j ACCEPT"),
     ],
 )

@@ -1,5 +1,6 @@
 """What every node does for the stages, node 0 included: wait for node 0's word and take part."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ class Abandoned:
 
 async def follow(
     node: NodeSide,
-    facts: NodeFacts,
+    facts: asyncio.Future[NodeFacts],
     *,
     narrator: Narrator,
     on_interim: Callable[[Report], None] = lambda _report: None,
@@ -35,7 +36,7 @@ async def follow(
 
     Args:
         node: this node's end of the channel.
-        facts: this node's own.
+        facts: this node's own; awaited where a stage needs them, and left as they are on cancellation.
         narrator: gets the live lines of the stages.
         on_interim: gets node 0's reports of the roll call.
         on_stage: is told the name of each stage as this node enters it.
@@ -62,7 +63,7 @@ async def follow(
         elif kind == REACH_OPEN:
             on_stage("reach")
             try:
-                await reach.take_part(node, body, facts, narrator)
+                await reach.take_part(node, body, await asyncio.shield(facts), narrator)
             except DeadlineExceeded as error:
                 raise ExchangeError(f"node 0 fell silent in the middle of the reachability stage: {error}") from error
         elif kind == START:

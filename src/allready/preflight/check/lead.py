@@ -93,9 +93,10 @@ class Lead:
             if not await self._open_port():
                 return self._final()
             await self._call_roll()
-            local = asyncio.create_task(follow(self._hub.local_node(), await self._own_facts, narrator=self._narrator))
+            self.stage = "facts"
+            local = asyncio.create_task(follow(self._hub.local_node(), self._own_facts, narrator=self._narrator))
             await self._gather_facts()
-            report = self._judge(waiting=False)
+            report = self._judge(waiting=True)  # never "healthy" before the last stage
             if not self._blocked(report):
                 await self._run_stages(report, local)
             report = self._final()
@@ -268,9 +269,10 @@ class Lead:
     # Stage 2
 
     async def _gather_facts(self) -> None:
-        self.stage = "facts"
         loop = asyncio.get_running_loop()
         deadline = loop.time() + FACTS_S
+        if not self._own_facts.done():
+            self._narrator.say("check.waiting_for_facts", nodes=0)
         self._facts[0] = replace(await self._own_facts, master_port=self._port)
         while loop.time() < deadline:
             awaited = [n for n in self._hub.nodes if n not in self._facts]
@@ -294,7 +296,7 @@ class Lead:
                 job_id=self._launch.job_id,
             )
             self._reach = await _unless_ended(reach.conduct(self._hub, wanted, self._narrator), local)
-            report = self._judge(waiting=False)
+            report = self._judge(waiting=True)
         elif self._launch.num_nodes > 1:
             self._why_not["reach"] = "not asked for (--stages)"
         if "collectives" not in stages:

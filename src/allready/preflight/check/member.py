@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
@@ -21,6 +21,7 @@ SPEAK_FROM_S = 2.0
 REPEAT_S = 5.0
 GIVE_UP_HOPELESS_S = 5.0
 CLASH_RESULT_S = 5.0
+LAST_FACTS_S = 3.0  # at the end a collector that is stuck in a driver is waited for no longer than this
 
 Publish = Callable[[Report], None]
 
@@ -32,7 +33,7 @@ class Member:
         self,
         request: CheckRequest,
         hello: Hello,
-        own_facts: Awaitable[NodeFacts],
+        own_facts: asyncio.Future[NodeFacts],
         *,
         resolve: Resolver,
         inquiry: Inquiry,
@@ -62,8 +63,7 @@ class Member:
         try:
             return await self._take_part(link)
         except ExchangeError as error:
-            self._contact.facts = replace(self._contact.facts, outcome="lost", detail=str(error))
-            return await self._judge_alone(waiting=False)
+            return await self._judge_loss(str(error))
         except asyncio.CancelledError:
             why = "interrupted on that node"
             raise
@@ -97,23 +97,52 @@ class Member:
 
     async def _take_part(self, link: Link) -> Report:
         self.stage = "facts"
+        self._narrator.say("check.joined", master=self._launch.master_addr)
+        # Node 0 is listened to meanwhile: collectors may take many seconds, and it may end in these.
+        facts = asyncio.ensure_future(self._send_facts(link))
+        stages = asyncio.ensure_future(
+            follow(link, facts, narrator=self._narrator, on_interim=self._show_interim, on_stage=self._enter)
+        )
+        try:
+            await asyncio.wait({facts, stages}, return_when=asyncio.FIRST_COMPLETED)
+            if not stages.done():
+                facts.result()
+            answer = await stages
+        finally:
+            for task in (stages, facts):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if isinstance(answer, Abandoned):
+            return await self._judge_loss(answer.why)
+        with contextlib.suppress(ExchangeError):
+            await link.send("bye", None)
+        self._publish(answer)
+        return answer
+
+    async def _send_facts(self, link: Link) -> NodeFacts:
         clock: ClockFacts | NotApplicable
         try:
             clock = await link.measure_clock()
         except DeadlineExceeded as error:
             clock = NotApplicable(str(error))
-        facts = replace(await self._own_facts, clock=clock, master_contact=self._contact.facts)
+        facts = replace(await asyncio.shield(self._own_facts), clock=clock, master_contact=self._contact.facts)
         await link.send("facts", to_json(facts))
-        self.stage = "stages"
-        self._narrator.say("check.joined", master=self._launch.master_addr)
-        answer = await follow(link, facts, narrator=self._narrator, on_interim=self._show_interim)
-        if isinstance(answer, Abandoned):
-            self._contact.facts = replace(self._contact.facts, outcome="lost", detail=answer.why)
-            return await self._judge_alone(waiting=False)
-        with contextlib.suppress(ExchangeError):
-            await link.send("bye", None)
-        self._publish(answer)
-        return answer
+        return facts
+
+    def _enter(self, stage: str) -> None:
+        self.stage = stage
+
+    async def _judge_loss(self, why: str) -> Report:
+        self._contact.facts = replace(self._contact.facts, outcome="lost", detail=why)
+        self._visible_since = datetime.now(UTC)
+        return await self._judge_alone(waiting=False)
+
+    async def _facts_so_far(self, *, waiting: bool) -> NodeFacts:
+        if not waiting:
+            await asyncio.wait({self._own_facts}, timeout=LAST_FACTS_S)
+        if self._own_facts.done():
+            return self._own_facts.result()
+        return replace(NodeFacts.none("still being collected"), launch=self._launch)
 
     def _show_interim(self, report: Report) -> None:
         if report.roll is not None:
@@ -129,7 +158,8 @@ class Member:
     async def _judge_alone(self, *, waiting: bool) -> Report:
         """Judge by what this node knows: its own facts, and the roll if node 0 sent one with its refusal."""
         launch = self._launch
-        facts = replace(await self._own_facts, master_contact=self._contact.facts)
+        facts = replace(await self._facts_so_far(waiting=waiting), master_contact=self._contact.facts)
+        why = "the connection to node 0 broke" if self._contact.facts.outcome == "lost" else "node 0 was not reached"
         refusal = self._contact.refusal
         roll: RollCall | None = refusal.roll if refusal is not None else None
         name = (
@@ -141,9 +171,9 @@ class Member:
             world=World(num_nodes=launch.num_nodes, world_size=launch.num_nodes * launch.nproc_per_node, nodes=(me,)),
             nodes={launch.node_rank: facts},
             roll=roll,
-            why_not=dict.fromkeys(("roll", "reach", "collectives"), "node 0 was not reached"),
+            why_not=dict.fromkeys(("roll", "reach", "collectives"), why),
         )
-        unchecked = {stage: "node 0 was not reached" for stage in self._request.stages if stage != "facts"}
+        unchecked = {stage: why for stage in self._request.stages if stage != "facts"}
         report = self._inquiry.judge(
             fleet, waiting=waiting, visible_since=self._visible_since, unchecked_stages=unchecked
         )

@@ -126,21 +126,13 @@ class Contact:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await _connect(address, self._port)
         except TimeoutError:
-            call = datagram.Call(
-                job_id=self._hello.job_id,
-                node_rank=self._hello.node_rank,
-                num_nodes=self._hello.num_nodes,
-                name=self._hello.name,
-                contact="silent",
-                hears_us=self._caller.heard,
-            )
             # The kernel gives up on a neighbour that does not answer ARP only after 3 s; its table says so earlier.
             device = unanswered_arp(address)
             if device is not None:
                 detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
                 self._set("no_route", detail=detail, addresses=addresses, address=address)
                 return None
-            await self._caller.call(address, self._port, call, timeout_s=0.6)
+            await self._call(address, "silent", timeout_s=0.6)
             self._set(
                 "loopback" if self._misnamed(address) else "silent",
                 detail=f"no answer to a TCP connection within {CONNECT_S} s",
@@ -153,6 +145,7 @@ class Contact:
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
             self._set(outcome, detail=_words(error), addresses=addresses, address=address)
             if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
+                await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
                 await self._look_nearby(address)
             return None
         try:
@@ -164,6 +157,15 @@ class Contact:
         except BaseException:
             writer.close()
             raise
+
+    async def _call(self, address: str, contact: str, *, timeout_s: float) -> None:
+        """Tell node 0 by datagram that we are here, and hear whether it answers."""
+        call = datagram.Call(
+            job_id=self._hello.job_id, node_rank=self._hello.node_rank, num_nodes=self._hello.num_nodes,
+            name=self._hello.name, contact=contact, hears_us=self._caller.heard,
+        )  # fmt: skip
+        heard = await self._caller.call(address, self._port, call, timeout_s=timeout_s)
+        self.facts = replace(self.facts, heard_by_datagram=heard)
 
     async def _look_nearby(self, address: str) -> None:
         """Once: whether our own job's node 0 answers on another of the usual ports, which tells a wrong port from a

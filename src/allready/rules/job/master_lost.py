@@ -31,7 +31,8 @@ from allready.rules.registry import Rule
 def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose connection to node 0 ended before the check did, as these nodes saw it.
+    Nodes whose connection to node 0 ended before the check did, as these nodes saw it.  Where it did not end but fell
+    silent, the way between them is named and not node 0: a cable, a stopped process or a lost machine look the same.
     ## Why it matters
     Node 0 holds the store.  Without it nobody can go on, and in a training job every other rank would print an error
     about the network while the cause lies in node 0's output.
@@ -44,9 +45,12 @@ def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCa
     nodes = tuple(r for r, c in contact.items() if c.outcome == "lost" and r not in known_lost)
     if not nodes:
         return
+    # Silence without an end of the connection is as well this node's own cable: then nobody is named but the way.
+    silent = all(contact[r].detail.startswith("no sign of life") for r in nodes)
     yield Hit(
-        culprits=Culprits(nodes=(0,)),
-        confidence=Confidence.LIKELY,
+        culprits=Culprits(links=tuple((0, r) for r in nodes)) if silent else Culprits(nodes=(0,)),
+        fault_class=FaultClass.NET_BROKEN if silent else None,
+        confidence=Confidence.POSSIBLE if silent else Confidence.LIKELY,
         values={
             "nodes": world.labels(nodes),
             "address": endpoint(

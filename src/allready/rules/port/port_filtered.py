@@ -24,6 +24,7 @@ from allready.rules._common import (
     datagram_callers,
     drops_port,
     endpoint,
+    is_rejected,
     on_link,
     own_addresses,
     reached,
@@ -154,7 +155,7 @@ def _seen_by_node_0(roll: RollCall, victims: dict[int, _Victim]) -> None:
     half_open = {c.address for c in roll.callers if c.kind == "half_open"}
     for node, caller in datagram_callers(roll).items():
         # Not yet known whether it hears us: the next call tells, until then nobody is accused.
-        if caller.hears_us is False or (caller.hears_us is None and not roll.finished):
+        if caller.hears_us is False or (caller.hears_us is None and not roll.finished) or is_rejected(caller):
             continue
         victim = _Victim(Confidence.CERTAIN if caller.hears_us else Confidence.LIKELY)
         victim.answers_lost = caller.address in half_open

@@ -76,6 +76,8 @@ def port_refused(
         if near is not None and not our_kind_near and not other_port and not others_in:
             continue  # JOB011
         culprits = Culprits(nodes=(0,))
+        if our_kind_near:  # node 0 is there, on another port: one of the two numbers is wrong, and nobody knows which
+            culprits = Culprits(links=tuple((n, 0) for n in nodes), variables=("MASTER_PORT",))
         if other_port:
             culprits = Culprits(nodes=tuple(nodes), variables=("MASTER_PORT",))
         elif others_in:

@@ -1,0 +1,71 @@
+"""SIGINT, SIGTERM and SIGHUP, from a command's first line to its exit code."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 2
+"""So many signals are taken as a wish to end well; with one more the process ends at once."""
+
+
+class Interrupts:
+    """Context manager of the main thread; puts back what was there before.
+
+    At first a signal raises KeyboardInterrupt: there is nothing to tidy up yet.  Inside `cancelling` it cancels the
+    work.  After that the reports are being written, and it no longer cuts them off.
+    """
+
+    def __init__(self, *, exit_code: int) -> None:
+        self._exit_code = exit_code  # of the end at once
+        self._before: dict[int, Any] = {}
+        self.caught: list[str] = []
+
+    def __enter__(self) -> Self:
+        for number in NUMBERS:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # nohup: the user wants it to go on
+            self._before[number] = signal.signal(number, self._raise)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Inside an event loop: a signal calls `cancel`, as often as it comes."""
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int) -> None:
+            self._note(number)
+            cancel()
+
+        for number in self._before:
+            loop.add_signal_handler(number, stop, number)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._before)  # the loop puts the defaults back, which would kill
+            for number in self._before:
+                loop.remove_signal_handler(number)
+                signal.signal(number, self._only_note)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
+
+    def _raise(self, number: int, _frame: FrameType | None) -> None:
+        self._note(number)
+        raise KeyboardInterrupt
+
+    def _only_note(self, number: int, _frame: FrameType | None) -> None:
+        self._note(number)
+
+    def _note(self, number: int) -> None:
+        self.caught.append(signal.Signals(number).name)
+        if len(self.caught) > PATIENCE:
+            os._exit(self._exit_code)  # the ranks die with us (parent-death signal)

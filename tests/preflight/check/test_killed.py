@@ -1,0 +1,75 @@
+"""Agents that are killed or stopped: the other side says so, and no rank outlives its agent."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
+from tests.preflight.check.test_interrupted import names_the_one_that_left, roll_call, sweep
+
+
+def test_a_killed_worker_in_the_roll_call_is_named_within_seconds(job: Job) -> None:
+    nodes = roll_call(job, 1)
+    nodes[1].signal(signal.SIGKILL)
+    began = time.monotonic()
+    nodes[0].until_reported(lambda r: r["verdict"] is not None and r["verdict"]["fault_class"] == "DEAD", within_s=3.0)
+    assert nodes[0].report["verdict"]["culprits"]["nodes"] == [1]
+    assert time.monotonic() - began < 3.0
+    assert nodes[1].wait(1.0) == -signal.SIGKILL
+    names_the_one_that_left(nodes[0], 1, within_s=8.0)
+
+
+def test_a_killed_node_0_in_the_roll_call_is_named_within_seconds(job: Job) -> None:
+    nodes = roll_call(job, 0)
+    nodes[0].signal(signal.SIGKILL)
+    names_the_one_that_left(nodes[1], 0, within_s=3.0)
+    assert nodes[0].wait(1.0) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
+def test_an_agent_killed_in_the_sweep_takes_its_ranks_along_and_is_named(job: Job, victim: int) -> None:
+    nodes = sweep(job, victim)
+    of_victim = [p for p in job.ranks() if p.ppid() == nodes[victim].pid]
+    assert len(of_victim) == 1
+    nodes[victim].signal(signal.SIGKILL)
+    eventually(lambda: not any(p.is_running() and p.status() != "zombie" for p in of_victim), within_s=2.0,
+               what=lambda: f"{of_victim}")  # fmt: skip
+    names_the_one_that_left(nodes[1 - victim], victim, within_s=4.0)
+    assert nodes[victim].wait(1.0) == -signal.SIGKILL
+    job.assert_nothing_left()
+
+
+def test_a_killed_rank_is_named_with_its_signal_and_the_agents_live(job: Job) -> None:
+    nodes = sweep(job, 1)
+    [rank] = [p for p in job.ranks() if p.ppid() == nodes[1].pid]
+    rank.kill()
+    for node in nodes:
+        assert node.wait(6.0) == 1
+        verdict = node.report["verdict"]
+        assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DEAD", [1])
+        assert "SIGKILL" in verdict["sentence"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_sweep", [False, True], ids=["roll call", "sweep"])
+@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
+def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job, victim: int, in_sweep: bool) -> None:
+    if in_sweep:
+        nodes = sweep(job, victim)
+    else:
+        nodes = [job.start(node, *ROLL, "--wait", "20", "--nnodes", "3") for node in (0, 1)]
+        for node in nodes:
+            node.until_reported(lambda report: report["status"] == "waiting" and report["roll"] is not None)
+    stopped, other = nodes[victim], nodes[1 - victim]
+    stopped.signal(signal.SIGSTOP)
+    try:
+        assert other.wait(30.0) == 1
+        verdict = other.report["verdict"]
+        assert victim in verdict["culprits"]["nodes"], verdict
+        assert "no sign of life" in " ".join(e["text"] for f in other.report["findings"] for e in f["evidence"])
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+    assert stopped.wait(30.0) in {1, 3}
+    job.assert_nothing_left()
