@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from allready.lab import Lab, probe
+from allready.lab.faults import DataPortsDropped, LinkDown, SecondInterface
 from allready.lab.lab import end_group
 
 SIZES = [2**n for n in range(20, 31)]
+SCENES = {"one", "two", "faults", "jax", "grow", "interfaces"}
 PLAIN = """
 import json, os, sys
 import torch, torch.distributed as dist
@@ -187,17 +190,95 @@ def stop_rank(rank: int, sign: int) -> Callable[[str, Sequence["subprocess.Popen
     return disturb
 
 
-def compare(name: str, reports: list[dict[str, Any]], before: dict[int, float], after: dict[int, float]) -> list[Any]:
-    """Ours beside the plain loop, by size."""
+def compare(name: str, ours: list[list[dict[str, Any]]], plain_s: list[dict[int, float]]) -> list[dict[str, Any]]:
+    """Median of the checks beside the median of the plain loops, which ran in turn with them, by size."""
     rows = []
-    for point in reports[0]["collectives"]["runs"][0]["points"] if reports and reports[0]["collectives"] else []:
-        size = point["size_bytes"]
-        if size in before and size in after:
-            reference = sorted((before[size], after[size]))
-            inside = reference[0] / 1.03 <= point["time_s"] <= reference[1] * 1.03
-            rows.append([size, point["time_s"], *reference, point["busbw_gb_per_s"], inside])
-            say(f"  {name} {size:>11} B  {point["time_s"]:.3e} s  plain {reference[0]:.3e} to {reference[1]:.3e} s "
-                f" busbw {point['busbw_gb_per_s']:8.2f} GB/s  {'within 3 %' if inside else 'OUTSIDE'}")  # fmt: skip
+    times: dict[int, list[float]] = {}
+    for reports in ours:
+        found = reports[0]["collectives"] if reports else None
+        for point in found["runs"][0]["points"] if found else []:
+            times.setdefault(point["size_bytes"], []).append(point["time_s"])
+    for size, measured in sorted(times.items()):
+        reference = [p[size] for p in plain_s if size in p]
+        if reference:
+            ratio = statistics.median(measured) / statistics.median(reference)
+            rows.append({"size_bytes": size, "ours_s": measured, "plain_s": reference, "ratio_of_medians": ratio})
+            say(
+                f"  {name} {size:>11} B  ours {min(measured):.3e} to {max(measured):.3e} s  "
+                f"plain {min(reference):.3e} to {max(reference):.3e} s  ratio of medians {ratio:.3f}"
+            )
+    return rows
+
+
+def in_turn(
+    scene: str, popens: Sequence[Popen], nproc: int, master: str, out: Path, sizes: Sequence[int], times: int
+) -> list[dict[str, Any]]:
+    """Plain loop, check, plain loop, check, ...: what drifts, drifts for both."""
+    ours, reference = [], []
+    for turn in range(times):
+        reference.append(plain(popens, nproc, master, sizes, {}))
+        sweep = ("--min-bytes", str(sizes[0]), "--max-bytes", str(sizes[-1]), "--iters", "20", "--warmup", "5")
+        ours.append(check(scene if turn == 0 else f"{scene}_{turn}", popens, nproc, master, out, *sweep))
+    return compare(scene, ours, reference)
+
+
+CHOICES: tuple[dict[str, str], ...] = (
+    {},
+    {"NCCL_SOCKET_IFNAME": "eth"},
+    {"NCCL_SOCKET_IFNAME": "^eth"},
+    {"NCCL_SOCKET_IFNAME": "=eth0"},
+    {"NCCL_SOCKET_IFNAME": "=eth"},
+    {"NCCL_SOCKET_IFNAME": "docker"},
+    {"NCCL_SOCKET_IFNAME": "docker0,eth0"},
+    {"NCCL_SOCKET_IFNAME": "^docker"},
+    {"NCCL_SOCKET_IFNAME": "^lo,docker0"},
+    {"NCCL_SOCKET_IFNAME": "nosuch"},
+    {"NCCL_SOCKET_FAMILY": "AF_INET6"},
+)
+CHOICE_CODE = """
+import json, os
+from allready.facts.live import LiveHost
+from allready.facts.names import collect_names
+from allready.facts.net import collect_net
+from allready.facts.software import collect_software
+from allready.facts.transport import collect_transport
+host = LiveHost()
+net, names = collect_net(host), collect_names(host, "10.77.0.1", timeout_s=3)
+version = collect_software(host).versions.get("nccl")
+choice = collect_transport(host, net=net, names=names, nccl_version=version).nccl
+print("CHOICE " + json.dumps([version, choice.interfaces, choice.addresses, choice.reason, choice.error]))
+"""
+
+
+def interfaces(popen: Popen, scene: str) -> list[dict[str, Any]]:
+    """The interfaces that we say NCCL will use beside those that NCCL says it uses."""
+    rows = []
+    for env in CHOICES:
+        argv = [sys.executable, "-c", CHOICE_CODE]
+        [said] = finish([popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)], 30.0)
+        found = re.search(r"CHOICE (.*)", said)
+        ours = json.loads(found.group(1)) if found else [said[-300:]] * 5
+        debug = {**env, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,BOOTSTRAP", "CUDA_VISIBLE_DEVICES": "0,1",
+                 "NCCL_IB_DISABLE": "1"}  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder) / "plain.py"
+            script.write_text(PLAIN)
+            argv = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2",
+                    "--master-addr", "10.77.0.1", "--master-port", "29600", str(script), "1048576"]  # fmt: skip
+            [text] = finish([popen(argv, env=debug, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)], 60.0)
+        bootstrap = re.search(r"Bootstrap ?: Using (\S+?):(\S+?)<", text)
+        used = re.search(r"NET/Socket ?: Using (.*)", text)
+        names = re.findall(r"\[\d+\]([^:]+):", used.group(1)) if used else None
+        warn = re.search(r"NCCL WARN (.*)", text)
+        row = {
+            "scene": scene, "env": env, "ours": ours, "bootstrap": bootstrap.group(1) if bootstrap else None,
+            "data": names, "warning": warn.group(1) if warn else None,
+        }  # fmt: skip
+        first = ours[1][0] if ours[1] else None
+        row["agrees"] = first == row["bootstrap"] and (names is None or list(ours[1]) == names)
+        rows.append(row)
+        say(f"  {scene} {env}: ours {ours[1]} ({ours[4] or ours[3]}); NCCL bootstrap {row['bootstrap']} data {names} "
+            f"{row['warning'] or ''} {'AGREES' if row['agrees'] else 'DIFFERS'}")  # fmt: skip
     return rows
 
 
@@ -223,69 +304,55 @@ def main() -> int:
     """All scenes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", default="", help="comma list of one, two, faults, jax")
+    parser.add_argument("--only", default="", help=f"comma list of {', '.join(sorted(SCENES))}")
     args = parser.parse_args()
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
-    wanted = set(args.only.split(",")) if args.only else {"one", "two", "faults", "jax"}
+    wanted = set(args.only.split(",")) if args.only else SCENES
     summary: dict[str, Any] = {}
-    sweep = ("--min-bytes", str(SIZES[0]), "--max-bytes", str(SIZES[-1]), "--iters", "20", "--warmup", "5")
+    long = ("--iters", "4000", "--max-bytes", "256M")
     with nodes(1) as (here, master, _):
         if "one" in wanted:
-            before = plain(here, 4, master, SIZES, {})
-            reports = check("one_node", here, 4, master, out, *sweep)
-            summary["one_node"] = compare("one node", reports, before, plain(here, 4, master, SIZES, {}))
+            summary["one_node"] = in_turn("one_node", here, 4, master, out, SIZES, 3)
+        if "grow" in wanted:
             check("one_node_grow", here, 4, master, out, "--quick", "--grow")
         if "faults" in wanted:
-            check("one_node_stopped", here, 4, master, out, "--iters", "4000", "--max-bytes", "1G",
-                  disturb=stop_rank(2, signal.SIGSTOP))  # fmt: skip
-            check("one_node_killed", here, 4, master, out, "--iters", "4000", "--max-bytes", "1G",
-                  disturb=stop_rank(1, signal.SIGKILL))  # fmt: skip
-            check("one_node_same_gpu", here, 2, master, out, "--devices", "0,0", "--isolate")
+            check("one_node_stopped", here, 4, master, out, *long, disturb=stop_rank(2, signal.SIGSTOP))
+            check("one_node_killed", here, 4, master, out, *long, disturb=stop_rank(1, signal.SIGKILL))
+            check("one_node_same_gpu", here, 2, master, out, "--devices", "0,0")
+            check(
+                "one_node_isolate", here, 4, master, out, "--quick", "--isolate", env={"NCCL_SOCKET_IFNAME": "nosuch"}
+            )
         if "jax" in wanted:
             check("one_node_jax", here, 4, master, out, "--framework", "jax")
     why = probe()
     if why is not None:
         say(f"no namespaces here: {why}")
-    elif wanted & {"two", "faults"}:
+    elif wanted & {"two", "faults", "interfaces"}:
         with nodes(2) as (both, master, lab):
-            debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
-            small = [s for s in SIZES if s <= 2**28]
             if "two" in wanted:
-                before = plain(both, 2, master, small, {})
-                reports = check("two_nodes", both, 2, master, out, "--min-bytes", str(small[0]), "--max-bytes",
-                                str(small[-1]), "--iters", "20", "--warmup", "5")  # fmt: skip
-                summary["two_nodes"] = compare("two nodes", reports, before, plain(both, 2, master, small, {}))
-                check("two_nodes_debug", both, 2, master, out, "--quick", env=debug)
+                summary["two_nodes"] = in_turn("two_nodes", both, 2, master, out, [s for s in SIZES if s <= 2**27], 3)
             if "faults" in wanted:
-                from allready.lab.faults import DataPortsDropped, LinkDown, SecondInterface
-
-                check("two_nodes_stopped", both, 2, master, out, "--iters", "4000", "--max-bytes", "256M",
-                      disturb=stop_rank(3, signal.SIGSTOP))  # fmt: skip
+                check("two_nodes_stopped", both, 2, master, out, *long, disturb=stop_rank(3, signal.SIGSTOP))
+                check("two_nodes_killed", both, 2, master, out, *long, disturb=stop_rank(2, signal.SIGKILL))
                 pulled: list[Any] = []
 
                 def pull(line: str, _: Any) -> None:
                     if "sweep" in line and not pulled:
                         pulled.append(lab.apply(LinkDown(node=1)))
 
-                check(
-                    "two_nodes_link_down", both, 2, master, out, "--iters", "4000", "--max-bytes", "256M", disturb=pull
-                )
+                check("two_nodes_link_down", both, 2, master, out, *long, disturb=pull)
                 for fault in pulled:
                     fault.undo()
-                with lab.apply(SecondInterface(nodes=(0, 1))):
-                    check(
-                        "two_nodes_docker0",
-                        both,
-                        2,
-                        master,
-                        out,
-                        "--quick",
-                        env={**debug, "NCCL_SOCKET_IFNAME": "docker0"},
-                    )
-                if probe(packet_filters=True) is None:
-                    with lab.apply(DataPortsDropped(node=1)):
-                        check("two_nodes_data_ports", both, 2, master, out, "--quick")
+            with lab.apply(SecondInterface(nodes=(0, 1))):
+                if "interfaces" in wanted:
+                    summary["interfaces"] = interfaces(both[0], "with docker0")
+                if "faults" in wanted:
+                    env = {"NCCL_SOCKET_IFNAME": "docker0"}
+                    check("two_nodes_docker0", both, 2, master, out, "--quick", env=env)
+            if "faults" in wanted and probe(packet_filters=True) is None:
+                with lab.apply(DataPortsDropped(node=1)):
+                    check("two_nodes_data_ports", both, 2, master, out, "--quick")
     (out / "summary.json").write_text(json.dumps(summary, indent=1))
     return 0
 
