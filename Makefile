@@ -42,9 +42,11 @@ check-style: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m allready.docs docs/codes --check
+	$(BIN)/python -m allready.launch.pages docs --check
 
 docs: setup
 	$(BIN)/python -m allready.docs docs/codes
+	$(BIN)/python -m allready.launch.pages docs
 
 clean:
 	rm -rf .venv demo-report

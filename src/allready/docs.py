@@ -20,14 +20,14 @@ _LABELS = {
     "en": {
         "code": "Code", "title": "Title", "severity": "Severity", "fault_class": "Fault class", "since": "Since",
         "message": "Message", "remedy": "What to do", "area": "Area",
-        "index": "Finding codes", "about": "Every finding has a code. `allready explain CODE` shows its page.",
+        "index": "Finding codes", "about": "Every finding has a code, and every code a page.",
         "classes": "What the fault classes mean: [glossary](../../glossary.md).",
         "back": "All codes", "other": "[中文](../zh/{code}.md)",
     },
     "zh": {
         "code": "代码", "title": "标题", "severity": "严重程度", "fault_class": "故障类别", "since": "起始版本",
         "message": "消息", "remedy": "处理办法", "area": "领域",
-        "index": "诊断结果代码", "about": "每条诊断结果都有一个代码。`allready explain CODE` 显示它的说明页。",
+        "index": "诊断结果代码", "about": "每条诊断结果都有一个代码，每个代码都有一页说明。",
         "classes": "各故障类别的含义见[术语表](../../zh/glossary.md)。",
         "back": "全部代码", "other": "[English](../en/{code}.md)",
     },

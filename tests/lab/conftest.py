@@ -1,7 +1,7 @@
 """Labs for tests, and the loud skip where this machine cannot have one.
 
 Tests that need namespaces carry the marker `lab`.  Where namespaces are impossible they are skipped and counted in the
-terminal summary; with ALLREADY_REQUIRE_LAB=1 they fail instead.
+terminal summary (tests/conftest.py); with ALLREADY_REQUIRE_LAB=1 they fail instead.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from allready.lab import Lab, probe
+from tests.conftest import NO_LAB
 
-_skipped: list[str] = []
 _numbers = itertools.count()
 
 
@@ -28,14 +28,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     if os.environ.get("ALLREADY_REQUIRE_LAB") == "1":
         pytest.fail(f"ALLREADY_REQUIRE_LAB=1, but this machine cannot have a lab: {reason}", pytrace=False)
-    _skipped.append(item.nodeid)
-    pytest.skip(f"no lab on this machine: {reason}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _skipped:
-        terminalreporter.section("lab", yellow=True, bold=True)
-        terminalreporter.write_line(f"lab tests skipped: {len(_skipped)} ({why_no_lab()})", yellow=True, bold=True)
+    pytest.skip(f"{NO_LAB}: {reason}")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
-from allready.errors import UsageError
+from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
 from allready.model import Report, Status
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
@@ -95,9 +95,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     with Output.from_arguments(args) as output:
         report, code = asyncio.run(_check(request, output, interrupts))
         output.finish(report)
-    # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end here.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
 
 
@@ -130,6 +128,10 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
         name = interrupts.caught[0]
         report = inquiry.interrupted(stage, f"interrupted by {name} during stage {stage}")
         output.narrator.log("check.interrupted", signal=name, stage=stage)
+    except Exception as error:
+        ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
+        output.interim(inquiry.interrupted(position[0]() if position else "start", f"{ours}{error}"))
+        raise
     return report, EXIT_OF_STATUS[report.status]
 
 

@@ -87,7 +87,20 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def entry() -> None:
     """Console script."""
+    _have_standard_streams()
     sys.exit(main())
+
+
+def _have_standard_streams() -> None:
+    """Open /dev/null for a standard stream that was closed (`>&-`): the next socket would get its number."""
+    import os
+
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -47,11 +48,11 @@ class Output:
                 report_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"--report-dir {report_dir}: {error.strerror}") from error
+        if args.html == "-":
+            raise UsageError("--html -: give a file; only --json can go to standard output")
         for option, name in (("--json", args.json), ("--html", args.html), ("--report-dir", args.report_dir)):
             if name and name != "-":
-                folder = Path(name) if option == "--report-dir" else Path(name).absolute().parent
-                if not folder.is_dir() or not os.access(folder, os.W_OK):
-                    raise UsageError(f"{option} {name}: {folder} is not a folder that can be written to")
+                _check_writable(option, Path(name), is_folder=option == "--report-dir")
         return cls(
             json_path=args.json,
             html_path=args.html,
@@ -70,38 +71,69 @@ class Output:
     def interim(self, report: Report) -> None:
         """Rewrite the JSON files; a full disk costs the file, not the check."""
         if self._json_files:
-            encoded = json_report.encode(report)
-            for path in self._json_files:
-                try:
-                    json_report.write_atomic(path, encoded)
-                except OSError as error:
-                    log.warning("cannot write %s: %s", path, error)
+            _write(self._json_files, json_report.encode(report))
 
     def finish(self, report: Report) -> None:
-        """Everything, for the last time."""
+        """Everything, for the last time.
+
+        Raises:
+            UsageError: standard output takes nothing (a full disk).  A reader that went away is no error.
+        """
         self.narrator.close()
-        self.interim(report)
-        written = [*self._json_files]
+        written = _write(self._json_files, json_report.encode(report)) if self._json_files else []
         if self._html_files:
             from allready.report import html
 
-            page = html.render(report, language=self._language).encode()
-            for path in self._html_files:
-                try:
-                    json_report.write_atomic(path, page)
-                    written.append(path)
-                except OSError as error:
-                    log.warning("cannot write %s: %s", path, error)
-        if self._json_to_stdout:
-            json_report.deliver("-", json_report.encode(report))
-            return
-        from allready.report import terminal
+            written += _write(self._html_files, html.render(report, language=self._language).encode())
+        try:
+            if self._json_to_stdout:
+                sys.stdout.buffer.write(json_report.encode(report))
+            else:
+                from allready.report import terminal
 
-        terminal.show(
-            report,
-            language=self._language,
-            stream=sys.stdout,
-            verbose=self._verbose,
-            quiet=self._quiet,
-            files=tuple(str(path) for path in written),
-        )
+                terminal.show(
+                    report,
+                    language=self._language,
+                    stream=sys.stdout,
+                    verbose=self._verbose,
+                    quiet=self._quiet,
+                    files=tuple(str(path) for path in written),
+                )
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough; the exit code tells the verdict all the same
+            _let_go_of_stdout()
+        except OSError as error:
+            _let_go_of_stdout()
+            raise UsageError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+def _write(paths: Sequence[Path], data: bytes) -> list[Path]:
+    """Write what can be written; returns those files."""
+    written = []
+    for path in paths:
+        try:
+            json_report.write_atomic(path, data)
+            written.append(path)
+        except OSError as error:
+            log.warning("cannot write %s: %s", path, error.strerror or error)
+    return written
+
+
+def _check_writable(option: str, path: Path, *, is_folder: bool) -> None:
+    """Raises UsageError unless `path` can be written (a file), or written into (a folder)."""
+    if not is_folder and path.is_dir():
+        raise UsageError(f"{option} {path}: this is a folder; name a file in it")
+    if not is_folder and path.exists() and not path.is_file():  # /dev/stdout, a pipe: written to as it is
+        if not os.access(path, os.W_OK):
+            raise UsageError(f"{option} {path}: cannot be written to")
+        return
+    folder = path if is_folder else path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"{option} {path}: {folder} is not a folder that can be written to")
+
+
+def _let_go_of_stdout() -> None:
+    """What is still in its buffer goes nowhere, instead of raising again when the interpreter ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -148,6 +148,9 @@ class Reachability:
     busy_ports: dict[int, tuple[int, ...]] = field(
         default_factory=dict
     )  # node rank -> ports of --port-range that somebody else has there: reported, not probed
+    # Of very many paths a report lists those that tell something; these count the others, by outcome.
+    paths_left_out: dict[str, int] = field(default_factory=dict)
+    directions_left_out: dict[str, int] = field(default_factory=dict)  # (src, dst) with no path listed, by the worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

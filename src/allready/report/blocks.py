@@ -85,7 +85,7 @@ def compose(
     yield from _roll(report, language)
     yield from _reach(report, language, verbose)
     yield from _stages(report, language, verbose)
-    yield from _bandwidth(report, language)
+    yield from _bandwidth(report, language, verbose)
     yield from _not_checked(report, language, verbose)
     if report.notes and verbose:
         yield Gap()
@@ -267,8 +267,9 @@ def _members(some: tuple[int, ...], everyone: tuple[int, ...], language: str) ->
     return t("stage_all", language) if set(some) == set(everyone) else ranges(some)
 
 
-def _bandwidth(report: Report, language: str) -> Iterator[Block]:
-    for run in report.collectives.runs if report.collectives else ():
+def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    # The runs after the first one (--grow, --isolate) answer another question; their numbers are in the HTML report.
+    for run in (report.collectives.runs if verbose else report.collectives.runs[:1]) if report.collectives else ():
         if not run.points:
             continue
         yield Gap()

@@ -20,6 +20,7 @@ import msgspec
 
 from allready.errors import UsageError
 from allready.model import SCHEMA, FactMissing, Report, Status
+from allready.text.surrogates import without_surrogates
 
 MOST_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
@@ -51,22 +52,12 @@ def encode(report: Report) -> bytes:
     try:
         flat = msgspec.json.encode(body)
     except UnicodeEncodeError:
-        flat = msgspec.json.encode(_encodable(msgspec.to_builtins(body, str_keys=True)))
+        flat = msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
     return msgspec.json.format(flat, indent=2) + b"\n"
 
 
 def _fact(value: Any) -> Any:
     return {"missing": value.why} if isinstance(value, FactMissing) else value
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_encodable(k): _encodable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encodable(v) for v in value]
-    return value
 
 
 def decode(data: bytes) -> Report:

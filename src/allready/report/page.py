@@ -19,6 +19,7 @@ from allready.report.words import (
     culprits,
     not_checked_groups,
     other_findings,
+    paths_ok,
     phrase,
     remedy,
     sentence,
@@ -149,9 +150,9 @@ def _tiles(report: Report) -> list[dict[str, Any]]:
 
     if report.roll is not None and not report.roll.partial:
         share("tile_nodes", len(report.roll.present), report.roll.num_nodes)
-    tried = [p for p in report.reach.paths if p.outcome != "not_run"] if report.reach else []
+    ok, tried = paths_ok(report)
     if tried:
-        share("tile_paths", sum(p.outcome == "ok" for p in tried), len(tried))
+        share("tile_paths", ok, tried)
     first = report.collectives.runs[0] if report.collectives and report.collectives.runs else None
     if first is not None:
         stages = [s for s in first.stages if s.outcome != "skipped"]

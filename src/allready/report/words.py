@@ -4,6 +4,7 @@ Everything returned here is made harmless by `safe.plain`.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from allready.model import Culprits, Finding, Report, RollCall, Status, World, ranges
@@ -112,16 +113,23 @@ def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) ->
     return tuple(named)
 
 
+def paths_ok(report: Report) -> tuple[int, int]:
+    """How many paths carry data, of how many that were tried; also those that the report does not list."""
+    if report.reach is None:
+        return 0, 0
+    outcomes = Counter(p.outcome for p in report.reach.paths) + Counter(report.reach.paths_left_out)
+    return outcomes["ok"], outcomes.total() - outcomes["not_run"]
+
+
 def summary(report: Report, language: str) -> tuple[str, ...]:
     """What was looked at and how it went, one short text each; parts that were not looked at are not mentioned."""
     said: list[str] = []
     if report.roll is not None and report.roll.num_nodes > 1 and not report.roll.partial:
         said.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
-    tried = [p for p in report.reach.paths if p.outcome != "not_run"] if report.reach else []
+    ok, tried = paths_ok(report)
     if tried:
-        ok = sum(p.outcome == "ok" for p in tried)
-        name = "summary_reach" if ok == len(tried) else "summary_reach_bad"
-        said.append(t(name, language, ok=ok, bad=len(tried) - ok, count=len(tried)))
+        name = "summary_reach" if ok == tried else "summary_reach_bad"
+        said.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
     for run in report.collectives.runs[:1] if report.collectives else ():
         stages = [s for s in run.stages if s.outcome != "skipped"]
         ok = sum(s.outcome == "ok" for s in stages)

@@ -1,13 +1,21 @@
 """Agents that are killed or stopped: the other side says so, and no rank outlives its agent."""
 
-import os
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
+from tests.cli.processes import ROLL, Job, Node, eventually
 from tests.preflight.check.test_interrupted import names_the_one_that_left, roll_call, sweep
+
+
+def waiting(job: Job, victim: int) -> list[Node]:
+    """As `roll_call`, for longer than a silent node is borne with."""
+    nodes = [job.start(node, *ROLL, "--wait", "20", "--nnodes", "3") for node in (0, 1)]
+    for node in nodes:
+        node.until_reported(lambda report: report["status"] == "waiting" and report["roll"] is not None)
+    return nodes
 
 
 def test_a_killed_worker_in_the_roll_call_is_named_within_seconds(job: Job) -> None:
@@ -52,24 +60,20 @@ def test_a_killed_rank_is_named_with_its_signal_and_the_agents_live(job: Job) ->
         assert "SIGKILL" in verdict["sentence"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("in_sweep", [False, True], ids=["roll call", "sweep"])
-@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
-def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job, victim: int, in_sweep: bool) -> None:
-    if in_sweep:
-        nodes = sweep(job, victim)
-    else:
-        nodes = [job.start(node, *ROLL, "--wait", "20", "--nnodes", "3") for node in (0, 1)]
-        for node in nodes:
-            node.until_reported(lambda report: report["status"] == "waiting" and report["roll"] is not None)
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow, id="node0"), pytest.param(1, id="worker")])
+@pytest.mark.parametrize("at", [pytest.param(waiting, marks=pytest.mark.slow, id="roll call"), sweep])
+def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job, at: Callable[[Job, int], list[Node]], victim: int) -> None:
+    nodes = at(job, victim)
     stopped, other = nodes[victim], nodes[1 - victim]
     stopped.signal(signal.SIGSTOP)
     try:
-        assert other.wait(30.0) == 1
+        assert other.wait(25.0) == 1
         verdict = other.report["verdict"]
-        assert victim in verdict["culprits"]["nodes"], verdict
-        assert "no sign of life" in " ".join(e["text"] for f in other.report["findings"] for e in f["evidence"])
+        # A machine that vanished looks the same, and so does a network that broke: the link may be named instead.
+        assert verdict["culprits"]["nodes"] == [victim] or verdict["culprits"]["links"] == [[0, 1]], verdict
+        assert verdict["fault_class"] in {"DEAD", "NET-BROKEN"}
     finally:
-        os.kill(stopped.pid, signal.SIGCONT)
-    assert stopped.wait(30.0) in {1, 3}
+        stopped.signal(signal.SIGCONT)
+    # Once it runs again it finds its connection gone, and ends too.
+    assert stopped.wait(25.0) == 1
     job.assert_nothing_left()

@@ -21,6 +21,7 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.preflight.check.thinning import thin
 from allready.rules.engine import judge
 from allready.rules.verdict import keep_first_detection, status_of, verdict_of
 
@@ -61,6 +62,7 @@ class Inquiry:
         crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
         verdict = verdict_of(findings, now=datetime.now(UTC), visible_since=visible_since)
         self._verdict = keep_first_detection(verdict, self._verdict)
+        reach, left_out = thin(fleet.reach) if fleet.reach is not None else (None, ())
         report = Report(
             tool_version=__version__,
             command=self._command,
@@ -72,11 +74,11 @@ class Inquiry:
             findings=findings,
             not_checked=(*stages, *unchecked),
             roll=fleet.roll,
-            reach=fleet.reach,
+            reach=reach,
             collectives=fleet.collectives,
             facts=_facts_of(fleet.nodes, findings),
             odd=_odd(findings),
-            notes=tuple(notes),
+            notes=(*notes, *left_out),
         )
         self.last = report
         return report
@@ -129,7 +131,7 @@ def _facts_of(nodes: Mapping[int, NodeFacts], findings: Sequence[Finding]) -> di
     chosen = sorted(nodes)
     if len(chosen) > FACTS_OF_NODES_IN_REPORT:
         named = {n for f in findings for n in f.culprits.nodes}
-        chosen = sorted([*(n for n in chosen if n in named), 0][:FACTS_OF_NODES_IN_REPORT])
+        chosen = sorted([0, *(n for n in chosen if n in named and n != 0)][:FACTS_OF_NODES_IN_REPORT])
     return {n: to_json(nodes[n]) for n in chosen if n in nodes}
 
 

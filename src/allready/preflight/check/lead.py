@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from allready.errors import DeadlineExceeded, ExchangeError, FactUnavailable
+from allready.errors import AllreadyError, DeadlineExceeded, ExchangeError, FactUnavailable
 from allready.facts.collect import from_json
 from allready.facts.host import Host
 from allready.facts.ports import half_open, port_holder
@@ -86,7 +86,7 @@ class Lead:
     async def run(self) -> Report:
         """The whole check; returns the final report, which all present nodes have been given.
 
-        On cancellation the other nodes are told, the port is closed, and CancelledError goes on.
+        On cancellation, and on an error, the other nodes are told, the port is closed, and it goes on.
         """
         local: asyncio.Task[Any] | None = None
         try:
@@ -101,10 +101,12 @@ class Lead:
                 await self._run_stages(report, local)
             report = self._final()
             await self._tell_result(report)
-        except asyncio.CancelledError:
+        except BaseException as error:
+            interrupted = isinstance(error, asyncio.CancelledError)
+            why = "node 0 was interrupted" if interrupted else f"node 0 failed: {type(error).__name__}: {error}"[:500]
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(1.0):
-                    await self._hub.send(None, "abandoned", "node 0 was interrupted")
+                    await self._hub.send(None, "abandoned", why)
             raise
         else:
             return report
@@ -134,13 +136,18 @@ class Lead:
                 return False
             holder = self._port.holder.pid if self._port.holder else "?"
             self._narrator.say("check.port_taken", port=self._launch.master_port, pid=holder)
+            self._take_own_facts()
+            if waited_s > SPEAK_FROM_S and 0 in self._facts:
+                self._judge(waiting=True)
             await asyncio.sleep(0.5)
 
     async def _who_holds_it(self, error: OSError) -> MasterPortFacts:
         port = self._launch.master_port
         holder = await in_daemon_thread(lambda: port_holder(self._host, port), timeout_s=5.0, what="port holder")
         service = Service(kind="unknown")
-        if error.errno == errno.EADDRINUSE:
+        if self._port.service and holder is not None and holder == self._port.holder:
+            service = Service(kind=self._port.service, banner=self._port.banner or "")  # asked already
+        elif error.errno == errno.EADDRINUSE:
             candidates = ["127.0.0.1", *await self._master_addresses()]
             for address in candidates:
                 try:
@@ -176,7 +183,7 @@ class Lead:
             while True:
                 await self._take_messages(timeout_s=0.2)
                 roll = self._hub.roll(finished=False)
-                if not roll.missing and self._hub.clash_since is None:
+                if not roll.missing and self._hub.clash_since is None and not self._hub.expects_return:
                     break
                 if self._hub.clash_since is not None and loop.time() - self._hub.clash_since > SETTLE_S:
                     break
@@ -374,6 +381,8 @@ async def _unless_ended(work: Awaitable[Any], local: asyncio.Task[Any]) -> Any:
         await asyncio.wait({stage, local}, return_when=asyncio.FIRST_COMPLETED)
         if not stage.done():
             error = local.exception() if not local.cancelled() else None
+            if error is not None and not isinstance(error, AllreadyError):
+                raise error  # a bug of ours is told as one
             raise ExchangeError("node 0's own part in the check ended early") from error
         return stage.result()
     finally:

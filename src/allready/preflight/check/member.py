@@ -67,6 +67,9 @@ class Member:
         except asyncio.CancelledError:
             why = "interrupted on that node"
             raise
+        except Exception as error:
+            why = f"failed on that node: {type(error).__name__}: {error}"
+            raise
         finally:
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close(why)

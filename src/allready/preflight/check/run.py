@@ -14,7 +14,7 @@ from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.lead import Lead
 from allready.preflight.check.member import Member
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.check.waits import in_daemon_thread
+from allready.preflight.check.waits import in_daemon_thread, say_exhaustion_once
 from allready.preflight.exchange.wire import PROTOCOL, Hello
 
 COLLECT_S = 15.0
@@ -45,6 +45,7 @@ async def check(
         where: is given a function that says which stage the check is in.
     """
     launch = request.launch
+    say_exhaustion_once(asyncio.get_running_loop())
     own_facts = asyncio.ensure_future(_collect(request, host))
     hello = Hello(
         protocol=PROTOCOL, tool_version=__version__, node_rank=launch.node_rank, name=name, pid=_own_pid(),

@@ -1,11 +1,18 @@
-"""Waiting without ever hanging: blocking calls in threads that cannot keep the process alive, and retries."""
+"""Waiting without ever hanging: blocking calls in threads that cannot keep the process alive."""
 
 import asyncio
+import contextlib
+import errno
+import logging
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from allready.errors import DeadlineExceeded
+
+log = logging.getLogger(__name__)
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 T = TypeVar("T")
 
@@ -36,7 +43,7 @@ async def in_daemon_thread(work: Callable[[], T], *, timeout_s: float, what: str
             result = work()
         except BaseException as caught:  # noqa: BLE001 - handed to the waiter, whatever it is
             error = caught
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(deliver, result, error)
 
     threading.Thread(target=body, name=f"allready {what}", daemon=True).start()
@@ -44,3 +51,19 @@ async def in_daemon_thread(work: Callable[[], T], *, timeout_s: float, what: str
         return await asyncio.wait_for(future, timeout_s)
     except TimeoutError:
         raise DeadlineExceeded(f"{what}: no answer within {timeout_s:.0f} s") from None
+
+
+def say_exhaustion_once(loop: asyncio.AbstractEventLoop) -> None:
+    """Let the loop warn once where it would print a traceback for every connection that it cannot accept for now."""
+    told = False
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+            loop.default_exception_handler(context)
+        elif not told:
+            told = True
+            log.warning("a connection has to wait: %s (see ulimit -n); trying again every second", error.strerror)
+
+    loop.set_exception_handler(handle)

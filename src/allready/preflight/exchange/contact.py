@@ -37,6 +37,7 @@ NEARBY_S = 0.5
 NEARBY = 8  # ports to each side of the master port
 USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
+IDENTIFY_S = 0.7  # per question; a silent service is told as such within 5 s
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
 
@@ -227,7 +228,7 @@ class Contact:
 
     async def _identify(self, address: str, addresses: tuple[str, ...], error: BaseException) -> None:
         try:
-            service = await identify(address, self._port)
+            service = await identify(address, self._port, timeout_s=IDENTIFY_S)
         except (OSError, TimeoutError):
             self._set(
                 "refused",

@@ -14,6 +14,8 @@ from typing import cast
 
 import msgspec
 
+from allready.preflight.exchange.wire import to_json
+
 _CALL = b"ALLREADY-CALL/1 "
 _HEARD = b"ALLREADY-HEARD/1 "
 _PAD_BYTES = 400
@@ -50,7 +52,7 @@ class Listener(asyncio.DatagramProtocol):
         except msgspec.DecodeError:
             return
         if self._transport is not None and call.job_id == self._job_id:
-            self._transport.sendto(_HEARD + self._job_id.encode()[:200], addr)
+            self._transport.sendto(_HEARD + self._job_id.encode(errors="replace")[:200], addr)
         self._on_call(call, addr[0])
 
     def error_received(self, exc: Exception) -> None:
@@ -105,7 +107,7 @@ class Caller:
                     lambda: self._answer, remote_addr=(address, port)
                 )
             assert self._transport is not None
-            body = _CALL + msgspec.json.encode(call)
+            body = _CALL + to_json(call)
             for _ in range(3):
                 self._transport.sendto(body.ljust(_PAD_BYTES, b"\x00"))
                 with contextlib.suppress(TimeoutError):

@@ -21,9 +21,11 @@ from allready.preflight.exchange.wire import (
     MAX_HELLO_BYTES,
     PROTOCOL,
     Hello,
+    check_sound,
     encode,
     keep_segments_small,
     read_frame,
+    to_json,
 )
 
 log = logging.getLogger(__name__)
@@ -31,9 +33,12 @@ log = logging.getLogger(__name__)
 BEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
 _SILENT = "no sign of life"
+RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
 _MAX_CALLERS = 32
+_BACKLOG = 4096
+_ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and before the limit below can be raised
 _MAX_CLAIMS_KEPT_REFUSED = 64
 
 
@@ -57,6 +62,7 @@ class Hub:
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, str] = {}
+        self._last_loss = float("-inf")
         self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
         self._local: LocalNode | None = None
         self._servers: list[asyncio.Server] = []
@@ -75,7 +81,8 @@ class Hub:
         """
         # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
         for sock in _listening_sockets(port, loopback_only=loopback_only):
-            self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=4096))
+            self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=_ACCEPT_AT_ONCE))
+            sock.listen(_BACKLOG)
         self._started = time.monotonic()
         if not loopback_only:
             self._udp = await datagram.listen(port, self._me.job_id, self._on_call)
@@ -102,6 +109,11 @@ class Hub:
     def elapsed_s(self) -> float:
         """Seconds since the port was opened."""
         return time.monotonic() - self._started
+
+    @property
+    def expects_return(self) -> bool:
+        """Whether a node was lost only now: it may be back at once, as when we were too busy to answer at first."""
+        return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
 
     def roll(self, *, finished: bool) -> RollCall:
         """The roll as it stands."""
@@ -198,7 +210,9 @@ class Hub:
             self.changed.set()
 
     def _on_call(self, call: datagram.Call, address: str) -> None:
-        if call.job_id == self._me.job_id and call.num_nodes == self._me.num_nodes:
+        if (call.job_id, call.num_nodes) != (self._me.job_id, self._me.num_nodes):
+            return
+        if 0 < call.node_rank < call.num_nodes and call.node_rank not in self._peers:
             self._note(
                 Caller(
                     kind="datagram",
@@ -226,6 +240,7 @@ class Hub:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        _have_room_for_connections(len(self._tasks))
         address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
         peer: _Peer | None = None
         try:
@@ -240,7 +255,6 @@ class Hub:
                 return
             self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
             self._peers[claim.node_rank] = peer
-            _have_room_for_connections(len(self._peers))
             self._lost.pop(claim.node_rank, None)
             for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", address)]:
                 del self._callers[key]
@@ -285,10 +299,12 @@ class Hub:
             self._note(Caller(kind="stranger", address=address, detail=f"greeted, then sent {kind[:16]!r}"))
             return None
         try:
-            return msgspec.convert(body, Hello)
-        except msgspec.ValidationError as error:
+            hello = msgspec.convert(body, Hello)
+            check_sound(hello)
+        except (msgspec.ValidationError, ExchangeError) as error:
             self._note(Caller(kind="stranger", address=address, detail=f"not a hello of ours: {error}"[:200]))
             return None
+        return hello
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
         """Keep the claim; a node of another job is turned away at once, one of ours once the roll is judged."""
@@ -314,7 +330,8 @@ class Hub:
             for c in roll.claims
             if c.node_rank in {0, peer.claim.node_rank} or c.refused is not None or roll.num_nodes <= 64
         )[:128]
-        partial = len(concerned) < len(roll.claims)
+        # By another job's roll nobody of the refused node's job is absent.
+        partial = len(concerned) < len(roll.claims) or peer.claim.refused == "job_id_differs"
         body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned, partial=partial)}
         await self._send_frame(peer, encode("refused", body))
         peer.writer.close()
@@ -339,6 +356,7 @@ class Hub:
         if self._peers.get(rank) is peer:
             del self._peers[rank]
             self._lost[rank] = why
+            self._last_loss = time.monotonic()
             self._inbox.put_nowait((rank, LOST, why))
             self.changed.set()
 
@@ -387,7 +405,7 @@ def plain_address(address: str) -> str:
 
 
 def _plain(body: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(body))
+    return msgspec.json.decode(to_json(body))
 
 
 def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]:
@@ -402,7 +420,7 @@ def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         keep_segments_small(sock)
         sock.bind((host, port))
-        sock.listen(4096)
+        sock.listen(_BACKLOG)
         sock.setblocking(False)
     except OSError:
         sock.close()

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import ExchangeError
+from allready.text.surrogates import without_surrogates
 
 GREETING = b"ALLREADY/1\r\n"
 PROTOCOL = 1
@@ -21,6 +22,9 @@ PROTOCOL = 1
 _HEADER = struct.Struct(">IB")
 _COMPRESSED = 1
 _COMPRESS_FROM_BYTES = 4096
+
+MOST_NODES = 65_536
+MOST_RANKS_PER_NODE = 1024
 
 MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
@@ -43,6 +47,22 @@ class Hello:
     waited_s: float = 0.0
 
 
+def check_sound(hello: Hello) -> None:
+    """Refuse what no node of ours says, before it is counted with.
+
+    Raises:
+        ExchangeError: a number out of all bounds.
+    """
+    if not (
+        0 <= hello.node_rank < MOST_NODES
+        and 1 <= hello.num_nodes <= MOST_NODES
+        and 1 <= hello.nproc_per_node <= MOST_RANKS_PER_NODE
+        and 0.0 <= hello.waited_s < 1e9
+        and 0 <= hello.pid < 2**32
+    ):
+        raise ExchangeError("a number is out of all bounds")
+
+
 SEGMENT_BYTES = 536  # RFC 9293: what every IPv4 path carries
 
 
@@ -55,9 +75,17 @@ def keep_segments_small(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
 
 
+def to_json(body: Any) -> bytes:
+    """Any body as JSON; what came from undecodable bytes is escaped."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
+
+
 def encode(kind: str, body: Any) -> bytes:
     """One frame."""
-    payload = msgspec.json.encode((kind, body))
+    payload = to_json((kind, body))
     flags = 0
     if len(payload) >= _COMPRESS_FROM_BYTES:
         payload, flags = zlib.compress(payload, 1), _COMPRESSED

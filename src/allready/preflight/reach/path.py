@@ -1,6 +1,7 @@
 """One TCP path: connect, greet, payloads there and back; every step ends by a deadline."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
@@ -106,7 +107,6 @@ class Path:
             async with asyncio.timeout(self._opening.connect_s):
                 await asyncio.get_running_loop().sock_connect(sock, target)
             want_errors(sock, False)
-            self._src_address = str(sock.getsockname()[0])
         except TimeoutError as error:
             if error.errno is None:
                 self._silent_connect()
@@ -116,6 +116,9 @@ class Path:
             self._failed_connect(sock, error)
         finally:
             self._duration_s += time.monotonic() - start
+            with contextlib.suppress(OSError):  # the kernel chose it when it sent the SYN, answered or not
+                name = str(sock.getsockname()[0]) if sock is not None and sock.fileno() >= 0 else ""
+                self._src_address = None if name in {"", "0.0.0.0", "::"} else name  # noqa: S104 - nothing is bound
 
     async def echo(self, size_bytes: int, *, first: bool = False, measure: bool = False) -> None:
         """Send a payload and get it back; afterwards the path is alive, or its outcome is final.

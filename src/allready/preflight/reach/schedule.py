@@ -1,6 +1,7 @@
 """Who probes whom, and when: rounds of disjoint pairs, so that a node is busy with one partner at a time.
 
-Up to `max_rounds` + 1 nodes all pairs meet (a round-robin tournament by the circle method).  Above that a sample:
+All pairs meet (a round-robin tournament by the circle method) while `max_rounds` rounds suffice: N - 1 for even N, N
+for odd N, so up to 64 nodes by default.  Above that a sample:
 every node with its neighbours at ring distances 1, 2, 4, 8, ... (both rails of a rack, neighbouring racks, the far
 half of the machine room), then random pairs.
 """

@@ -1,0 +1,116 @@
+"""A report that stays readable and sendable: of a quarter of a million paths the ones that tell something.
+
+Rules judge all evidence; only what is written and sent is thinned out, and the counts of what is left out go with it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from allready.model import DatagramProbe, PathProbe, Reachability
+
+MOST_GOOD = 8_192
+MOST_BAD = 16_384  # more are only seen where nearly everything is filtered, and then say nothing new
+MOST_EXTREMES = 256
+
+T = TypeVar("T")
+Way = tuple[int, int]
+
+
+def thin(reach: Reachability) -> tuple[Reachability, tuple[str, ...]]:
+    """The evidence for the report, and what to say about what is not in it.
+
+    All paths in trouble stay (but for the absurd case), with the slowest of the others, one for every direction as far
+    as there is room, first those between nodes in trouble; the rest by an even sample.
+    """
+    kept = _paths(reach.paths)
+    datagrams = _datagrams(reach.datagrams)
+    left_out = len(reach.paths) - len(kept)
+    if not left_out and len(datagrams) == len(reach.datagrams):
+        return reach, ()
+    note = (
+        f"of {len(reach.paths)} paths that were tried {len(kept)} are listed here, of {len(reach.datagrams)} datagram "
+        f"probes {len(datagrams)}; every one was judged"
+    )
+    worst_of_kept = {(p.src, p.dst) for p in kept}
+    unlisted = {way: bad for way, bad in _worst(reach.paths).items() if way not in worst_of_kept}
+    thinned = replace(
+        reach,
+        paths=kept,
+        datagrams=datagrams,
+        paths_left_out=dict(Counter(p.outcome for p in reach.paths) - Counter(p.outcome for p in kept)),
+        directions_left_out=dict(Counter(unlisted.values())),
+    )
+    return thinned, (note,)
+
+
+def _paths(paths: Sequence[PathProbe]) -> tuple[PathProbe, ...]:
+    if len(paths) <= MOST_GOOD:
+        return tuple(paths)
+    bad = [i for i, p in enumerate(paths) if p.outcome != "ok"]
+    good = [i for i, p in enumerate(paths) if p.outcome == "ok"]
+    ways_in_trouble = {(paths[i].src, paths[i].dst) for i in bad if paths[i].outcome != "not_run"}
+    in_trouble = {n for way in ways_in_trouble for n in way}
+    slowest = sorted(good, key=lambda i: -(paths[i].rtt_s or 0.0))[:MOST_EXTREMES]
+    thinnest = sorted((i for i in good if paths[i].throughput_gb_per_s is not None),
+                      key=lambda i: paths[i].throughput_gb_per_s or 0.0)[:MOST_EXTREMES]  # fmt: skip
+    first_good = _first_of_direction(good, paths)
+    chosen = _take(
+        MOST_BAD,
+        _first_of_direction((i for i in bad if paths[i].outcome != "not_run"), paths),
+        [i for i in bad if paths[i].outcome != "not_run"],
+        _first_of_direction(bad, paths),
+        bad,
+    ) | _take(
+        MOST_GOOD,
+        slowest,
+        thinnest,
+        [i for i in good if (paths[i].src, paths[i].dst) in ways_in_trouble],
+        [i for i in first_good if paths[i].src in in_trouble and paths[i].dst in in_trouble],
+        first_good,
+        good,
+    )
+    return tuple(paths[i] for i in sorted(chosen))
+
+
+def _datagrams(probes: Sequence[DatagramProbe]) -> tuple[DatagramProbe, ...]:
+    if len(probes) <= MOST_GOOD:
+        return tuple(probes)
+    lossy = [i for i, p in enumerate(probes) if set(p.sent_bytes) - set(p.received_bytes) - set(p.too_big_bytes)]
+    lossless = sorted(set(range(len(probes))) - set(lossy))
+    chosen = _take(MOST_BAD, lossy) | _take(MOST_GOOD, lossless)
+    return tuple(probes[i] for i in sorted(chosen))
+
+
+def _take(most: int, *choices: Sequence[int]) -> set[int]:
+    """Choice after choice until there are `most`; the one that does not fit whole is sampled evenly."""
+    chosen: set[int] = set()
+    for choice in choices:
+        fresh = [i for i in choice if i not in chosen]
+        chosen.update(_even_sample(fresh, most - len(chosen)))
+    return chosen
+
+
+def _even_sample(items: Sequence[T], most: int) -> list[T]:
+    if len(items) <= most:
+        return list(items)
+    return [items[i * len(items) // most] for i in range(most)]
+
+
+def _first_of_direction(indices: Iterable[int], paths: Sequence[PathProbe]) -> list[int]:
+    first: dict[Way, int] = {}
+    for i in indices:
+        first.setdefault((paths[i].src, paths[i].dst), i)
+    return list(first.values())
+
+
+def _worst(paths: Iterable[PathProbe]) -> dict[Way, str]:
+    """Every direction's outcome, as the matrix counts it: trouble before "not_run" before "ok"."""
+    rank = {"ok": 0, "not_run": 1}
+    worst: dict[Way, str] = {}
+    for path in paths:
+        way = (path.src, path.dst)
+        if way not in worst or rank.get(path.outcome, 2) > rank.get(worst[way], 2):
+            worst[way] = path.outcome
+    return worst

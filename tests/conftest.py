@@ -1,0 +1,14 @@
+"""What the whole suite shares: the count of lab tests that this machine could not run, said loudly at the end."""
+
+import pytest
+
+NO_LAB = "no lab on this machine"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # From the reports and not from a counter: with xdist the tests run in other processes.
+    skipped = [str(r.longrepr) for r in terminalreporter.stats.get("skipped", []) if NO_LAB in str(r.longrepr)]
+    if skipped:
+        reason = skipped[0].partition(NO_LAB)[2].strip(": ')")
+        terminalreporter.section("lab", yellow=True, bold=True)
+        terminalreporter.write_line(f"lab tests skipped: {len(skipped)} ({reason})", yellow=True, bold=True)

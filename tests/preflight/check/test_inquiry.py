@@ -1,0 +1,161 @@
+"""From evidence to a report: what must not change between two judgements, and what an interruption leaves."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, World
+from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
+from allready.testing import claim, fleet, healthy_node, healthy_roll
+
+
+def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:
+    claims = tuple(claim(r, num_nodes) for r in range(num_nodes) if r not in absent)
+    return replace(RollCall(num_nodes=num_nodes, claims=claims, waited_s=5.0, finished=True), **changes)  # type: ignore[arg-type]
+
+
+def job_without(num_nodes: int, *absent: int, **changes: object) -> Fleet:
+    whole = fleet(num_nodes, roll=roll_without(num_nodes, *absent, **changes))
+    return replace(whole, nodes={n: f for n, f in whole.nodes.items() if n not in absent}, reach=None, collectives=None)
+
+
+def test_a_healthy_fleet_is_healthy() -> None:
+    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
+    assert (report.status, report.verdict, report.not_checked) == (Status.HEALTHY, None, ())
+    assert report.world.num_nodes == 2
+    assert set(report.facts) == {0, 1}
+
+
+def test_a_stage_that_was_asked_for_and_not_done_forbids_healthy() -> None:
+    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": "no time"})
+    assert report.status is Status.UNKNOWN
+    assert (report.not_checked[0].code, report.not_checked[0].why) == ("reach", "no time")
+
+
+def test_while_it_waits_the_status_is_waiting_whatever_is_known() -> None:
+    inquiry = Inquiry()
+    assert inquiry.judge(fleet(2), waiting=True, visible_since=None).status is Status.WAITING
+    report = inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
+    assert (report.status, report.verdict and report.verdict.culprits.nodes) == (Status.WAITING, (1,))
+
+
+def test_the_first_detection_is_kept_while_the_verdict_accuses_the_same() -> None:
+    inquiry = Inquiry()
+    since = datetime.now(UTC) - timedelta(seconds=2)
+    first = inquiry.judge(job_without(3, 2, waited_s=2.0), waiting=True, visible_since=since).verdict
+    later = inquiry.judge(
+        job_without(3, 2, waited_s=60.0), waiting=False, visible_since=since - timedelta(seconds=50)
+    ).verdict
+    assert first is not None
+    assert later is not None
+    assert (later.detect_s, later.detected_time) == (first.detect_s, first.detected_time)
+    assert later.sentence != first.sentence, "the words are today's"
+
+
+def test_another_culprit_is_a_new_detection() -> None:
+    inquiry = Inquiry()
+    first = inquiry.judge(job_without(3, 2), waiting=True, visible_since=datetime.now(UTC)).verdict
+    other = inquiry.judge(
+        job_without(3, 1), waiting=False, visible_since=datetime.now(UTC) - timedelta(seconds=9)
+    ).verdict
+    assert first is not None
+    assert other is not None
+    assert other.detect_s is not None
+    assert 9.0 <= other.detect_s < 10.0
+
+
+def test_a_verdict_that_went_away_is_forgotten() -> None:
+    inquiry = Inquiry()
+    inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
+    report = inquiry.judge(fleet(2), waiting=False, visible_since=None)
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def test_an_interruption_before_anything_is_known_is_unknown() -> None:
+    report = Inquiry().interrupted("start", "interrupted by SIGINT during stage start")
+    assert (report.status, report.verdict, report.findings) == (Status.UNKNOWN, None, ())
+    assert (report.not_checked[0].code, report.not_checked[0].why) == (
+        "start",
+        "interrupted by SIGINT during stage start",
+    )
+    assert report.world.num_nodes == 0
+
+
+def test_an_interruption_of_a_healthy_check_is_never_healthy() -> None:
+    inquiry = Inquiry()
+    inquiry.judge(fleet(2), waiting=True, visible_since=None)
+    report = inquiry.interrupted("sweep", "interrupted")
+    assert report.status is Status.UNKNOWN
+    assert report.roll == healthy_roll(2)
+    assert inquiry.last is report
+
+
+def test_an_interruption_keeps_the_fault_that_stood() -> None:
+    inquiry = Inquiry()
+    stood = inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
+    report = inquiry.interrupted("roll", "interrupted")
+    assert (report.status, report.verdict, report.findings) == (Status.FAULT, stood.verdict, stood.findings)
+    assert report.not_checked == (report.not_checked[0], *stood.not_checked)
+    assert report.duration_s >= stood.duration_s
+
+
+def test_ranks_are_numbered_node_by_node_with_what_each_node_brings() -> None:
+    claims = tuple(claim(n, 3, nproc_per_node=nproc) for n, nproc in ((2, 4), (0, 1), (1, 8)))
+    world = world_of(RollCall(num_nodes=3, claims=claims), nproc_default=99)
+    assert world.world_size == 13
+    assert [(n.node_rank, n.ranks) for n in world.nodes] == [(0, (0,)), (1, tuple(range(1, 9))), (2, (9, 10, 11, 12))]
+    assert world.node_of(8) == 1
+
+
+def test_nodes_that_have_not_come_are_counted_with_the_default_and_have_no_name() -> None:
+    claims = (claim(0, 4, nproc_per_node=2), claim(3, 4, nproc_per_node=2))
+    world = world_of(RollCall(num_nodes=4, claims=claims), nproc_default=8)
+    assert world.world_size == 20
+    assert [(n.node_rank, n.name, n.ranks) for n in world.nodes] == [(0, "gpu0", (0, 1)), (3, "gpu3", (18, 19))]
+
+
+def test_a_refused_claim_is_no_member() -> None:
+    claims = (claim(0, 2), claim(1, 2, name="first"), claim(1, 2, name="second", refused="duplicate_rank"))
+    world = world_of(RollCall(num_nodes=2, claims=claims), nproc_default=2)
+    assert [n.name for n in world.nodes] == ["gpu0", "first"]
+
+
+def test_nobody_here_is_a_world_all_the_same() -> None:
+    world = world_of(RollCall(num_nodes=2, claims=()), nproc_default=3)
+    assert world == World(num_nodes=2, world_size=6, nodes=())
+
+
+def many(num_nodes: int) -> Fleet:
+    nodes = {n: healthy_node(n, num_nodes) for n in range(num_nodes)}
+    return replace(fleet(2, roll=healthy_roll(num_nodes), reach=None, collectives=None), nodes=nodes)
+
+
+@pytest.mark.parametrize("num_nodes", [FACTS_OF_NODES_IN_REPORT, FACTS_OF_NODES_IN_REPORT + 1, 100])
+def test_the_facts_of_many_nodes_are_those_of_node_0_and_of_nodes_that_are_named(num_nodes: int) -> None:
+    strange = replace(healthy_node(50, num_nodes), env=EnvFacts(variables={"NCCL_ALGO": "Ring"}))
+    whole = many(num_nodes)
+    report = Inquiry().judge(replace(whole, nodes={**whole.nodes, 50: strange}), waiting=False, visible_since=None)
+    if num_nodes <= FACTS_OF_NODES_IN_REPORT:
+        assert set(report.facts) == set(range(num_nodes))
+    else:
+        named = {n for f in report.findings for n in f.culprits.nodes}
+        assert 50 in named
+        assert set(report.facts) == {0, *named}
+
+
+def test_more_named_nodes_than_places_leave_exactly_as_many_as_there_are_places() -> None:
+    whole = many(300)
+    assert isinstance(whole.nodes[0].limits, LimitFacts)
+    small = replace(whole.nodes[0].limits, nofile_soft=64, nofile_hard=64)
+    nodes = {n: replace(facts, limits=small) for n, facts in whole.nodes.items()}
+    report = Inquiry().judge(replace(whole, nodes=nodes), waiting=False, visible_since=None)
+    assert len({n for f in report.findings for n in f.culprits.nodes}) > FACTS_OF_NODES_IN_REPORT
+    assert len(report.facts) == FACTS_OF_NODES_IN_REPORT
+    assert 0 in report.facts
+
+
+def test_what_travels_is_plain_data_with_text_keys() -> None:
+    body = plain(Inquiry().judge(fleet(2), waiting=False, visible_since=None))
+    assert set(body["facts"]) == {"0", "1"}
+    assert isinstance(body["findings"], (list, tuple))

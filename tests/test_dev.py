@@ -1,0 +1,73 @@
+"""The scaffold for rules: what it writes is whole, and passes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allready.cli import dev
+from allready.rules.registry import load
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what the scaffold and the tests of texts read."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignore)
+    shutil.copytree(ROOT / "tests" / "rules", tmp_path / "tests" / "rules", ignore=ignore)
+    shutil.copytree(ROOT / "tests" / "text", tmp_path / "tests" / "text", ignore=ignore)
+    (tmp_path / "tests" / "__init__.py").touch()
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run(checkout: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    environ = os.environ | {"PYTHONPATH": str(checkout / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *argv], cwd=checkout, env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) -> None:
+    made = run(checkout, "-m", "allready.cli.dev", "new-rule", "net", "made_for_a_test")
+    assert made.returncode == 0, made.stderr
+    code = made.stdout.partition(":")[0]
+    assert code == f"NET{max(int(c[3:]) for c in load() if c.startswith('NET')) + 1:03d}"
+    assert (checkout / "src/allready/rules/net/made_for_a_test.py").is_file()
+    tests = ["tests/rules/net/test_made_for_a_test.py", "tests/text/test_rules_text.py"]
+    done = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", f"made_for_a_test or {code}")
+    assert done.returncode == 0, done.stdout
+    assert "10 passed" in done.stdout, done.stdout  # 4 of its own, 6 that every code must pass
+
+
+def test_refuses_what_is_there_already_and_writes_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chinese = checkout / "src/allready/text/zh_CN/net.toml"
+    before = chinese.read_bytes()
+    assert dev.main(["new-rule", "net", "mtu_differs"], root=checkout) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert chinese.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("area", "name", "words"),
+    [
+        ("nets", "a_rule", "no area 'nets'; there are: job, "),
+        ("net", "ARule", "like mtu_differs"),
+        ("net", "../x", "like mtu_differs"),
+    ],
+)
+def test_says_what_would_be_valid(
+    area: str, name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dev.main(["new-rule", area, name], root=tmp_path) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_needs_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dev.main(["new-rule", "net", "a_rule"], root=tmp_path) == 2
+    assert "not a checkout" in capsys.readouterr().err
