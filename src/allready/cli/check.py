@@ -25,6 +25,8 @@ EXIT_OF_STATUS = {
     Status.UNKNOWN: EXIT_UNCHECKED,
 }
 
+FLOAT32_BYTES = 4
+
 EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags:
   node 0   allready check --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 --master-port 29500
@@ -171,6 +173,9 @@ def _count_gpus() -> int:
 
 def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     stages, collective_stages = _stages(args.stages)
+    for option, value in (("--min-bytes", args.min_bytes), ("--max-bytes", args.max_bytes)):
+        if value is not None and value < FLOAT32_BYTES:
+            raise UsageError(f"{option} {value}: at least {FLOAT32_BYTES}, one float32")
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
         raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
     script = args.script[0] if args.script else None

@@ -29,7 +29,7 @@ from allready.preflight.channel import LOST, Narrator
 from allready.preflight.check.follow import follow
 from allready.preflight.check.inquiry import Inquiry, plain, world_of
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.check.staging import plan, run_collectives
+from allready.preflight.check.staging import plan, run_collectives, stages_it_has_not
 from allready.preflight.check.waits import in_daemon_thread
 from allready.preflight.exchange.contact import Contact, Resolver
 from allready.preflight.exchange.hub import Hub
@@ -314,6 +314,7 @@ class Lead:
             self.stage = "collectives"
             self._visible_since = datetime.now(UTC)
             spec = plan(self._request, report.world, self._facts)
+            self._why_not.update(stages_it_has_not(self._request, spec.backend))
             self._runs = await _unless_ended(run_collectives(self._hub, self._request, spec, self._narrator), local)
             bad = self._runs.runs[0].bad
             if bad is not None and bad.stuck_s is not None:
@@ -346,7 +347,8 @@ class Lead:
         )  # fmt: skip
 
     def _judge(self, *, waiting: bool) -> Report:
-        unchecked = {k: v for k, v in self._why_not.items() if k in self._request.stages and "not asked" not in v}
+        asked = {*self._request.stages, *self._request.collective_stages}
+        unchecked = {k: v for k, v in self._why_not.items() if k in asked and "not asked" not in v}
         report = self._inquiry.judge(
             self._fleet(), waiting=waiting, visible_since=self._visible_since, unchecked_stages=unchecked
         )

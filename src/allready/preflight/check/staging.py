@@ -56,11 +56,22 @@ def _stages(asked: tuple[str, ...], backend: str) -> tuple[str, ...] | None:
     """The backend's own names of the stages that were asked for ("small" is nccl_small, gloo_small or jax_psum)."""
     if not asked:
         return None
-    own: list[str] = []
-    for name in asked:
-        candidates = {name, f"{backend}_{name}", *({"jax_psum"} if name in {"small", "sweep"} else ())}
-        own += [stage for stage in STAGES[backend] if stage in candidates]
+    own = [stage for name in asked for stage in _own_stages(name, backend)]
     return tuple(own) or STAGES[backend][:1]
+
+
+def _own_stages(name: str, backend: str) -> tuple[str, ...]:
+    candidates = {name, f"{backend}_{name}", *({"jax_psum"} if name in {"small", "sweep"} else ())}
+    return tuple(stage for stage in STAGES[backend] if stage in candidates)
+
+
+def stages_it_has_not(request: CheckRequest, backend: str) -> dict[str, str]:
+    """Stages of the collectives that were asked for and that this backend does not have -> why."""
+    return {
+        name: f"backend {backend} has no such stage (it has {', '.join(STAGES[backend])})"
+        for name in request.collective_stages
+        if not _own_stages(name, backend)
+    }
 
 
 async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, narrator: Narrator) -> Collectives:

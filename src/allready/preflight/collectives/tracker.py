@@ -163,7 +163,8 @@ class StageTracker:
 
     def stuck_s(self, now: float) -> float:
         """Since when a run that ended badly could be seen to: the first failure, else the last sign of progress."""
-        failures = [r.failed_at for r in self.ranks.values() if r.failed_at is not None]
+        # A lost node fell silent some time before it was called lost: there the last sign of progress counts.
+        failures = [r.failed_at for r in self.ranks.values() if r.failed_at is not None and r.unknown is None]
         return max(0.0, now - (min(failures) if failures else self._moved))
 
     def detail(self, stage: int) -> str:
