@@ -47,7 +47,7 @@ def main() -> int:
             )
             for rank in range(args.nodes)
         ]  # fmt: skip
-        codes = []
+        codes: list[int] = []
         try:
             codes.extend(node.wait(timeout=max(1.0, args.limit_s - (time.monotonic() - began))) for node in nodes)
         except subprocess.TimeoutExpired:

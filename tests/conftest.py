@@ -1,5 +1,7 @@
 """What the whole suite shares: the count of lab tests that this machine could not run, said loudly at the end."""
 
+from collections import Counter
+
 import pytest
 
 NO_LAB = "no lab on this machine"
@@ -9,6 +11,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # From the reports and not from a counter: with xdist the tests run in other processes.
     skipped = [str(r.longrepr) for r in terminalreporter.stats.get("skipped", []) if NO_LAB in str(r.longrepr)]
     if skipped:
-        reason = skipped[0].partition(NO_LAB)[2].strip(": ')")
+        reasons = Counter(text.partition(NO_LAB)[2].strip(": ')") for text in skipped)
+        reason = reasons.most_common(1)[0][0]
         terminalreporter.section("lab", yellow=True, bold=True)
         terminalreporter.write_line(f"lab tests skipped: {len(skipped)} ({reason})", yellow=True, bold=True)

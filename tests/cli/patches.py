@@ -47,6 +47,14 @@ def render(*args, **kwargs):
 html.render = render
 """
 
+HOLD_EXIT = """
+import atexit, time
+def hold():
+    print("held at the exit", file=sys.stderr, flush=True)
+    time.sleep(0.5)
+atexit.register(hold)
+"""
+
 
 def patched(folder: Path, code: str, *, where: str = "check") -> dict[str, str]:
     """The environment that runs `code` at the start of the agents ("check") or of the ranks ("rank").

@@ -1,4 +1,4 @@
-"""The contract's exit codes from real processes: 0 healthy, 1 fault, 3 not checked, 70 our own bug (2 is test_usage)."""
+"""The contract's exit codes from real processes: 0 healthy, 1 fault, 3 not checked, 70 our bug (2: test_usage)."""
 
 import json
 
@@ -118,3 +118,11 @@ def test_a_bug_on_a_worker_is_70_there_and_a_lost_node_for_the_others(job: Job) 
     assert nodes[1].wait(30) == 70, nodes[1].all_words()
     assert nodes[0].wait(8) == 1, nodes[0].all_words()
     assert nodes[0].report["verdict"]["culprits"]["nodes"] == [1]
+
+
+def test_a_stage_that_cannot_be_run_here_is_3(job: Job) -> None:
+    job.num_nodes = 1
+    node = job.start(0, "--backend", "gloo", "--stages", "nccl_init")
+    assert node.wait(60) == 3, node.all_words()
+    assert node.report["status"] == "unknown"
+    assert "backend gloo has no such stage" in node.output

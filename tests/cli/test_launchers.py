@@ -39,6 +39,7 @@ def test_torchrun_on_one_machine(job: Job) -> None:
     assert "2 ranks" in done.stdout
 
 
+@pytest.mark.slow
 def test_torchrun_on_two_nodes_that_meet_by_its_variables(job: Job) -> None:
     if not Path(TORCHRUN).exists():
         pytest.skip("torchrun is not installed")
@@ -53,6 +54,7 @@ def test_torchrun_on_two_nodes_that_meet_by_its_variables(job: Job) -> None:
         assert "2 nodes, 4 ranks" in started.output
 
 
+@pytest.mark.slow
 def test_a_fault_under_torchrun_is_a_failure_of_torchrun(job: Job) -> None:
     done = launched(
         job, TORCHRUN, "--nproc-per-node", "1", "--master-port", str(job.port), "--no-python",
@@ -62,20 +64,21 @@ def test_a_fault_under_torchrun_is_a_failure_of_torchrun(job: Job) -> None:
     assert "FAULT" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("-n", "2"), ("-n", "1")])
+@pytest.mark.parametrize("words", [("-n", "2"), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_open_mpi(job: Job, words: tuple[str, str]) -> None:
     done = launched(job, "mpirun.openmpi", "--oversubscribe", *words, MASTER_PORT=str(job.port))
     one_acted(done, int(words[1]) - 1)
     assert f"{words[1]} rank" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("-n", "2"), ("-n", "1")])
+@pytest.mark.parametrize("words", [("-n", "2"), pytest.param(("-n", "1"), marks=pytest.mark.slow)])
 def test_mpich(job: Job, words: tuple[str, str]) -> None:
     done = launched(job, "mpiexec.mpich", *words, MASTER_PORT=str(job.port))
     one_acted(done, int(words[1]) - 1)
     assert f"{words[1]} rank" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_ranks_of_a_check_under_mpirun_are_not_taken_for_mpi_processes(job: Job) -> None:
     done = launched(job, "mpirun.openmpi", "--oversubscribe", "-n", "2", MASTER_PORT=str(job.port),
                     check=("--backend", "gloo", "--quick"))  # fmt: skip

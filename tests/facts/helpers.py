@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from allready.model import Interface
+from tests.conftest import NO_LAB
 
 
 def interface(name: str, *addresses: str, up: bool = True, **more: Any) -> Interface:
@@ -37,7 +38,8 @@ def in_namespace(script: str, *needs: str, mount: bool = False) -> str:
     argv = _unshare(*(["--mount"] if mount else []))
     lacking = [tool for tool in ("ip", *needs) if shutil.which(tool) is None]
     if argv is None or lacking:
-        pytest.skip(f"no network namespaces here, or not installed: {lacking}")
+        # Counted with the tests of the lab: tests/conftest.py.
+        pytest.skip(f"{NO_LAB}: {f'{lacking[0]} is not installed' if lacking else 'unshare --net is not permitted'}")
     done = subprocess.run(
         [*argv, "bash", "-euc", script], capture_output=True, text=True, timeout=60, check=False,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "PYTHON": sys.executable},

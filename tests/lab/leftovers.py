@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ CREATOR = "import sys, pathlib; from allready.lab import Lab; print(flush=True);
 CREATOR += "state_dir=pathlib.Path({state!r})); print('up', flush=True); sys.stdin.read()"
 
 
+def _mounts() -> Counter[str]:
+    return Counter(Path("/proc/self/mounts").read_text().splitlines())
+
+
+# Mounts are compared with these and not with a text: when somebody else on the machine deletes a named network
+# namespace (ip netns, containers), its mount vanishes from this mount namespace too. None can appear from outside.
+MOUNTS_AT_START = _mounts()
+
+
 def snapshot() -> dict[str, Any]:
     """Everything there is now, after the ended processes that were handed to process 1 are reaped."""
     with contextlib.suppress(ChildProcessError):
@@ -34,7 +44,7 @@ def snapshot() -> dict[str, Any]:
     return {
         "processes": pids,
         "net namespaces": sorted({str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}),
-        "mounts": Path("/proc/self/mounts").read_text(),
+        "new mounts": sorted((_mounts() - MOUNTS_AT_START).elements()),
         "interfaces": Path("/proc/net/dev").read_text(),
         "files": sorted(str(path) for path in STATE.parent.glob(f"{STATE.name}*")),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,8 +88,11 @@ def test_exec_from_several_shells_at_once_keeps_the_record_whole() -> None:
     for n, process in enumerate(running):
         assert process.stdout is not None
         assert process.stdout.readline() == f"{n}\n"
-    record = json.loads((Path(os.environ["XDG_RUNTIME_DIR"]) / "allready-lab/default/record.json").read_text())
-    assert len(record["processes"]) == 6
+    path = Path(os.environ["XDG_RUNTIME_DIR"]) / "allready-lab/default/record.json"
+    deadline = time.monotonic() + 30  # a command may speak before its shell has written it down
+    while len(json.loads(path.read_text())["processes"]) < 6 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(json.loads(path.read_text())["processes"]) == 6
     for process in running:
         process.communicate("\n", timeout=60)
 

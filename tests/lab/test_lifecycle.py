@@ -165,6 +165,19 @@ def test_where_user_namespaces_are_forbidden_the_reason_is_told() -> None:
 
 
 @lab
+@pytest.mark.parametrize("kind", ["net", "mnt"])
+def test_a_limit_of_no_namespaces_is_named(kind: str) -> None:
+    script = "import sys; from allready.lab import probe; sys.stdout.write(str(probe()))"
+    forbid = f'echo 0 > /proc/sys/user/max_{kind}_namespaces && exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, sys.executable, script],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"; namespaces are forbidden by user.max_{kind}_namespaces = 0")
+
+
+@lab
 def test_the_probe_finds_a_lab_possible_and_leaves_no_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = names()

@@ -4,8 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
+from allready.facts.exchange import to_json
 from allready.model import (
     BenchPoint,
     Caller,
@@ -15,7 +14,6 @@ from allready.model import (
     Culprits,
     EnvFacts,
     Evidence,
-    FactMissing,
     FaultClass,
     Finding,
     Fleet,
@@ -48,15 +46,10 @@ def report_of(made_up: Fleet, *, more: tuple[Finding, ...] = (), **changes: Any)
         tool_version="0.1.0", command="check --nnodes 4 --node-rank 0", started=STARTED.isoformat(), duration_s=4.1,
         world=made_up.world, status=status_of(findings, (), waiting=False), verdict=verdict, findings=findings,
         not_checked=not_checked, roll=made_up.roll, reach=made_up.reach, collectives=made_up.collectives,
-        facts={n: {name: plain_fact(fact) for name, fact in node.items()} for n, node in made_up.nodes.items()},
+        facts={n: to_json(node) for n, node in made_up.nodes.items()},
         odd=odd, notes=("probing 12 paths took 0.4 s",),
     )  # fmt: skip
     return replace(report, **changes)
-
-
-def plain_fact(fact: Any) -> Any:
-    """A fact as report.json holds it."""
-    return {"missing": fact.why} if isinstance(fact, FactMissing) else msgspec.to_builtins(fact)
 
 
 def sweep(num_ranks: int = 8, peak: float = 370.0) -> tuple[BenchPoint, ...]:

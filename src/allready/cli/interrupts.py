@@ -1,6 +1,5 @@
 """SIGINT, SIGTERM and SIGHUP, from a command's first line to its exit code."""
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -11,6 +10,18 @@ from typing import Any, Self
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE = 2
 """So many signals are taken as a wish to end well; with one more the process ends at once."""
+
+
+_program = False
+
+
+def this_process_ends_here() -> None:
+    """Called by the program's entry: after the last `Interrupts` there is only the exit, which nothing may cut off.
+
+    Without it (a caller that runs a command inside its own process) the caller's handlers are put back.
+    """
+    global _program
+    _program = True
 
 
 class Interrupts:
@@ -36,11 +47,14 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # A handler of ours would be taken back while the interpreter ends, and the default one kills.
+            signal.signal(number, signal.SIG_IGN if _program else handler)
 
     @contextlib.contextmanager
     def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
         """Inside an event loop: a signal calls `cancel`, as often as it comes."""
+        import asyncio  # only here: the program must start quickly
+
         loop = asyncio.get_running_loop()
 
         def stop(number: int) -> None:

@@ -87,7 +87,10 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def entry() -> None:
     """Console script."""
+    from allready.cli.interrupts import this_process_ends_here
+
     _have_standard_streams()
+    this_process_ends_here()
     sys.exit(main())
 
 

@@ -85,7 +85,9 @@ class Holder:
             piece = os.read(self._answer, 4096)
             if not piece:
                 reason = " ".join(text.decode(errors="replace").split())
-                raise LabError(f"this machine refuses a namespace of the lab: {reason or 'no reason given'}")
+                raise LabError(
+                    f"this machine refuses a namespace of the lab: {reason or 'no reason given'}{_forbidden()}"
+                )
             text += piece
         process = identify(self.pid)
         if process is None:
@@ -142,20 +144,33 @@ def into(pid: int, user_namespace: bool, *kinds: str) -> list[str]:
 
 def user_namespaces_forbidden() -> str:
     """The kernel settings that forbid user namespaces to ordinary users, as half a sentence; empty when none does."""
-    forbidding = {
-        "user.max_user_namespaces": "0",
-        "kernel.unprivileged_userns_clone": "0",
-        "kernel.apparmor_restrict_unprivileged_userns": "1",
-    }
+    found = _set_to(
+        {
+            "user.max_user_namespaces": "0",
+            "kernel.unprivileged_userns_clone": "0",
+            "kernel.apparmor_restrict_unprivileged_userns": "1",
+        }
+    )
+    return f"; user namespaces are forbidden by {found}: run as root" if found else ""
+
+
+def _forbidden() -> str:
+    """The kernel settings that forbid the other namespaces to everybody: there the kernel says "No space left"."""
+    found = _set_to({f"user.max_{kind}_namespaces": "0" for kind in ("net", "mnt", "uts")})
+    return f"; namespaces are forbidden by {found}" if found else ""
+
+
+def _set_to(settings: dict[str, str]) -> str:
+    """Those of the kernel settings that have the given value, as "name = value and ..."."""
     found = []
-    for name, value in forbidding.items():
+    for name, value in settings.items():
         try:
             text = Path("/proc/sys", name.replace(".", "/")).read_text(encoding="ascii").strip()
         except OSError:
             continue  # this kernel does not have the setting
         if text == value:
             found.append(f"{name} = {value}")
-    return f"; user namespaces are forbidden by {' and '.join(found)}: run as root" if found else ""
+    return " and ".join(found)
 
 
 def needs_user_namespace() -> bool:

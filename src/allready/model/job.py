@@ -98,6 +98,11 @@ class RollCall:
         here = set(self.present)
         return tuple(r for r in range(self.num_nodes) if r not in here)
 
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Node ranks that are not connected now: those that never came and those that left, sorted."""
+        return tuple(sorted({*self.missing, *self.lost}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProbe:

@@ -9,7 +9,7 @@ from allready.report import units
 from allready.report.safe import plain
 
 WIDTH, HEIGHT = 600, 310
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 24, 12, 40
 MOST_LINES = 4
 MOST_TICKS = 8
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from allready.model import NODE_FACTS, FactMissing, NodeFacts, NotApplicable, Split
+from allready.model import NODE_FACTS, FactMissing, NotApplicable, Split
 from allready.model import facts as f
 from allready.report import units
 from allready.report.safe import plain
@@ -78,7 +78,7 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
                 continue
             fact = typed(group, known[group])
             if isinstance(fact, FactMissing):
-                whys[group, node_rank] = _why(group, fact)
+                whys[group, node_rank] = _why(fact)
                 continue
             for label, value, own in _READERS[group](fact):
                 cells, _ = table.setdefault((group, label), ({}, own))
@@ -114,20 +114,17 @@ def typed(group: str, value: Any) -> Any:
         return value
     if isinstance(value, Mapping) and set(value) == {"missing"}:
         return FactMissing(str(value["missing"]))
+    if isinstance(value, Mapping) and set(value) == {"not_applicable"}:
+        return NotApplicable(str(value["not_applicable"]))
     try:
         return msgspec.convert(value, kind, str_keys=True)
     except msgspec.ValidationError as error:
         return FactMissing(str(error))
 
 
-def _why(group: str, missing: FactMissing) -> Value:
+def _why(missing: FactMissing) -> Value:
     """Why a fact is missing; nothing where this node cannot have it (node 0 has no contact with itself)."""
-    default = getattr(NodeFacts(), group)
-    return (
-        Value()
-        if isinstance(default, NotApplicable) and missing.why == default.why
-        else Value(key="fact_unknown", why=missing.why)
-    )
+    return Value() if isinstance(missing, NotApplicable) else Value(key="fact_unknown", why=missing.why)
 
 
 def _absent(group: str) -> Value:

@@ -98,7 +98,8 @@ def matrix(reach: Reachability) -> Matrix:
         shown=shown,
         bad=tuple(cells[pair] for pair in bad[:MOST_LISTED]),
         num_nodes=len(nodes),
-        num_cells=len(worst) + sum(reach.directions_left_out.values()),
+        num_cells=sum(rank != _RANKS["not_run"] for rank in worst.values())
+        + sum(n for outcome, n in reach.directions_left_out.items() if outcome != "not_run"),
         num_bad=len(bad) + sum(n for o, n in reach.directions_left_out.items() if _RANKS.get(o, _ERROR) >= _ERROR),
         rtt_s=(spread[0], statistics.median(spread), spread[-1]) if spread else None,
         tallies=tuple(_tally(n, worst) for n in cover[:MOST_TALLIES]),

@@ -60,7 +60,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "schema": plain(report.schema),
         "started": plain(report.started),
         "duration": units.time(report.duration_s),
-        "size": both(lambda lang: ", ".join(size_of_world(report, lang))),
+        "size": both(lambda lang: t("comma", lang).join(size_of_world(report, lang))),
         "status": str(report.status),
         "symbol": SYMBOLS[report.status],
         "sentence": both(lambda lang: sentence(report, lang)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.patches import HOLD_FACTS, HOLD_IMPORT, HOLD_REACH, HOLD_REPORT, HOLD_START, patched
+from tests.cli.patches import HOLD_EXIT, HOLD_FACTS, HOLD_IMPORT, HOLD_REACH, HOLD_REPORT, HOLD_START, patched
 from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
 
 Nodes = list[Node]
@@ -54,7 +54,14 @@ def sweep(job: Job, victim: int) -> Nodes:
     return nodes
 
 
-STAGES = {roll_call: "roll", facts: "facts", reach: "reach", importing: "collectives", sweep: "collectives"}
+At = Callable[[Job, int], Nodes]
+STAGES: dict[At, str] = {
+    roll_call: "roll",
+    facts: "facts",
+    reach: "reach",
+    importing: "collectives",
+    sweep: "collectives",
+}
 
 
 def said_by_itself(node: Node, signal_name: str, stage: str) -> None:
@@ -84,21 +91,21 @@ def names_the_one_that_left(node: Node, victim: int, within_s: float) -> dict[st
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
 @pytest.mark.parametrize("at", STAGES, ids=lambda at: at.__name__)
-def test_an_interrupted_node_says_so_and_the_other_one_names_it(
-    job: Job, at: Callable[[Job, int], Nodes], victim: int
-) -> None:
+def test_an_interrupted_node_says_so_and_the_other_one_names_it(job: Job, at: At, victim: int) -> None:
     nodes = at(job, victim)
     number = signal.SIGINT if victim == 0 else signal.SIGTERM
     nodes[victim].signal(number)
     said_by_itself(nodes[victim], number.name, STAGES[at])
-    verdict = names_the_one_that_left(nodes[1 - victim], victim, within_s=6.0)
+    names_the_one_that_left(nodes[1 - victim], victim, within_s=6.0)
     evidence = [e["text"] for f in nodes[1 - victim].report["findings"] for e in f["evidence"]]
     assert victim == 1 or any("node 0 was interrupted" in text for text in evidence), evidence
     job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 0.03, 0.15])
-@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
+@pytest.mark.parametrize(
+    ("victim", "pause_s"),
+    [(0, 0.03), *(pytest.param(v, p, marks=pytest.mark.slow) for v in (0, 1) for p in (0.0, 0.08, 0.15, 0.25))],
+)
 def test_two_signals_at_once_still_end_cleanly(job: Job, victim: int, pause_s: float) -> None:
     nodes = sweep(job, victim)
     nodes[victim].signal(signal.SIGINT)
@@ -170,4 +177,14 @@ def test_a_signal_while_the_report_is_written_does_not_cut_it_off(job: Job) -> N
     node.signal(signal.SIGINT)
     assert node.wait(6.0) == 0
     assert node.report["status"] == "healthy"
+    assert "Traceback" not in node.errors
+
+
+def test_a_signal_after_the_last_word_changes_no_exit_code(job: Job) -> None:
+    job.num_nodes = 1
+    node = job.start(0, *ROLL, env=patched(job.folder, HOLD_EXIT))
+    node.until_said("held at the exit")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        node.signal(number)
+    assert node.wait(6.0) == 0
     assert "Traceback" not in node.errors

@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.processes import ROLL, Job, Node, eventually
+from tests.cli.patches import patched
+from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
 from tests.preflight.check.test_interrupted import names_the_one_that_left, roll_call, sweep
+
+LITTLE_PATIENCE = """
+import allready.preflight.exchange.hub as hub
+hub.SILENCE_S = 3.0
+import allready.preflight.exchange.link as link
+assert link.SILENCE_S == 3.0
+"""
 
 
 def waiting(job: Job, victim: int) -> list[Node]:
@@ -60,10 +68,7 @@ def test_a_killed_rank_is_named_with_its_signal_and_the_agents_live(job: Job) ->
         assert "SIGKILL" in verdict["sentence"]
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow, id="node0"), pytest.param(1, id="worker")])
-@pytest.mark.parametrize("at", [pytest.param(waiting, marks=pytest.mark.slow, id="roll call"), sweep])
-def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job, at: Callable[[Job, int], list[Node]], victim: int) -> None:
-    nodes = at(job, victim)
+def is_named_when_stopped(job: Job, nodes: list[Node], victim: int) -> None:
     stopped, other = nodes[victim], nodes[1 - victim]
     stopped.signal(signal.SIGSTOP)
     try:
@@ -77,3 +82,18 @@ def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job, at: Callable[[Job, 
     # Once it runs again it finds its connection gone, and ends too.
     assert stopped.wait(25.0) == 1
     job.assert_nothing_left()
+
+
+def test_a_stopped_agent_is_named_and_nobody_hangs(job: Job) -> None:
+    nodes = job.start_all(*LONG_SWEEP, env=patched(job.folder, LITTLE_PATIENCE))
+    nodes[0].until_said("sweep:", within_s=60)
+    is_named_when_stopped(job, nodes, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
+@pytest.mark.parametrize("at", [waiting, sweep])
+def test_a_stopped_agent_is_named_with_the_patience_of_real_life(
+    job: Job, at: Callable[[Job, int], list[Node]], victim: int
+) -> None:
+    is_named_when_stopped(job, at(job, victim), victim)

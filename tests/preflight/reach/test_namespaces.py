@@ -14,13 +14,14 @@ import pytest
 from allready.model import PathProbe, Reachability
 from allready.preflight.channel import silent
 from allready.preflight.reach import ReachRequest, conduct
+from tests.conftest import NO_LAB
 from tests.preflight.reach.namespaces import LineHub, Net, network, possible, sh
 from tests.preflight.reach.parts import Recorder, paths_of
 
 WHY_NOT = possible()
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.skipif(WHY_NOT is not None, reason=f"no network namespaces: {WHY_NOT}"),
+    pytest.mark.skipif(WHY_NOT is not None, reason=f"{NO_LAB}: {WHY_NOT}"),
 ]
 
 NEW = "tcp flags & (syn | ack) == syn"

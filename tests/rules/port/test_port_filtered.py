@@ -111,6 +111,12 @@ def test_is_not_checked_when_the_job_is_not_known() -> None:
     assert (outcome.state, outcome.unchecked) == ("not_checked", {1: "no flags"})
 
 
+FIREWALLD = (
+    'firewall-cmd --add-rich-rule=\'rule family="ipv4" source address="10.0.0.3" '
+    'port port="29500" protocol="tcp" accept\''
+)
+
+
 @pytest.mark.parametrize(
     ("tool", "command"),
     [
@@ -118,8 +124,7 @@ def test_is_not_checked_when_the_job_is_not_known() -> None:
         ("ufw", "ufw insert 1 allow proto tcp from 10.0.0.3 to any port 29500"),
         (
             "firewalld",
-            'firewall-cmd --add-rich-rule=\'rule family="ipv4" source address="10.0.0.3" port port="29500" '
-            'protocol="tcp" accept\'',
+            FIREWALLD,
         ),
         ("iptables", "iptables -I INPUT -p tcp -s 10.0.0.3 --dport 29500 -j ACCEPT"),
     ],

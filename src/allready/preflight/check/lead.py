@@ -27,9 +27,10 @@ from allready.model import (
 from allready.preflight import reach
 from allready.preflight.channel import LOST, Narrator
 from allready.preflight.check.follow import follow
+from allready.preflight.check.gaps import gaps
 from allready.preflight.check.inquiry import Inquiry, plain, world_of
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.check.staging import plan, run_collectives, stages_it_has_not
+from allready.preflight.check.staging import plan, run_collectives, stages_it_has_not, uses_nccl
 from allready.preflight.check.waits import in_daemon_thread
 from allready.preflight.exchange.contact import Contact, Resolver
 from allready.preflight.exchange.hub import Hub
@@ -244,8 +245,8 @@ class Lead:
         world = world_of(roll, nproc_default=self._launch.nproc_per_node)
         self._narrator.say(
             "check.waiting_for_nodes",
-            missing=world.labels(roll.missing),
-            present=len(roll.present),
+            missing=world.labels(roll.awaited),
+            present=roll.num_nodes - len(roll.awaited),
             num_nodes=roll.num_nodes,
         )
         due = elapsed_s - self._last_interim_s >= REPEAT_S
@@ -300,6 +301,7 @@ class Lead:
             wanted = reach.ReachRequest(
                 port_range=self._request.port_range,
                 master=(self._launch.master_addr, self._launch.master_port),
+                with_nccl=uses_nccl(self._request, self._facts),
                 job_id=self._launch.job_id,
             )
             self._reach = await _unless_ended(reach.conduct(self._hub, wanted, self._narrator), local)
@@ -349,6 +351,8 @@ class Lead:
     def _judge(self, *, waiting: bool) -> Report:
         asked = {*self._request.stages, *self._request.collective_stages}
         unchecked = {k: v for k, v in self._why_not.items() if k in asked and "not asked" not in v}
+        if not waiting:
+            unchecked |= gaps(self._facts, self._reach)
         report = self._inquiry.judge(
             self._fleet(), waiting=waiting, visible_since=self._visible_since, unchecked_stages=unchecked
         )

@@ -151,8 +151,8 @@ class Member:
         if report.roll is not None:
             self._narrator.say(
                 "check.waiting_for_nodes",
-                missing=report.world.labels(report.roll.missing),
-                present=len(report.roll.present),
+                missing=report.world.labels(report.roll.awaited),
+                present=report.roll.num_nodes - len(report.roll.awaited),
                 num_nodes=report.roll.num_nodes,
             )
         self._inquiry.last = report

@@ -17,6 +17,16 @@ def choose_backend(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> str
     return request.backend or ("nccl" if facts and all(_has_nccl(node) for node in facts.values()) else "gloo")
 
 
+def uses_nccl(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> bool:
+    """Whether the job will use NCCL at all: where it is asked for, or where a GPU is seen and nothing else is asked.
+
+    Wider than `choose_backend`: where torch is not installed here, or a GPU is missing, the paths still are NCCL's.
+    """
+    if request.backend is not None:
+        return request.backend == "nccl"
+    return any(isinstance(node.gpu, GpuFacts) and node.gpu.visible for node in facts.values())
+
+
 def _has_nccl(node: NodeFacts) -> bool:
     gpu, software, launch = node.gpu, node.software, node.launch
     return (

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
@@ -49,7 +49,7 @@ class Listener(asyncio.DatagramProtocol):
             return
         try:
             call = msgspec.json.decode(data[len(_CALL) :].rstrip(b"\x00"), type=Call)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return
         if self._transport is not None and call.job_id == self._job_id:
             self._transport.sendto(_HEARD + self._job_id.encode(errors="replace")[:200], addr)
@@ -96,25 +96,30 @@ class Caller:
         self.heard: bool | None = None  # None until a call had time to be answered
 
     async def call(self, address: str, port: int, call: Call, *, timeout_s: float) -> bool | None:
-        """Send the call three times within `timeout_s`; True once node 0's answer arrived."""
-        if self.heard:
-            return True
+        """Send the call three times within `timeout_s`; True once node 0 answered, and knows that we heard it."""
         with contextlib.suppress(OSError):
+            if self.heard and self._transport is not None:
+                self._send(replace(call, hears_us=True))
+                return True
             if self._to != (address, port):
                 self.close()
                 self._to = (address, port)
                 self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
                     lambda: self._answer, remote_addr=(address, port)
                 )
-            assert self._transport is not None
-            body = _CALL + to_json(call)
             for _ in range(3):
-                self._transport.sendto(body.ljust(_PAD_BYTES, b"\x00"))
+                self._send(call)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._answer.heard.wait(), timeout_s / 3)
+                    # Without this node 0 could not tell a filtered port from a path that is broken in one direction.
+                    self._send(replace(call, hears_us=True))
                     break
         self.heard = self._answer.heard.is_set()
         return self.heard
+
+    def _send(self, call: Call) -> None:
+        assert self._transport is not None
+        self._transport.sendto((_CALL + to_json(call)).ljust(_PAD_BYTES, b"\x00"))
 
     def close(self) -> None:
         """Close the socket; may be called twice."""

@@ -45,6 +45,7 @@ _MAX_CLAIMS_KEPT_REFUSED = 64
 @dataclass(slots=True)
 class _Peer:
     claim: Claim
+    instance: str
     writer: asyncio.StreamWriter
     last_heard: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -247,9 +248,10 @@ class Hub:
             hello = await self._greet(reader, writer, address)
             if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
                 return
+            self._supersede(hello)
             refused = self._why_refused(hello)
             claim = self._claim_of(hello, address, refused)
-            peer = _Peer(claim, writer)
+            peer = _Peer(claim, hello.instance, writer)
             if refused is not None:
                 await self._refuse(peer, reader)
                 return
@@ -272,6 +274,13 @@ class Hub:
             log.debug("connection of %s ended by close", address)
         finally:
             writer.close()
+
+    def _supersede(self, hello: Hello) -> None:
+        """Forget an earlier connection of the same process: a try that it gave up while we were too busy to answer."""
+        known = self._peers.get(hello.node_rank)
+        if known is not None and known.instance == hello.instance:
+            del self._peers[hello.node_rank]
+            known.writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> Hello | None:
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}

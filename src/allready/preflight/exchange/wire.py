@@ -125,6 +125,6 @@ def decode(payload: bytes, flags: int) -> tuple[str, Any]:
             if stream.unconsumed_tail:
                 raise ExchangeError(f"a message that unpacks to more than {MAX_FRAME_BYTES} bytes")
         kind, body = msgspec.json.decode(payload, type=tuple[str, Any])
-    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise ExchangeError(f"not a message of ours: {error}") from error
     return kind, body

@@ -86,6 +86,7 @@ def _opening(request: ReachRequest, nodes: Collection[int]) -> wire.Opening:
         num_nodes=max(nodes, default=0) + 1,
         payloads_bytes=request.payloads_bytes,
         datagrams_bytes=request.datagrams_bytes,
+        with_nccl=request.with_nccl,
         port_range=request.port_range,
         avoid_port=request.master[1] if request.master else None,
         num_data_ports=request.num_data_ports,

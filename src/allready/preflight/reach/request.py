@@ -18,6 +18,8 @@ class ReachRequest:
     """Inclusive; of --port-range.  Up to `num_range_ports` of it are opened and tried on every node."""
     master: tuple[str, int] | None = None
     """Address and port that the nodes' own connections to node 0 use."""
+    with_nccl: bool = True
+    """Whether the job uses NCCL, so that its choice of addresses is tried too, not only Gloo's."""
     job_id: str = "none"
     """Seeds the sample of pairs when there are too many nodes for all."""
     payloads_bytes: tuple[int, ...] = PAYLOADS_BYTES

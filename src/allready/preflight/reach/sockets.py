@@ -17,13 +17,16 @@ _SO_EE_ORIGIN_ICMP, _SO_EE_ORIGIN_ICMP6 = 2, 3
 _BYTES_ACKED_OFFSET = 120  # in struct tcp_info: u64 tcpi_bytes_acked, u64 tcpi_bytes_received (Linux 4.1)
 
 
-def local_addresses(transport: TransportFacts, *, num_nodes: int, most: int) -> tuple[tuple[str, str], ...]:
+def local_addresses(
+    transport: TransportFacts, *, num_nodes: int, most: int, with_nccl: bool = True
+) -> tuple[tuple[str, str], ...]:
     """(interface, address) that NCCL and Gloo chose, each once, NCCL's first, at most `most`.
 
+    Without NCCL in the job only Gloo's count: NCCL takes every interface, also one that leads to no other node.
     Loopback addresses lead to no other node; they count only if there is nothing else.
     """
     chosen: dict[str, str] = {}
-    for choice in (transport.nccl, transport.gloo):
+    for choice in (transport.nccl, transport.gloo) if with_nccl else (transport.gloo,):
         for interface, text in zip(choice.interfaces, choice.addresses, strict=False):
             address = text.partition("%")[0]
             if _parsed(address) is not None:

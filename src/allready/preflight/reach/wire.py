@@ -40,6 +40,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float
     echo_s: float
     slowest_bytes_per_s: float
+    with_nccl: bool = True
 
     def __post_init__(self) -> None:
         """Bound what a garbled message could make this node do; msgspec reports it as its own error."""

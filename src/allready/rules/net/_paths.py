@@ -267,7 +267,8 @@ def path_evidence(paths: Iterable[PathProbe]) -> tuple[Evidence, ...]:
         passed = f", passed {p.passed_bytes[-1]} B" if p.passed_bytes else ""
         stuck = f", stuck at {p.stuck_bytes} B" if p.stuck_bytes is not None else ""
         detail = f": {p.detail}" if p.detail else ""
-        text = f"{p.src_address or '?'} -> {p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s"
+        source = f"{p.src_address} -> " if p.src_address else ""  # an attempt without an answer has no address
+        text = f"{source}{p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s"
         found.append(
             Evidence(
                 source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text + passed + stuck + detail, node_rank=p.src

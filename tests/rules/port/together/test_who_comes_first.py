@@ -62,7 +62,8 @@ CASES: dict[str, tuple[Fleet, str, str, Culprits]] = {
     "node 0 not started": (worker_alone("refused", nearby=()), "JOB011", "START-ABSENT", Culprits(nodes=(0,))),
     "refused": (worker_alone("refused"), "PRT001", "START-PATH", Culprits(nodes=(0,))),
     "wrong port": (
-        worker_alone("refused", nearby=((29501, "allready"),)), "PRT001", "START-PATH", Culprits(links=((1, 0),), variables=("MASTER_PORT",)),
+        worker_alone("refused", nearby=((29501, "allready"),)),
+        "PRT001", "START-PATH", Culprits(links=((1, 0),), variables=("MASTER_PORT",)),
     ),
     "unroutable": (
         worker_alone("no_route", detail="Invalid argument (EINVAL)", address="10.9.9.9"),
