@@ -73,14 +73,48 @@ def test_the_wrong_master_port_is_refused(lab2: Lab, tmp_path: Path) -> None:
     assert_named(seen[0], 5, class_="START-ABSENT", nodes=[1], ranks=[1])
 
 
-@pytest.mark.parametrize("how", ["reject with tcp reset", "reject"])
+@pytest.mark.parametrize("how", ["reject with tcp reset", "reject", "reject with icmpx type admin-prohibited"])
 def test_a_rejecting_firewall_is_told_from_a_node_0_that_does_not_run(lab2: Lab, tmp_path: Path, how: str) -> None:
     table = "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; "
     done = lab2.run(0, ["nft", table + f"add rule inet fw in tcp dport 29500 {how}"])
     assert done.returncode == 0, done.stderr
-    for seen in check(lab2, tmp_path, extra=SHORT).values():
-        assert_named(seen, 5, class_="START-PATH", links=[[1, 0]])
+    for node, seen in check(lab2, tmp_path, extra=SHORT).items():
+        filtering = {"nodes": [0]} if node == 0 else {}  # only node 0 can read its rules
+        assert_named(seen, 5, class_="START-PATH", links=[[1, 0]], **filtering)
+        assert seen.verdict["code"] == "PRT010"
         assert "reject" in seen.verdict["sentence"]
+
+
+def test_a_firewall_that_rejects_everything_is_not_a_node_0_that_does_not_run(lab2: Lab, tmp_path: Path) -> None:
+    table = "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; "
+    rules = ("ct state established,related accept", "iif lo accept", "reject with icmpx type admin-prohibited")
+    done = lab2.run(0, ["nft", table + "; ".join(f"add rule inet fw in {rule}" for rule in rules)])
+    assert done.returncode == 0, done.stderr
+    seen = check(lab2, tmp_path, extra=SHORT)
+    assert_named(seen[0], 5, class_="START-PATH", nodes=[0], links=[[1, 0]])
+    assert_named(seen[1], 5, class_="START-PATH", links=[[1, 0]])
+    assert seen[1].verdict["code"] == "PRT010"
+
+
+def test_a_port_filtered_on_the_way_is_named_by_node_0_before_the_wait_is_over(lab2: Lab, tmp_path: Path) -> None:
+    table = "add table inet fw; add chain inet fw out { type filter hook output priority 0; }; "
+    done = lab2.run(1, ["nft", table + "add rule inet fw out tcp dport 29500 drop"])
+    assert done.returncode == 0, done.stderr
+    seen = check(lab2, tmp_path, extra=SHORT)
+    for node in seen.values():
+        assert_named(node, 5, class_="START-PATH", links=[[1, 0]])
+        assert node.verdict["confidence"] == "certain"
+
+
+def test_a_second_network_that_only_nccl_would_use_is_no_fault_of_a_gloo_job(lab2: Lab, tmp_path: Path) -> None:
+    for node in (0, 1):
+        commands = ("link add eth1 type veth peer name peer1", f"addr add 192.168.{node}.7/24 dev eth1",
+                    "link set eth1 up", "link set peer1 up")  # fmt: skip
+        for command in commands:
+            done = lab2.run(node, ["ip", *command.split()])
+            assert done.returncode == 0, done.stderr
+    for seen in check(lab2, tmp_path, extra=SHORT).values():
+        assert (seen.exit_code, seen.status) == (0, "healthy")
 
 
 def test_a_filtered_master_port_is_told_from_an_absent_node_on_both_sides(lab2: Lab, tmp_path: Path) -> None:

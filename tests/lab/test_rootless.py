@@ -20,9 +20,10 @@ pytestmark = pytest.mark.lab
 
 NOBODY = 65534
 SCRIPT = """
-import json, os, sys, pathlib
+import contextlib, json, os, sys, pathlib
 from allready.lab import Lab, names
 from allready.lab.faults import *
+from allready.lab.processes import is_running
 from tests.lab.traffic import arriving, reach, reaches_within, say, seconds, serving
 state = pathlib.Path(sys.argv[1])
 seen = {"uid": os.getuid()}
@@ -49,12 +50,16 @@ with Lab.up(3, name="own", state_dir=state) as lab:
     with lab.apply(SecondInterface(nodes=(0, 1))), lab.apply(InterfaceMtu(node=2, mtu_bytes=1300)):
         seen["second_interface"] = lab.run(0, ["ls", "/sys/class/net"]).stdout.split()
         seen["interface_mtu"] = lab.run(2, ["cat", "/sys/class/net/eth0/mtu"]).stdout.strip()
-    process = lab.popen(0, ["sh", "-c", "setsid sleep 1000 & exec sleep 1001"])
+    process = lab.popen(0, ["sh", "-c", "setsid sleep 1000.65534 & exec sleep 1001.65534"])
+    holders = lab.record().holders
 seen["ended"] = process.returncode
 seen["left"] = [names(state), state.exists()]
-seen["mine"] = [p.name for p in pathlib.Path("/proc").iterdir()
-                if p.name.isdecimal() and p.stat().st_uid == os.getuid()
-                and (p / "cmdline").read_bytes().startswith(b"sleep")]
+seen["mine"] = [holder.pid for holder in holders if is_running(holder)]
+for entry in pathlib.Path("/proc").iterdir():
+    with contextlib.suppress(OSError):  # it ended meanwhile; other labs of this user are none of our business
+        words = (entry / "cmdline").read_bytes().split(bytes(1)) if entry.name.isdecimal() else []
+        if words[:1] == [b"sleep"] and words[1].endswith(b".65534"):
+            seen["mine"].append(int(entry.name))
 print(json.dumps(seen))
 """
 

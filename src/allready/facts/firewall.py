@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
-from allready.facts.packet_filter import FilterChain, drop_rules, dropped_ports, is_active
+from allready.facts.packet_filter import OUTBOUND, WATCHED, FilterChain, drop_rules, dropped_ports, is_active
 from allready.model import FirewallFacts
 
 CAP_NET_ADMIN = 12
@@ -54,9 +55,15 @@ def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
         return FirewallFacts(tool=None)
     return FirewallFacts(
         tool=_manager(chains) or tool,
-        drops=tuple(text[:MAX_RULE_CHARS] for text, _ in zip(drop_rules(chains), range(MAX_DROPS), strict=False)),
+        drops=_drops(chains, WATCHED),
         dropped_ports=dropped_ports(chains)[:MAX_PORT_RANGES],
+        out_drops=_drops(chains, OUTBOUND),
+        out_dropped_ports=dropped_ports(chains, OUTBOUND)[:MAX_PORT_RANGES],
     )
+
+
+def _drops(chains: dict[str, FilterChain], hooks: frozenset[str]) -> tuple[str, ...]:
+    return tuple(text[:MAX_RULE_CHARS] for text in islice(drop_rules(chains, hooks), MAX_DROPS))
 
 
 def _read(

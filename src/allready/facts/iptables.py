@@ -56,7 +56,7 @@ def _rule(line: str, table: str) -> FilterRule:
                 continue
             case "-p":
                 never |= (value in {"tcp", "all", "6", "0"}) == negated
-            case "-i":
+            case "-i" | "-o":
                 never |= value == "lo" and not negated
                 routine |= never
             case "--dport" | "--dports" | "--destination-port":

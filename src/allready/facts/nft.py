@@ -105,7 +105,7 @@ class _Rule:
 
     def _condition(self, word: str, after: list[str]) -> int:
         """Weigh what stands at `word`; how many words it takes."""
-        if word in {"iif", "iifname"}:
+        if word in {"iif", "iifname", "oif", "oifname"}:
             return 1 + self._interface(after)
         if word == "ct" and after[0] == "state":
             return 2 + self._state(after[1:])

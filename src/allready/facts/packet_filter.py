@@ -10,7 +10,8 @@ ALL_PORTS = (1 << 65536) - 1
 MAX_DEPTH = 16
 MAX_STEPS = 50_000
 INBOUND = frozenset({"input", "prerouting", "ingress"})
-WATCHED = INBOUND | {"output", "postrouting"}  # forwarding is for other machines' packets
+OUTBOUND = frozenset({"output", "postrouting"})
+WATCHED = INBOUND | OUTBOUND  # forwarding is for other machines' packets
 DROPPING = frozenset({"drop", "reject"})
 
 
@@ -56,24 +57,24 @@ def port_ranges(bits: int) -> Iterator[tuple[int, int]]:
         low, bits = low + length, bits >> length
 
 
-def dropped_ports(chains: dict[str, FilterChain]) -> tuple[tuple[int, int], ...]:
-    """Ports whose new connections certainly do not get in; where a condition decides, nothing is claimed."""
+def dropped_ports(chains: dict[str, FilterChain], hooks: frozenset[str] = INBOUND) -> tuple[tuple[int, int], ...]:
+    """Ports whose new connections certainly do not get in (or out); where a condition decides, nothing is claimed."""
     dropped = 0
     walk = _Walk(chains)
     for chain in chains.values():
-        if chain.hook in INBOUND and chain.family in {"ip", "inet", "netdev"}:
+        if chain.hook in hooks and chain.family in {"ip", "inet", "netdev"}:
             left, found = walk.through(chain, ALL_PORTS, 0)
             dropped |= found | (left if chain.policy == "drop" else 0)
     return () if walk.steps > MAX_STEPS else tuple(port_ranges(dropped))
 
 
-def drop_rules(chains: dict[str, FilterChain]) -> Iterator[str]:
+def drop_rules(chains: dict[str, FilterChain], hooks: frozenset[str] = WATCHED) -> Iterator[str]:
     """Rules that drop or reject packets to or from this machine, with the chain they stand in."""
-    for chain in _reachable(chains):
+    for chain in _reachable(chains, hooks):
         for rule in chain.rules:
             if rule.verdict in DROPPING and not rule.routine:
                 yield f"{chain.label}: {rule.text}" if chain.label else rule.text
-        if chain.hook in WATCHED and chain.policy == "drop":
+        if chain.hook in hooks and chain.policy == "drop":
             yield f"{chain.label}: policy drop"
 
 
@@ -82,9 +83,9 @@ def is_active(chains: dict[str, FilterChain]) -> bool:
     return any(chain.rules or chain.policy == "drop" for chain in chains.values() if chain.hook in WATCHED)
 
 
-def _reachable(chains: dict[str, FilterChain]) -> Iterable[FilterChain]:
+def _reachable(chains: dict[str, FilterChain], hooks: frozenset[str]) -> Iterable[FilterChain]:
     found: dict[str, FilterChain] = {}
-    waiting = [key for key, chain in chains.items() if chain.hook in WATCHED]
+    waiting = [key for key, chain in chains.items() if chain.hook in hooks]
     while waiting:
         key = waiting.pop(0)
         if key in chains and key not in found:

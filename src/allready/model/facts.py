@@ -214,6 +214,8 @@ class FirewallFacts:
     tool: str | None  # nft, iptables, firewalld, ufw; None: none found active
     drops: tuple[str, ...] = ()  # rules (as printed) that drop or reject packets
     dropped_ports: tuple[tuple[int, int], ...] = ()  # inclusive TCP destination-port ranges dropped on input
+    out_drops: tuple[str, ...] = ()  # those of `drops` that concern packets which leave
+    out_dropped_ports: tuple[tuple[int, int], ...] = ()  # as dropped_ports, of connections that begin here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +249,7 @@ class MasterContactFacts:
         unresolved      the name does not resolve
         loopback        the name resolves to a loopback address here, and node 0 is another machine
         no_route        the kernel has no route, or the next hop does not answer (EHOSTUNREACH, ENETUNREACH)
-        refused         the host answers, nobody listens on the port
+        refused         the host answers, nobody listens on the port, or a filter rejects (`rejected_by`)
         silent          no answer at all: filtered, or the host is down
         family_mismatch the name gives only IPv6 and this node has only IPv4, or the reverse
         wrong_service   something else speaks there (`service`)
@@ -269,6 +271,7 @@ class MasterContactFacts:
     heard_by_datagram: bool | None = (
         None  # node 0 answered a UDP datagram although TCP did not connect; None: not tried
     )
+    rejected_by: str | None = None  # refused: the address whose ICMP message says so, as only a packet filter does
     local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports
     nearby: tuple[tuple[int, str], ...] | None = (
         None  # refused: (port, service) of what answers on nearby ports of that host; None: not tried

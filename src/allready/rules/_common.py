@@ -97,6 +97,11 @@ def drops_port(firewall: FirewallFacts | None, port: int) -> bool:
     return firewall is not None and any(low <= port <= high for low, high in firewall.dropped_ports)
 
 
+def drops_out(firewall: FirewallFacts | None, port: int) -> bool:
+    """Whether this node's own packet filter drops its own TCP connections to `port` of another machine."""
+    return firewall is not None and any(low <= port <= high for low, high in firewall.out_dropped_ports)
+
+
 def datagram_callers(roll: RollCall) -> dict[int, Caller]:
     """Nodes outside the roll whose UDP call arrived, by node rank."""
     here = set(roll.present)

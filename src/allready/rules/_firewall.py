@@ -47,6 +47,20 @@ def opening(
     return "; ".join(f"{command} [{members(found)}]" for command, found in commands)
 
 
+def opening_outward(nodes: Iterable[int], firewall: Mapping[int, FirewallFacts], ports: tuple[int, int]) -> str:
+    """What to type as root on `nodes`, whose filters stop their own connections, to reach these ports of others."""
+    lines: dict[str, list[int]] = {}
+    for node in nodes:
+        facts = firewall.get(node)
+        nft = facts is not None and facts.tool == "nft"
+        command = _nft(4, (), [ports], facts.out_drops if facts else (), default="inet filter output") if nft else (
+            f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT"
+        )  # fmt: skip
+        lines.setdefault(command, []).append(node)
+    shown = list(lines.items())[:MOST_COMMANDS]
+    return shown[0][0] if len(shown) == 1 else "; ".join(f"{command} [{members(found)}]" for command, found in shown)
+
+
 def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, drops: Sequence[str] = ()) -> str:
     """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
 
@@ -81,8 +95,15 @@ def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *,
     return " && ".join(lines)
 
 
-def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], drops: Sequence[str]) -> str:
-    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), DEFAULT_NFT_CHAIN)
+def _nft(
+    family: int,
+    peers: Sequence[str],
+    spans: Sequence[tuple[int, int]],
+    drops: Sequence[str],
+    *,
+    default: str = DEFAULT_NFT_CHAIN,
+) -> str:
+    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), default)
     ports = _nft_set([str(low) if low == high else f"{low}-{high}" for low, high in spans])
     source = f"{'ip' if family == 4 else 'ip6'} saddr {_nft_set(peers)} " if peers else ""
     rule = f"{source}tcp dport {ports} accept"

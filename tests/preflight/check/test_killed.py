@@ -57,6 +57,7 @@ def test_an_agent_killed_in_the_sweep_takes_its_ranks_along_and_is_named(job: Jo
     job.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_named_with_its_signal_and_the_agents_live(job: Job) -> None:
     nodes = sweep(job, 1)
     [rank] = [p for p in job.ranks() if p.ppid() == nodes[1].pid]

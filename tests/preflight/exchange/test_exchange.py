@@ -216,6 +216,10 @@ async def test_a_call_by_datagram_is_heard_and_answered() -> None:
         caller = Caller()
         call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
         assert await caller.call("127.0.0.1", port, call, timeout_s=3.0) is True
+        async with asyncio.timeout(3.0):  # node 0 is told that its answer came, not only that it was called
+            while [c.hears_us for c in hub.roll(finished=False).callers] != [True]:
+                hub.changed.clear()
+                await hub.changed.wait()
         caller.close()
         [noted] = hub.roll(finished=False).callers
         assert (noted.kind, noted.node_rank, noted.address) == ("datagram", 2, "127.0.0.1")
@@ -239,7 +243,9 @@ async def test_closing_frees_the_port() -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 7])
-@pytest.mark.parametrize("payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]'])
+@pytest.mark.parametrize(
+    "payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000]
+)
 def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: int) -> None:
     with pytest.raises(ExchangeError):
         wire.decode(payload, flags)

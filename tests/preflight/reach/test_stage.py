@@ -467,6 +467,9 @@ def test_loopback_counts_only_when_there_is_nothing_else() -> None:
     both = transport("127.0.0.1", "10.0.0.1", "10.0.0.1", "10.1.0.1", "10.2.0.1", "10.3.0.1", "10.4.0.1")
     found = [a for _, a in local_addresses(both, num_nodes=2, most=4)]
     assert found == ["10.0.0.1", "10.1.0.1", "10.2.0.1", "10.3.0.1"]
+    assert local_addresses(both, num_nodes=2, most=4, with_nccl=False) == local_addresses(
+        replace(both, nccl=both.gloo), num_nodes=2, most=4
+    )
     assert local_addresses(transport("127.0.0.1"), num_nodes=2, most=4) == (("lo", "127.0.0.1"),)
     assert [a for _, a in local_addresses(both, num_nodes=1, most=2)] == ["127.0.0.1", "10.0.0.1"]
     assert local_addresses(transport("not-an-address"), num_nodes=2, most=4) == ()

@@ -27,6 +27,20 @@ def test_names_the_receiver_of_two_nodes_when_only_one_direction_is_filtered() -
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((0, 1),))
 
 
+def test_names_the_sender_whose_own_filter_lets_nothing_out() -> None:
+    shut = FirewallFacts(
+        tool="nft", drops=("inet t in: x", "inet t out: drop"), out_drops=("inet t out: drop",),
+        out_dropped_ports=((1024, 29499), (29501, 65535)),
+    )  # fmt: skip
+    evidence = reached(2, paths={(0, 1): SILENT}, firewall={0: shut, 1: FirewallFacts(tool=None)})
+    [hit] = check("NET001", evidence).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((0,), ((0, 1),))
+    assert hit.values["command"] == "nft insert rule inet t out tcp dport 32768-60999 accept"
+    both_shut = FirewallFacts(tool="nft", drops=("inet t in: drop",), dropped_ports=((1024, 65535),))
+    [hit] = check("NET001", reached(2, paths={(0, 1): SILENT}, firewall={0: shut, 1: both_shut})).hits
+    assert hit.culprits.nodes == (1,)
+
+
 def test_blames_nobody_when_both_of_two_nodes_filter() -> None:
     [hit] = check("NET001", reached(2, paths=both(0, 1, SILENT))).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((), ((0, 1), (1, 0)))

@@ -50,6 +50,12 @@ def test_advises_an_mtu_that_is_known_to_pass(received: tuple[int, ...], mtu: in
     assert hit.values["command"] == f"ip link set dev eth0 mtu {mtu}"
 
 
+def test_never_advises_an_mtu_that_is_known_not_to_pass() -> None:
+    datagrams = {(0, 1): {"sent_bytes": (92, 576, 1280, 1400), "received_bytes": (92, 576)}}
+    [hit] = check("NET002", reached(2, paths={(0, 1): stuck(1400, 64)}, datagrams=datagrams)).hits
+    assert hit.values["command"] == "ip link set dev eth0 mtu 576"
+
+
 def test_does_not_take_a_slow_link_for_a_black_hole() -> None:
     # 9,000 B passed over an MTU of 9,000: packets of full size do get through.
     case = reached(2, paths={(0, 1): stuck(2**20, 64, 1400, 9000)})

@@ -25,14 +25,28 @@ def test_the_silent_node_names_its_way_to_node_0() -> None:
     assert hit.values["address"] == "10.0.0.1:29500"
 
 
+def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -> None:
+    out = FirewallFacts(
+        tool="nft", drops=("inet t out: tcp dport 29500 drop",), out_drops=("inet t out: tcp dport 29500 drop",),
+        out_dropped_ports=((29500, 29500),),
+    )  # fmt: skip
+    [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True, facts={"firewall": out})).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((1, 0),))
+    assert hit.values["command"] == "nft insert rule inet t out ip daddr 10.0.0.1 accept"
+
+
 def test_is_certain_when_node_0_answers_datagrams() -> None:
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True)).hits
     assert hit.confidence is Confidence.CERTAIN
 
 
-def test_a_refusal_beside_answered_datagrams_is_a_filters() -> None:
-    [hit] = check("PRT002", worker_alone("refused", heard_by_datagram=True)).hits
-    assert hit.culprits.links == ((1, 0),)
+def test_a_refusal_is_not_called_silence_also_where_node_0_finds_the_rule() -> None:
+    assert check("PRT002", worker_alone("refused", heard_by_datagram=True)).state == "clear"
+    refused = replace(calling(hears_us=True), detail="refused")
+    rejecting = replace(DROPS_PORT, drops=("inet filter input: tcp dport 29500 reject",))
+    only_it_is_out = node_0_alone(2, callers=(replace(refused, node_rank=1),), facts={"firewall": rejecting})
+    assert check("PRT002", only_it_is_out).state == "clear"
+    assert check("PRT010", only_it_is_out).hits[0].culprits.nodes == (0,)
 
 
 def test_silence_beyond_a_router_may_be_a_machine_that_is_off() -> None:

@@ -26,6 +26,13 @@ def test_node_0_says_the_same_by_the_datagrams_that_it_hears() -> None:
     assert check("JOB001", evidence).state == "clear"
 
 
+def test_an_icmp_message_is_a_filters_although_datagrams_are_rejected_too() -> None:
+    evidence = worker_alone("refused", heard_by_datagram=False, nearby=(), rejected_by="10.0.0.1")
+    [hit] = check("PRT010", evidence).hits
+    assert (hit.culprits.links, hit.culprits.nodes, hit.values["sender"]) == (((1, 0),), (), "10.0.0.1")
+    assert [check(code, evidence).state for code in ("JOB011", "PRT001", "PRT002")] == ["clear"] * 3
+
+
 def test_a_refusal_without_datagrams_is_left_to_the_rule_for_closed_ports() -> None:
     assert check("PRT010", worker_alone("refused", heard_by_datagram=False, nearby=())).state == "clear"
 

@@ -43,6 +43,7 @@ SETTLE_S = 1.5  # after a clash: time for the others' words, so that the majorit
 GIVE_UP_PORT_S = 5.0
 FACTS_S = 20.0
 BYE_S = 3.0
+_CLASHES = frozenset({"duplicate_rank", "num_nodes_differs"})
 
 Publish = Callable[[Report], None]
 
@@ -74,6 +75,7 @@ class Lead:
         self._hub = Hub(hello, wait_limit_s=request.wait_s)
         self._facts: dict[int, NodeFacts] = {}
         self._port = MasterPortFacts(port=self._launch.master_port, opened=True)
+        self._rival: RollCall | None = None  # of another node 0 of this job, on this machine
         self._reach: Reachability | None = None
         self._runs: Collectives | None = None
         self._why_not: dict[str, str] = {}
@@ -131,7 +133,13 @@ class Lead:
                 self._port = MasterPortFacts(port=self._launch.master_port, opened=True)
                 return True
             waited_s = loop.time() - began
-            if error_is_final(self._port) or waited_s > min(GIVE_UP_PORT_S, self._request.wait_s):
+            if self._port.service == "allready":
+                self._rival = await self._ask_holder()
+            if (
+                self._rival is not None
+                or error_is_final(self._port)
+                or waited_s > min(GIVE_UP_PORT_S, self._request.wait_s)
+            ):
                 self._facts[0] = replace(await self._own_facts, master_port=self._port)
                 self._why_not["roll"] = "node 0 could not open the master port"
                 return False
@@ -141,6 +149,22 @@ class Lead:
             if waited_s > SPEAK_FROM_S and 0 in self._facts:
                 self._judge(waiting=True)
             await asyncio.sleep(0.5)
+
+    async def _ask_holder(self) -> RollCall | None:
+        """The roll of the allready that holds our port, if it is this very job: then one node 0 is too many."""
+
+        async def here(_name: str) -> tuple[str, ...]:
+            return ("127.0.0.1",)
+
+        contact = Contact(self._hello, self._launch.master_port, here)
+        try:
+            link = await contact.attempt()
+            if link is not None:
+                await link.close("node 0 does not join node 0")
+        finally:
+            contact.close()
+        refusal = contact.refusal
+        return refusal.roll if refusal is not None and refusal.reason in _CLASHES else None
 
     async def _who_holds_it(self, error: OSError) -> MasterPortFacts:
         port = self._launch.master_port
@@ -334,7 +358,7 @@ class Lead:
         return blocked
 
     def _fleet(self) -> Fleet:
-        roll = self._hub.roll(finished=self._finished_roll) if self._port.opened else None
+        roll = self._hub.roll(finished=self._finished_roll) if self._port.opened else self._rival
         launch = self._launch
         world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
         alone = launch.num_nodes == 1

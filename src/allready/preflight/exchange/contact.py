@@ -28,7 +28,7 @@ from allready.preflight.exchange.wire import (
     keep_segments_small,
     read_frame,
 )
-from allready.preflight.reach.sockets import unanswered_arp
+from allready.preflight.reach.sockets import icmp_error, unanswered_arp, want_errors
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -49,6 +49,17 @@ _NO_ROUTE = {
     errno.EINVAL,  # a blackhole route
 }  # fmt: skip
 _NO_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+
+
+# ICMP that ends a TCP connect and that only a packet filter sends (a closed port answers with a reset), IPv4 and IPv6.
+_ICMP_OF_FILTERS = {(3, 3), (3, 9), (3, 10), (3, 13), (1, 1), (1, 4), (1, 5), (1, 6)}
+_ICMP_OF_ROUTERS = {(3, 0), (3, 1), (1, 0), (1, 3)}  # from the machine itself they are a filter's as well
+
+
+class _Rejected(OSError):  # noqa: N818 - an outcome
+    """A packet filter refused the connection, by an ICMP message from `sender`."""
+
+    sender = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +115,7 @@ class Contact:
         return None
 
     def _set(self, outcome: str, *, detail: str, addresses: tuple[str, ...], address: str | None = None,
-             service: Service | None = None) -> None:  # fmt: skip
+             service: Service | None = None, rejected_by: str | None = None) -> None:  # fmt: skip
         self.facts = replace(
             self.facts,
             outcome=outcome,
@@ -115,6 +126,7 @@ class Contact:
             attempts=self._attempts,
             waited_s=round(self.waited_s, 3),
             heard_by_datagram=self._caller.heard,
+            rejected_by=rejected_by,
         )
 
     def _misnamed(self, address: str) -> bool:
@@ -144,7 +156,8 @@ class Contact:
         except OSError as error:
             # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
-            self._set(outcome, detail=_words(error), addresses=addresses, address=address)
+            by = error.sender if isinstance(error, _Rejected) and outcome == "refused" else None
+            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by)
             if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
                 await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
                 await self._look_nearby(address)
@@ -254,11 +267,28 @@ async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, async
     try:
         sock.setblocking(False)
         keep_segments_small(sock)
-        await asyncio.get_running_loop().sock_connect(sock, where)
+        want_errors(sock, True)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, where)
+        except OSError as error:
+            raise _as_rejected(sock, address, error) from error
+        want_errors(sock, False)
         return await asyncio.open_connection(sock=sock)
     except BaseException:
         sock.close()
         raise
+
+
+def _as_rejected(sock: socket.socket, address: str, error: OSError) -> OSError:
+    icmp = icmp_error(sock)
+    if icmp is None:
+        return error
+    kind, code, sender = icmp
+    if (kind, code) not in _ICMP_OF_FILTERS and ((kind, code) not in _ICMP_OF_ROUTERS or sender != address):
+        return error
+    rejected = _Rejected(error.errno, error.strerror)
+    rejected.sender = sender
+    return rejected
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:
@@ -271,6 +301,8 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:
 
 
 def _outcome_of(error: OSError, address: str) -> str:
+    if isinstance(error, _Rejected):
+        return "refused"
     if error.errno in _NO_FAMILY or (error.errno == errno.ENETUNREACH and not _has_family_of(address)):
         return "family_mismatch"
     if error.errno in _NO_ROUTE:
@@ -282,6 +314,8 @@ def _outcome_of(error: OSError, address: str) -> str:
 
 def _words(error: OSError) -> str:
     name = errno.errorcode.get(error.errno or 0, "")
+    if isinstance(error, _Rejected):
+        name += f", ICMP from {error.sender}"
     return f"{os.strerror(error.errno)} ({name})" if error.errno else str(error)
 
 

@@ -88,7 +88,7 @@ def _confidence(facts: MasterContactFacts, net: NetFacts | None) -> Confidence |
     here = is_misnamed(facts.master_addr, facts.addresses) or (
         net is not None and not is_loopback(facts.address or "") and facts.address in own_addresses(net)
     )
-    if facts.outcome != "refused" or facts.heard_by_datagram or here:
+    if facts.outcome != "refused" or facts.heard_by_datagram or facts.rejected_by or here:
         return None
     if facts.nearby is None:
         return Confidence.POSSIBLE

@@ -16,7 +16,8 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._firewall import MOST_PEERS, opening
+from allready.rules._common import drops_out, drops_port
+from allready.rules._firewall import MOST_PEERS, opening, opening_outward
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._paths import MOST_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
 from allready.rules.registry import Rule
@@ -34,8 +35,8 @@ LINUX_PORT_RANGE = (32768, 60999)
     title="A firewall swallows connections to the data ports",
     message="connections to random high ports get no answer on {num_links} of {num_tried} directions ({links}),"
     " although these nodes do reach each other: a packet filter drops them",
-    remedy="NCCL and Gloo listen on ports that the kernel picks from {first}-{last}: let the other nodes reach"
-    " them on node {where}: {command}. Where only a smaller range may be opened, confine the kernel to "
+    remedy="NCCL and Gloo listen on ports that the kernel picks from {first}-{last}: open them"
+    " on node {where}: {command}. Where only a smaller range may be opened, confine the kernel to "
     'it on every node: sysctl -w net.ipv4.ip_local_port_range="LOW HIGH"',
 )
 def data_ports_filtered(
@@ -50,7 +51,8 @@ def data_ports_filtered(
     That a TCP connection to a random high port of every node is answered, from every other node, on the addresses
     that NCCL and Gloo will use. Silence counts only where packets are known to pass both ways between the two nodes:
     the master port or another port answers, the check's own connection runs over that address, or datagrams arrive. A
-    node is named when nothing gets in to its data ports while those of others can be reached.
+    node is named when nothing gets in to its data ports while those of others can be reached, or when its own filter,
+    as far as it may be read, lets none of the connections out.
     ## Why it matters
     Rendezvous needs one port, NCCL and Gloo need many: they listen on ephemeral ports and exchange the numbers. With
     only the master port open the job starts, and then hangs in its first collective for 30 s to 30 min.
@@ -65,7 +67,8 @@ def data_ports_filtered(
     links = links_of(judged.filtered)
     if not links:
         return
-    nodes = guilty_nodes(judged, links)
+    shut = senders_shut(judged, firewall)
+    nodes = shut or guilty_nodes(judged, links)
     where = nodes or tuple(sorted({dst for _, dst in links}))
     first, last = port_range(where, net)
     certain = judged.filtered <= judged.certain
@@ -79,13 +82,24 @@ def data_ports_filtered(
             "first": first,
             "last": last,
             "where": on_nodes(world, where),
-            "command": opening(where, firewall, (first, last), senders(links, judged, net)),
+            "command": opening_outward(shut, firewall or {}, (first, last))
+            if shut
+            else opening(where, firewall, (first, last), senders(links, judged, net)),
         },
         evidence=(
-            *_rules_seen(where, firewall),
+            *_rules_seen(where, firewall, outward=bool(shut)),
             *path_evidence(p for hop in sorted(judged.filtered) for p in judged.data[hop] if p.outcome == "filtered"),
         ),
     )
+
+
+def senders_shut(judged: Judged, firewall: Mapping[int, FirewallFacts] | None) -> tuple[int, ...]:
+    """Senders whose own filter drops every connection that got no answer, while the receivers' filters drop none."""
+    unanswered = [p for hop in judged.filtered for p in judged.data[hop] if p.outcome == "filtered"]
+    known = firewall or {}
+    if not all(drops_out(known.get(p.src), p.port) and not drops_port(known.get(p.dst), p.port) for p in unanswered):
+        return ()
+    return tuple(sorted({p.src for p in unanswered}))
 
 
 def guilty_nodes(judged: Judged, links: tuple[Link, ...]) -> tuple[int, ...]:
@@ -136,8 +150,10 @@ def _network(address: str, net: NetFacts) -> str:
     return address
 
 
-def _rules_seen(where: tuple[int, ...], firewall: Mapping[int, FirewallFacts] | None) -> Iterator[Evidence]:
+def _rules_seen(
+    where: tuple[int, ...], firewall: Mapping[int, FirewallFacts] | None, *, outward: bool
+) -> Iterator[Evidence]:
     for node in where[:4]:
         facts = firewall.get(node) if firewall else None
-        for rule in facts.drops[:3] if facts else ():
+        for rule in (facts.out_drops if outward else facts.drops)[:3] if facts else ():
             yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule, node_rank=node)  # type: ignore[union-attr]

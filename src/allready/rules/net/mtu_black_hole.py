@@ -102,7 +102,7 @@ def mtu_black_hole(
             "stuck_bytes": min(h.path.stuck_bytes or 0 for h in holes.values()),
             "packet_bytes": packet,
             "where": on_nodes(world, ends),
-            "command": _commands(ends, holes, net, _safe_mtu(packet)),
+            "command": _commands(ends, holes, net, _safe_mtu(packet, lost)),
         },
         evidence=(
             *path_evidence(h.path for h in holes.values()),
@@ -169,9 +169,11 @@ def _direction(holes: dict[Hop, Hole], judged: Judged) -> set[Hop]:
     return broken
 
 
-def _safe_mtu(packet_bytes: int) -> int:
-    """A usual MTU that is known to pass, or the smallest that IPv6 allows."""
-    return next((mtu for mtu in SAFE_MTUS_BYTES if mtu <= packet_bytes), 1280)
+def _safe_mtu(packet_bytes: int, lost_bytes: int | None) -> int:
+    """A usual MTU that is known to pass; else the smallest that IPv6 allows, unless that is known not to pass."""
+    least = SAFE_MTUS_BYTES[-1]
+    known = next((mtu for mtu in SAFE_MTUS_BYTES if mtu <= packet_bytes), None)
+    return known or (least if lost_bytes is None or lost_bytes > least else packet_bytes)
 
 
 def _commands(ends: tuple[int, ...], holes: dict[Hop, Hole], net: PerNode[NetFacts] | None, mtu: int) -> str:

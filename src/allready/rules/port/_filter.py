@@ -87,10 +87,11 @@ def way_out_command(firewall: FirewallFacts, rule: str, address: str) -> str:
     return f"{'ip6tables' if ':' in address else 'iptables'} -I OUTPUT -d {address} -j ACCEPT"
 
 
-def rule_for(firewall: FirewallFacts, port: int) -> str:
+def rule_for(firewall: FirewallFacts, port: int, *, outward: bool = False) -> str:
     """The rule to show for a dropped port: one that names it, else a policy, else the first."""
     by_fit = (rf"\b{port}\b", r"policy drop|^-P ", "")
-    found = (r for pattern in by_fit for r in firewall.drops if re.search(pattern, r))
+    rules = firewall.out_drops if outward else firewall.drops
+    found = (r for pattern in by_fit for r in rules if re.search(pattern, r))
     return next(found, firewall.tool or "?")
 
 

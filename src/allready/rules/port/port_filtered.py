@@ -22,6 +22,7 @@ from allready.model import (
 from allready.rules._common import (
     all_loopback,
     datagram_callers,
+    drops_out,
     drops_port,
     endpoint,
     is_rejected,
@@ -57,8 +58,8 @@ class _Victim:
     since="0.1",
     depth=30,
     title="The master port is filtered",
-    message="TCP from node {nodes} to the master port {address} gets no answer, not even a refusal, as when a packet "
-    "filter drops it (filter found: {filter})",
+    message="TCP from node {nodes} to the master port {address} does not get through, as when a packet filter "
+    "drops it (filter found: {filter})",
     remedy="open TCP port {port} for the nodes of the job, on node {on}: {command}; in a cloud, in the security group. "
     "If `ping {master}` stays without an answer too, look whether that machine is up",
 )
@@ -108,7 +109,8 @@ def port_filtered(
         opened = node_0_port is None or node_0_port.opened
         nobody = roll is not None and not set(roll.present) - {0}
         if roll is not None and opened and nobody:
-            for node in roll.missing:
+            rejected = {n for n, c in datagram_callers(roll).items() if is_rejected(c)}  # PRT010
+            for node in set(roll.missing) - rejected:
                 victims.setdefault(node, _Victim(Confidence.LIKELY))
         if victims:
             own_filters[0] = rule_for(filters[0], port)
@@ -182,12 +184,13 @@ def _seen_by_nodes(
     one_way = {n for n, c in datagram_callers(roll).items() if c.hears_us is False} if roll is not None else set()
     for node, facts in contact.items():
         here = net.get(node) if net is not None else None
-        rejected_by_filter = facts.outcome == "refused" and facts.heard_by_datagram is True
-        if not (facts.outcome == "silent" or rejected_by_filter) or all_loopback(facts.addresses) or node in one_way:
+        if facts.outcome != "silent" or all_loopback(facts.addresses) or node in one_way:
             continue
         if here is not None and facts.address in own_addresses(here):
             continue  # NAM006
         dropped = own_drop(filters.get(node), facts.address)
+        if dropped is None and drops_out(filters.get(node), facts.master_port):
+            dropped = "out", rule_for(filters[node], facts.master_port, outward=True)
         if dropped is not None and dropped[0] == "in":
             continue  # PRT007
         near = here is not None and facts.address is not None and on_link(here, facts.address)

@@ -66,7 +66,8 @@ def port_refused(
         here = net.get(node) if net is not None else None
         misnamed = is_misnamed(facts.master_addr, facts.addresses)
         on_itself = here is not None and facts.address in own_addresses(here) and not is_loopback(facts.address or "")
-        if facts.outcome == "refused" and not facts.heard_by_datagram and not misnamed and not on_itself:
+        filtered = facts.heard_by_datagram or facts.rejected_by  # PRT010
+        if facts.outcome == "refused" and not filtered and not misnamed and not on_itself:
             groups.setdefault((facts.address, facts.master_port), []).append(node)
     for (address, port), nodes in groups.items():
         first = contact[nodes[0]]

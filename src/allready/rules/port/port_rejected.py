@@ -16,8 +16,9 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, endpoint, is_rejected
+from allready.rules._common import datagram_callers, drops_port, endpoint, is_rejected
 from allready.rules._firewall import opening
+from allready.rules.port._filter import filter_evidence, rule_for
 from allready.rules.registry import Rule
 
 
@@ -28,9 +29,9 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=29,
     title="The master port is rejected by a packet filter",
-    message="TCP from node {nodes} to {address} is refused although node 0 listens there and exchanges datagrams with "
-    "it: a packet filter rejects the connection",
-    remedy="open TCP port {port} for the nodes of the job, on node 0: {command}",
+    message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
+    remedy="open TCP port {port} for the nodes of the job, on node 0: {command}; if no filter there rejects it, one on "
+    "the way does",
 )
 def port_rejected(
     launch: PerNode[LaunchFacts],
@@ -41,8 +42,10 @@ def port_rejected(
 ) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose TCP connection to the master port is refused while node 0 listens on it, which their datagrams prove:
-    node 0 answers them on the same port number.
+    Nodes whose TCP connection to the master port is refused by a packet filter and not by a closed port.  Two things
+    prove it: an ICMP message ends the connection, where a closed port sends a reset; or node 0 listens, for it answers
+    the node's datagrams on the same port number.  Node 0 is named where its own filter, as far as it may be read,
+    rejects the port.
     ## Why it matters
     A filter that rejects (instead of dropping) answers exactly like a port that nobody listens on.  torch retries until
     its time-out, and everybody looks for a node 0 that runs.
@@ -54,7 +57,9 @@ def port_rejected(
     if world.num_nodes < 2 or not launch:
         return
     heard = contact if contact is not None else PerNode[MasterContactFacts]({})
-    rejected = {n: c.address for n, c in heard.items() if c.outcome == "refused" and c.heard_by_datagram}
+    rejected = {
+        n: c.address for n, c in heard.items() if c.outcome == "refused" and (c.heard_by_datagram or c.rejected_by)
+    }
     callers = datagram_callers(roll) if roll is not None else {}
     calling = {n: c for n, c in callers.items() if is_rejected(c)}
     nodes = tuple(sorted({*rejected, *calling}))
@@ -63,20 +68,29 @@ def port_rejected(
     job = launch.get(0) or next(iter(launch.values()))
     address = next((a for a in rejected.values() if a), job.master_addr)
     peers = [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
+    own = firewall.get(0) if firewall is not None else None
+    rule = rule_for(own, job.master_port) if own is not None and drops_port(own, job.master_port) else None
+    senders = sorted({by for n in rejected if (by := heard[n].rejected_by)})
     yield Hit(
-        culprits=Culprits(links=tuple((n, 0) for n in nodes)),
+        culprits=Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
         confidence=Confidence.CERTAIN,
         values={
             "nodes": world.labels(nodes),
             "address": endpoint(address, job.master_port),
             "port": job.master_port,
+            "filter": f"{world.label(0)}: {rule}" if rule else "-",
+            "sender": ", ".join(senders) or "-",
             "command": opening([0], firewall, (job.master_port, job.master_port), peers),
         },
         evidence=(
-            *(Evidence(source="attempts to reach node 0", node_rank=n, text=f"{heard[n].detail}; datagrams answered")
-              for n in rejected),
+            *(Evidence(source="attempts to reach node 0", node_rank=n, text=_attempts(heard[n])) for n in rejected),
             *(Evidence(source="datagrams at node 0", node_rank=0,
                        text=f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused")
               for n, c in calling.items()),
+            *(filter_evidence(own, 0) if rule else ()),
         )[:16],
     )  # fmt: skip
+
+
+def _attempts(facts: MasterContactFacts) -> str:
+    return f"{facts.detail}; datagrams {'answered' if facts.heard_by_datagram else 'not answered'}"

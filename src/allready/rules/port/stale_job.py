@@ -53,7 +53,8 @@ def stale_job(
     When that job is alive and wanted: then this one needs another port, and the old one is not to be ended.
     """
     for node, facts in (master_port or {}).items():
-        if is_taken(facts) and facts.service in STORES:
+        same_job = roll is not None and any(c.refused and c.refused != "job_id_differs" for c in roll.claims)
+        if is_taken(facts) and facts.service in STORES and not same_job:  # JOB003, JOB004
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={
