@@ -79,7 +79,6 @@ CLASS: dict[Holder, str] = {
     taken_by_a_silent_listener: "START-PATH",
     taken_by_a_torch_store: "START-ABSENT",
     taken_by_another_job: "START-ABSENT",
-    taken_by_the_same_job: "START-ABSENT",
 }
 
 
@@ -88,7 +87,7 @@ def some(table: Iterable[Holder], *by_default: Holder) -> list[Any]:
     return [pytest.param(t, id=t.__name__, marks=() if t in by_default else pytest.mark.slow) for t in table]
 
 
-@pytest.mark.parametrize("taken", some(CLASS, taken_by_http, taken_by_the_same_job))
+@pytest.mark.parametrize("taken", some(CLASS, taken_by_http, taken_by_another_job))
 def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
     with taken(job) as pid:
         began = time.monotonic()
@@ -104,6 +103,18 @@ def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
         assert verdict["detect_s"] < 5.0
         assert took_s < 10.0
         assert [line for line in node.errors.splitlines() if f"port {job.port} is taken (pid {pid})" in line]
+
+
+def test_a_second_node_0_of_the_same_job_on_this_machine_is_a_rank_given_twice(job: Job) -> None:
+    with taken_by_the_same_job(job) as pid:
+        node = job.start(0, *ROLL, "--nnodes", "3")
+        assert node.wait(10) == 1, node.all_words()
+        verdict = node.report["verdict"]
+        assert (verdict["code"], verdict["fault_class"]) == ("JOB003", "ENV-MISMATCH")
+        assert verdict["culprits"]["nodes"] == [0]
+        assert f"pid {pid}" in verdict["sentence"]
+        assert f"pid {node.pid}" in verdict["sentence"]
+        assert verdict["detect_s"] < 5.0
 
 
 SEEN_BY_A_WORKER: dict[Holder, tuple[str, str]] = {
