@@ -58,6 +58,14 @@ def test_silence_beyond_a_router_may_be_a_machine_that_is_off() -> None:
 def test_node_0_names_the_path_of_a_node_that_hears_it() -> None:
     [hit] = check("PRT002", node_0_alone(4, present=(0, 1, 3), callers=(calling(hears_us=True),))).hits
     assert (hit.culprits.links, hit.confidence) == (((2, 0),), Confidence.CERTAIN)
+    # Node 0's own rules were read and let the port in: then the filter is elsewhere, and no command for node 0 helps.
+    assert hit.values["on"] == "2"
+    assert hit.values["command"] == "nft list ruleset | grep -w 29500; iptables -S OUTPUT"
+
+
+def test_gives_the_usual_command_when_node_0_s_rules_could_not_be_read() -> None:
+    facts = {"firewall": FactMissing("permission denied")}
+    [hit] = check("PRT002", node_0_alone(4, present=(0, 1, 3), callers=(calling(hears_us=True),), facts=facts)).hits
     assert hit.values["command"] == "iptables -I INPUT -p tcp -s 10.0.0.3 --dport 29500 -j ACCEPT"
 
 

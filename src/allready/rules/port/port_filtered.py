@@ -134,6 +134,9 @@ def port_filtered(
         command = way_in_command(filters[0], own_filters[0])
     else:
         command = opening([0], filters, (port, port), peers)
+    on = world.label(culprit)
+    if 0 in filters and not own_filters:  # node 0's rules were read and let it in: the filter is elsewhere
+        on, command = world.labels(nodes), f"nft list ruleset | grep -w {port}; iptables -S OUTPUT"
     yield Hit(
         culprits=Culprits(nodes=tuple(sorted(own_filters)), links=links),
         confidence=best,
@@ -143,7 +146,7 @@ def port_filtered(
             "port": port,
             "master": job.master_addr,
             "filter": ", ".join(f"{world.label(n)}: {rule}" for n, rule in own_filters.items()) or "-",
-            "on": world.label(culprit),
+            "on": on,
             "command": command,
         },
         evidence=(
