@@ -17,6 +17,7 @@ setup: .venv/.ready
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@# torch first and by its own line: an installed build must never be replaced by a dependency's wish
+	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "installing $(TORCH) into .venv (up to several GB; TORCH=... chooses)"
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH) numpy
 	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
 	@# the fault laboratory's packet filters; only where we may install them
