@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from allready.model import Confidence, FirewallFacts, NetFacts, Severity
+from allready.model import Confidence, FactMissing, FirewallFacts, NetFacts, Severity
 from allready.testing import check, fleet, healthy_path, healthy_reach, healthy_roll
 from tests.rules.net.made import SILENT, UNHEARD, both, elsewhere, master_path, net_of, not_looked_at, reached
 
@@ -19,7 +19,13 @@ def test_names_the_node_that_lets_nobody_in() -> None:
     [hit] = check("NET001", reached(4, paths=into(2, 4))).hits
     assert hit.culprits.nodes == (2,)
     assert hit.culprits.links == ((0, 2), (1, 2), (3, 2))
-    assert hit.confidence is Confidence.CERTAIN
+    assert hit.confidence is Confidence.LIKELY  # its own rules were read and drop nothing
+
+
+def test_is_certain_where_the_closed_nodes_rules_drop_or_could_not_be_read() -> None:
+    for known in (FactMissing("permission denied"), FirewallFacts(tool="nft", drops=("inet f in: tcp drop",))):
+        [hit] = check("NET001", reached(4, paths=into(2, 4), firewall={2: known})).hits
+        assert hit.confidence is Confidence.CERTAIN
 
 
 def test_names_the_receiver_of_two_nodes_when_only_one_direction_is_filtered() -> None:

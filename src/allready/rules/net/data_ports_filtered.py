@@ -74,7 +74,7 @@ def data_ports_filtered(
     certain = judged.filtered <= judged.certain
     yield Hit(
         culprits=Culprits(nodes=nodes, links=links[:MOST_LINKS]),
-        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+        confidence=Confidence.CERTAIN if certain and not elsewhere(where, firewall) else Confidence.LIKELY,
         values={
             "num_links": len(links),
             "num_tried": len(links_of(judged.data)),
@@ -91,6 +91,11 @@ def data_ports_filtered(
             *path_evidence(p for hop in sorted(judged.filtered) for p in judged.data[hop] if p.outcome == "filtered"),
         ),
     )
+
+
+def elsewhere(where: Iterable[int], firewall: Mapping[int, FirewallFacts] | None) -> bool:
+    """Whether the rules of a node that seems closed were read and drop nothing: the filter may lie on the way."""
+    return any((known := (firewall or {}).get(n)) is not None and not (known.drops or known.out_drops) for n in where)
 
 
 def senders_shut(judged: Judged, firewall: Mapping[int, FirewallFacts] | None) -> tuple[int, ...]:
