@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ class Seen:
 
     exit_code: int | None
     report: dict[str, Any]
-    named_after_s: float | None  # wall time from the start until a report.json first held this verdict
+    named_after_s: float | None  # from when the last node was up until a report.json first held this verdict
     output: str
     errors: str
+    paused_s: float = 0.0  # this machine stood still for so long meanwhile
 
     @property
     def status(self) -> str:
@@ -54,11 +56,17 @@ class _Watch:
 
     folder: Path
     started: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.time)
     first: dict[tuple[int, str, str], float] = field(default_factory=dict)
     done: threading.Event = field(default_factory=threading.Event)
+    paused_s: float = 0.0
 
     def run(self, nodes: Sequence[int]) -> None:
+        before = time.monotonic()
         while not self.done.wait(0.1):
+            now = time.monotonic()
+            self.paused_s += max(0.0, now - before - 0.4)
+            before = now
             for node in nodes:
                 try:
                     report = json.loads((self.folder / str(node) / "report.json").read_bytes())
@@ -106,19 +114,24 @@ def check(
         watch.done.set()
         thread.join()
     seen: dict[int, Seen] = {}
-    for node, outcome in result.nodes.items():
-        if outcome.start_s is None:
-            continue
+    present = {node: outcome for node, outcome in result.nodes.items() if outcome.start_s is not None}
+    reports = {}
+    for node, outcome in present.items():
         assert not outcome.timed_out, outcome.stdout + outcome.stderr
-        report = json.loads((folder / str(node) / "report.json").read_bytes())
+        reports[node] = json.loads((folder / str(node) / "report.json").read_bytes())
+    # Up is a node when its check begins: how long Python takes until then is a matter of this machine.
+    up_s = max(datetime.fromisoformat(r["started"]).timestamp() for r in reports.values()) - watch.started_at
+    for node, outcome in present.items():
+        report = reports[node]
         verdict = report["verdict"]
         key = (node, verdict["code"], json.dumps(verdict["culprits"])) if verdict else None
         first = watch.first.get(key) if key else None
         seen[node] = Seen(
             exit_code=outcome.returncode,
             report=report,
-            named_after_s=None if first is None else first - outcome.start_s,
+            named_after_s=None if first is None else first - up_s,
             output=outcome.stdout,
             errors=outcome.stderr,
+            paused_s=watch.paused_s,
         )
     return seen

@@ -9,6 +9,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -32,13 +33,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def make_lab() -> Iterator[Callable[..., Lab]]:
-    """`make_lab(num_nodes, ...)`: as `Lab.up`, with a name of its own, taken down after the test."""
+def make_lab(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    """`make_lab(num_nodes, ...)`: as `Lab.up`, with a name and records of its own, taken down after the test.
+
+    A user's `allready lab down --all` meanwhile does not know of it.
+    """
     with contextlib.ExitStack() as stack:
 
         def make(num_nodes: int, **options: object) -> Lab:
             name = f"test-{os.getpid()}-{next(_numbers)}"
-            return stack.enter_context(Lab.up(num_nodes, name=name, **options))  # type: ignore[arg-type]
+            own = {"state_dir": tmp_path / "labs", **options}
+            return stack.enter_context(Lab.up(num_nodes, name=name, **own))  # type: ignore[arg-type]
 
         yield make
 

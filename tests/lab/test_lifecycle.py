@@ -48,17 +48,23 @@ def test_nothing_is_left(scene: str, user_namespace: bool) -> None:
 @lab
 def test_a_second_lab_of_the_same_name_is_refused_and_harms_nothing(lab2: Lab) -> None:
     with pytest.raises(UsageError, match=f"there is a lab '{lab2.name}' already; .* allready lab down --name"):
-        Lab.up(2, name=lab2.name)
+        Lab.up(2, name=lab2.name, state_dir=lab2.folder.parent)
     assert lab2.run(1, ["hostname"]).stdout == "node1\n"
 
 
 @lab
 def test_another_process_can_use_the_lab_by_its_name(lab2: Lab) -> None:
-    other = Lab.attach(lab2.name)
+    other = Lab.attach(lab2.name, state_dir=lab2.folder.parent)
     fault = other.apply(PortDropped(node=0, port=29500))
     assert lab2.faults() == {fault.id: PortDropped(node=0, port=29500)}
     lab2.lift(fault.id)
     assert other.faults() == {}
+
+
+@lab
+def test_labs_of_tests_are_not_among_the_users_labs(lab2: Lab) -> None:
+    assert lab2.name not in names()
+    assert lab2.name in names(lab2.folder.parent)
 
 
 @lab
@@ -68,8 +74,8 @@ def test_a_lab_is_up_and_down_in_no_time(make_lab: Callable[..., Lab]) -> None:
     up_s, begun = time.monotonic() - begun, time.monotonic()
     four.down()
     down_s = time.monotonic() - begun
-    assert up_s < 5  # 0.3 s on an idle machine with two cores; this is no benchmark
-    assert down_s < 2  # 0.01 s
+    assert up_s < 20  # 0.3 s on an idle machine with two cores; this is no benchmark
+    assert down_s < 10  # 0.01 s
 
 
 @lab

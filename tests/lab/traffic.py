@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-WAIT_S = 0.6  # on one machine an answer takes well under a millisecond; this many seconds of silence are silence
+WAIT_S = 1.5  # on one machine an answer takes well under a millisecond; this many seconds of silence are silence
 LOADED_S = 10.0  # how long something that does come may take on a loaded machine
 PYTHON = [sys.executable, "-I", "-S", __file__]
 

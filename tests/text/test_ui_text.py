@@ -73,3 +73,12 @@ def test_values_are_not_read_as_templates() -> None:
     name, template = next((n, t) for n, t in table("en", area).items() if placeholders(t))
     filled = ui(f"{area}.{name}", **dict.fromkeys(placeholders(template), "{boom} {0}"))
     assert "{boom} {0}" in filled
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "num_rounds", "words"),
+    [(1, 1, "all 1 pair of nodes in 1 round, about 9 s"), (3, 21, "all 3 pairs of nodes in 21 rounds, about 9 s")],
+)
+def test_one_thing_is_not_in_the_plural(num_pairs: int, num_rounds: int, words: str) -> None:
+    assert ui("reach.plan", num_pairs=num_pairs, num_rounds=num_rounds, estimate_s=9) == f"reachability: {words}"
+    assert "{" not in ui("reach.plan", "zh", num_pairs=num_pairs, num_rounds=num_rounds, estimate_s=9)

@@ -84,6 +84,7 @@ class RollCall:
     wait_limit_s: float = 60.0
     finished: bool = True  # all came, or the waiting ended; False: still waiting
     lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
+    lost_why: tuple[str, ...] = ()  # what ended their connections, in the order of `lost`; () when not known
     lost_silently: tuple[int, ...] = ()  # those of `lost` that just fell silent, without closing the connection
     partial: bool = False  # claims were left out (what a refused node of a large job is sent): nobody is absent by it
 

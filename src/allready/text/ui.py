@@ -20,9 +20,21 @@ def table(language: str, area: str) -> dict[str, str]:
 def ui(key: str, language: str = "en", **values: object) -> str:
     """The text of `key` in `language` (English where it lacks one) with `values` filled in.
 
+    `{count:node|nodes}` in a text is "1 node", "2 nodes".
+
     Raises:
         KeyError: no such key in English, or a value is missing: our own mistake.
     """
     area, name = key.split(".", 1)
     template = table(language, area).get(name) or table("en", area)[name]
-    return template.format_map({k: str(v) for k, v in values.items()})
+    return template.format_map({k: _Value(v) for k, v in values.items()})
+
+
+class _Value(str):
+    """A value in a text."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        one, bar, several = spec.partition("|")
+        return f"{self} {one if self == '1' else several}" if bar else super().__format__(spec)

@@ -96,7 +96,8 @@ def test_an_interrupted_node_says_so_and_the_other_one_names_it(job: Job, at: At
     number = signal.SIGINT if victim == 0 else signal.SIGTERM
     nodes[victim].signal(number)
     said_by_itself(nodes[victim], number.name, STAGES[at])
-    names_the_one_that_left(nodes[1 - victim], victim, within_s=6.0)
+    verdict = names_the_one_that_left(nodes[1 - victim], victim, within_s=6.0)
+    assert victim == 0 or verdict["sentence"].endswith("broke (interrupted on that node)")
     evidence = [e["text"] for f in nodes[1 - victim].report["findings"] for e in f["evidence"]]
     assert victim == 1 or any("node 0 was interrupted" in text for text in evidence), evidence
     job.assert_nothing_left()

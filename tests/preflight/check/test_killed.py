@@ -1,7 +1,6 @@
 """Agents that are killed or stopped: the other side says so, and no rank outlives its agent."""
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -29,10 +28,8 @@ def waiting(job: Job, victim: int) -> list[Node]:
 def test_a_killed_worker_in_the_roll_call_is_named_within_seconds(job: Job) -> None:
     nodes = roll_call(job, 1)
     nodes[1].signal(signal.SIGKILL)
-    began = time.monotonic()
     nodes[0].until_reported(lambda r: r["verdict"] is not None and r["verdict"]["fault_class"] == "DEAD", within_s=3.0)
     assert nodes[0].report["verdict"]["culprits"]["nodes"] == [1]
-    assert time.monotonic() - began < 3.0
     assert nodes[1].wait(1.0) == -signal.SIGKILL
     names_the_one_that_left(nodes[0], 1, within_s=8.0)
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,10 +89,8 @@ def some(table: Iterable[Holder], *by_default: Holder) -> list[Any]:
 @pytest.mark.parametrize("taken", some(CLASS, taken_by_http, taken_by_another_job))
 def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
     with taken(job) as pid:
-        began = time.monotonic()
         node = job.start(0, *ROLL)
         assert node.wait(10) == 1, node.all_words()
-        took_s = time.monotonic() - began
         verdict = node.report["verdict"]
         assert verdict["fault_class"] == CLASS[taken]
         assert verdict["culprits"]["nodes"] == [0]
@@ -101,7 +98,6 @@ def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
         assert "started=20" in verdict["sentence"], "since when it has been there"
         assert f"kill {pid}" in verdict["remedy"]
         assert verdict["detect_s"] < 5.0
-        assert took_s < 10.0
         assert [line for line in node.errors.splitlines() if f"port {job.port} is taken (pid {pid})" in line]
 
 
@@ -157,8 +153,6 @@ def test_a_port_that_needs_root_is_said_at_once(job: Job) -> None:
     if subprocess.run([*NOBODY, sys.executable, "-c", "import allready"], capture_output=True, check=False).returncode:
         pytest.skip("an unprivileged user cannot run this Python")
     job.port = 81
-    began = time.monotonic()
     node = job.start(0, argv=[*NOBODY, *job.argv(0, *ROLL, report=False)])
-    assert node.wait(10) == 1, node.all_words()
-    assert time.monotonic() - began < 4.0
+    assert node.wait(4) == 1, node.all_words()
     assert "EACCES" in node.output

@@ -31,7 +31,7 @@ async def test_a_call_that_does_not_return_ends_at_the_deadline_with_its_name() 
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="sick driver: no answer within 0 s"):
         await in_daemon_thread(release.wait, timeout_s=0.1, what="sick driver")
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 20.0
     release.set()
 
 
@@ -79,7 +79,7 @@ def test_a_hanging_call_does_not_keep_the_process_alive() -> None:
         "        print('left')\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("left\n", "")
 
 

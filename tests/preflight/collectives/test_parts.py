@@ -6,7 +6,9 @@ import signal
 import string
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +109,58 @@ def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) ->
     pattern = Pattern(torch, world_size - 1, world_size, "cpu")
     assert float(pattern._base.max()) * pattern._sum < 2**24
     assert float(pattern._base.max()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("one_s", "num_marks", "entered"),
+    [(1e-6, 0, [2, 3, 12]), (1e-3, 1, [2, 3, 8, 12]), (1.0, 9, list(range(2, 13)))],
+)
+def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
+    one_s: float, num_marks: int, entered: list[int]
+) -> None:
+    torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.sweep import Sweep
+
+    log: list[str] = []
+
+    class Event:
+        """Reached when the operations before it were enqueued, as on an infinitely fast GPU."""
+
+        def __init__(self, enable_timing: bool = False) -> None:
+            self.name = "clock" if enable_timing else "mark"
+            self.at = 0.0
+
+        def record(self) -> None:
+            log.append(self.name)
+            self.at = log.count("op") * 2.0
+
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, end: "Event") -> float:
+            return end.at - self.at
+
+    written: list[tuple[int, int, int]] = []
+
+    class Writer:
+        def write(self, size_bytes: int, entered: int, done: int) -> None:
+            written.append((size_bytes, entered, done))
+
+    fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
+    dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
+    side: Any = SimpleNamespace(rank=0, world_size=2, cell=Writer())
+    sweep = Sweep(torch, dist, side, torch.zeros(1), None)
+    sweep._torch = fake
+    view = torch.zeros(1)
+    assert sweep._timed_on_gpu(view, 4, 1, 1, 10, one_s) == pytest.approx(2e-3)
+    begin, end = (i for i, name in enumerate(log) if name == "clock")
+    assert log[:begin] == ["op"]
+    assert log[begin + 1] == "op"
+    assert log[begin:end].count("op") == 10
+    assert log.count("mark") == num_marks
+    assert list(dict.fromkeys(where for _, where, _ in written)) == entered
+    assert (written[0], written[-1]) == ((4, 2, 1), (4, 12, 12))
+    assert all(before[2] <= after[2] <= after[1] for before, after in pairwise(written))
 
 
 def test_a_cell_shows_the_last_thing_written() -> None:

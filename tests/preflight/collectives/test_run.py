@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from allready.preflight.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
+from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.spec import STAGES
 from tests.preflight.collectives.cluster import Recorder, hook_all_reduce, rank_processes, run, spec
 
@@ -47,7 +49,7 @@ def test_a_rank_stopped_inside_an_operation_is_named_with_size_and_iteration(
     assert (bad.entered, bad.finished, bad.culprits) == ((0, 1), (), (1,))
     [state] = bad.ranks
     assert (state.rank, state.node_rank, state.state, state.step) == (1, 1, "stopped", "size 4096 iteration 6")
-    assert seen.seconds() < 5
+    assert seen.seconds() < 15  # 2 s, and what the machine adds; its deadline is 20 s
 
 
 def test_a_rank_stopped_between_two_operations_has_not_entered_the_one_that_the_others_wait_in(
@@ -63,30 +65,61 @@ def test_a_rank_stopped_between_two_operations_has_not_entered_the_one_that_the_
 
 
 def test_a_killed_rank_comes_first_and_those_that_lost_it_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[float] = []
+    entered: dict[int, int] = {}
+    killed: list[int] = []
 
     def kill_rank_2(node_rank: int, kind: str, body: Any) -> None:
         if kind != wire.PROGRESS or killed:
             return
-        if any(p["rank"] == 2 and p["entered"] >= 3 for p in body["positions"]):
-            killed.append(time.monotonic())
+        entered.update((p["rank"], p["entered"]) for p in body["positions"])
+        if len(entered) == 4 and min(entered.values()) >= 3:  # as node 0 knows them, so that none is older than this
+            killed.append(min(entered.values()))
             rank_processes()[2].send_signal(signal.SIGKILL)
 
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")  # a user's odd choice must not matter
     monkeypatch.setenv("RANK", "77")
-    asked = spec({0: 2, 1: 2}, **(ONE_SIZE | {"iters": 100_000, "size_budget_s": 1000.0}))
+    asked = spec({0: 2, 1: 2}, **(ONE_SIZE | {"iters": 10_000_000, "size_budget_s": 1e6}))
     bad = asyncio.run(run(asked, watch=kill_rank_2)).bad
-    assert time.monotonic() - killed[0] < 5
     assert bad is not None
+    assert bad.stuck_s is not None
+    assert bad.stuck_s < 20  # 0.5 s on an idle machine; the library's own time limits are minutes
     assert (bad.name, bad.outcome, bad.size_bytes, bad.culprits) == ("sweep", "failed", 4096, (2,))
     assert bad.iteration is not None
-    assert bad.iteration >= 2  # rank 2 was in operation 3, and another may not have been through 2
+    assert killed[0] <= bad.iteration < 10_000_000
     first, *others = bad.ranks
     assert (first.rank, first.node_rank, first.local_rank) == (2, 1, 0)
     assert (first.state, first.signal, first.error) == ("killed", "SIGKILL", None)
     lost = [s for s in others if s.error]  # a rank that is no neighbour of rank 2 may still have been waiting
     assert lost
     assert {(s.state, s.exit_code) for s in lost} == {("exited", 1)}
+
+
+@pytest.mark.parametrize("end", ["os._exit(3)", "raise RuntimeError('the library broke')"])
+def test_an_agent_says_where_a_rank_was_together_with_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
+) -> None:
+    hook_all_reduce(monkeypatch, tmp_path, before=f"if number == 9: {end}")
+
+    async def main() -> None:
+        hub = MemoryHub(1)
+        never = 1e9  # positions are not due by themselves
+        body = {
+            "run": "1-1", "label": "all", "backend": "gloo", "stages": STAGES["gloo"], "first_rank": 0, "num_ranks": 1,
+            "world_size": 1, "num_nodes": 1, "master_addr": "127.0.0.1", "sizes": (4096,), "iters": 20, "warmup": 2,
+            "size_budget_s": 1e6, "positions_every_s": never,
+        }  # fmt: skip
+        agent = asyncio.create_task(take_part(hub.ends[0], body, narrator=silent()))
+        told: list[dict[str, Any]] = []
+        while not told or not {e["event"] for e in told[-1]["events"]} & {"error", "gone"}:
+            _, kind, progress = await hub.receive(timeout_s=60)
+            assert kind == wire.PROGRESS
+            told.append(progress)
+        assert [p["positions"] for p in told[:-1] if p["positions"]] == []
+        assert [(p["size_bytes"], p["entered"], p["done"]) for p in told[-1]["positions"]] == [(4096, 6, 5)]
+        await hub.send(0, wire.STOP, {"run": "1-1"})
+        assert await agent is None
+
+    asyncio.run(main())
 
 
 def test_a_rank_that_raises_is_named_with_its_error_and_not_the_one_that_lost_it(

@@ -33,7 +33,7 @@ def test_a_missing_torch_is_named_at_once_while_others_still_import(
     )
     began = time.monotonic()
     bad = asyncio.run(run(spec({0: 2, 1: 2}))).bad
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # the deadline of an import is 120 s
     assert bad is not None
     assert (bad.name, bad.outcome, bad.culprits, bad.entered, bad.finished) == (
         "import", "failed", (3,), (0, 1, 2, 3), (),
@@ -78,8 +78,18 @@ def test_a_rank_that_ends_without_a_word_is_told_by_its_exit_status(
 
 
 def test_a_busy_rank_is_waited_for_and_not_blamed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_torch(monkeypatch, tmp_path, "if rank == 1: time.sleep(2.5)")
-    recorder = Recorder()
+    told = tmp_path / "told"
+    fake_torch(monkeypatch, tmp_path, f"while rank == 1 and not os.path.exists({str(told)!r}): time.sleep(0.01)")
+
+    class UntilTold(Recorder):
+        """The rank is busy until it is said to be waited for."""
+
+        def say(self, key: str, **values: object) -> None:
+            super().say(key, **values)
+            if key == "collectives.waiting_import":
+                told.touch()
+
+    recorder = UntilTold()
     result = asyncio.run(run(spec({0: 1, 1: 1}, names={1: "gpu02"}, **IMPORT), narrator=recorder))
     assert result.bad is None
     waiting = [values for key, values in recorder.said if key == "collectives.waiting_import"]
@@ -91,13 +101,13 @@ def test_a_busy_rank_is_named_at_its_deadline_with_what_it_does(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_torch(monkeypatch, tmp_path, "if rank == 1:\n    while True: pass")
-    bad = asyncio.run(run(spec({0: 1, 1: 1}, stage_deadline_s={"import": 2.0}, **IMPORT))).bad
+    bad = asyncio.run(run(spec({0: 1, 1: 1}, stage_deadline_s={"import": 5.0}, **IMPORT))).bad
     assert bad is not None
-    assert (bad.outcome, bad.deadline_s, bad.culprits, bad.entered, bad.finished) == ("hung", 2.0, (1,), (0, 1), (0,))
+    assert (bad.outcome, bad.deadline_s, bad.culprits, bad.entered, bad.finished) == ("hung", 5.0, (1,), (0, 1), (0,))
     [state] = bad.ranks
     assert (state.state, state.step) == ("running", "entered import")
     assert state.cpu_s is not None
-    assert state.cpu_s > 0.2
+    assert state.cpu_s > 0.05  # 1.0 of a processor that it has for itself
     assert state.stack[0].startswith(f"{tmp_path}/torch/__init__.py:")
 
 
@@ -107,7 +117,7 @@ def test_a_stopped_rank_is_named_before_its_deadline_and_does_not_stay(
     fake_torch(monkeypatch, tmp_path, "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)")
     began = time.monotonic()
     bad = asyncio.run(run(spec({0: 1, 1: 1}, **IMPORT))).bad
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # the deadline of an import is 120 s
     assert bad is not None
     assert (bad.name, bad.outcome, bad.culprits, bad.detail) == ("import", "hung", (0,), "stopped")
     assert [(s.rank, s.state) for s in bad.ranks] == [(0, "stopped")]
@@ -119,17 +129,22 @@ def test_a_rank_that_ignores_sigterm_and_its_children_are_ended(
     pids = tmp_path / "child"
     body = f"""
     import subprocess
+    while rank == 1:  # the run ends when the other rank is ready to be a nuisance
+        if os.path.exists({str(pids)!r}):
+            raise RuntimeError("enough")
+        time.sleep(0.01)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(100)"])
-    open({str(pids)!r}, "w").write(str(child.pid))
+    open({str(pids)!r} + ".part", "w").write(str(child.pid))
+    os.rename({str(pids)!r} + ".part", {str(pids)!r})
     time.sleep(100)
     """
     fake_torch(monkeypatch, tmp_path, body)
-    bad = asyncio.run(run(spec({0: 1}, stage_deadline_s={"import": 1.0}, **IMPORT))).bad
+    bad = asyncio.run(run(spec({0: 2}, **IMPORT))).bad
     assert bad is not None
-    assert bad.culprits == (0,)
+    assert bad.culprits == (1,)
     child = int(pids.read_text())
-    assert not psutil.pid_exists(child) or gone([psutil.Process(child)], 2)
+    assert not psutil.pid_exists(child) or gone([psutil.Process(child)], 30)
 
 
 def test_a_chatty_rank_neither_blocks_nor_fills_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -167,7 +182,7 @@ def test_hub_and_agents_cancelled_together_end_soon_and_leave_nothing(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15  # 0.1 s; each wait for the other side alone is 2 s at most
         assert all(task.cancelled() for task in tasks)
         assert rank_processes() == {}
 
@@ -191,14 +206,14 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     root = str(Path(__file__).parents[3])
     agent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=root)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(ranks := rank_processes(agent.pid)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert sorted(ranks) == [0, 1]
     finally:
         agent.send_signal(signal.SIGKILL)
         agent.wait(10)
-    assert gone(list(ranks.values()), 3)
+    assert gone(list(ranks.values()), 30)
 
 
 def test_ranks_of_a_lost_node_are_unknown_and_the_others_are_ended(
@@ -353,11 +368,11 @@ def test_a_run_leaves_no_descriptor_open(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 async def all_started(num_ranks: int) -> None:
     """Wait until so many rank processes live."""
-    for _ in range(500):
+    for _ in range(1500):
         if len(rank_processes()) == num_ranks:
             return
         await asyncio.sleep(0.02)
-    raise TimeoutError(f"{num_ranks} ranks did not start within 10 s")
+    raise TimeoutError(f"{num_ranks} ranks did not start within 30 s")
 
 
 def num_descriptors() -> int:

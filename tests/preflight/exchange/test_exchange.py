@@ -51,7 +51,7 @@ async def join(port: int, claimed_rank: int, **changes: Any) -> tuple[Link | Non
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(30.0):
         while not condition():  # noqa: ASYNC110 - the hub has no event for every condition
             await asyncio.sleep(0.01)
 
@@ -68,10 +68,10 @@ async def test_nodes_join_and_messages_go_both_ways() -> None:
         assert contact.facts.outcome == "joined"
         assert hub.nodes == (1,)
         await link.send("facts", {"a": [1, 2]})
-        assert await hub.receive(timeout_s=5) == (1, "facts", {"a": [1, 2]})
+        assert await hub.receive(timeout_s=20) == (1, "facts", {"a": [1, 2]})
         big = "x" * 300_000
         await hub.send(None, "result", big)
-        assert await link.receive(timeout_s=5) == ("result", big)
+        assert await link.receive(timeout_s=20) == ("result", big)
         with pytest.raises(DeadlineExceeded):
             await link.receive(timeout_s=0.05)
         await link.close()
@@ -82,9 +82,9 @@ async def test_node_0_has_an_end_of_its_own() -> None:
         own = hub.local_node()
         assert hub.nodes == (0,)
         await hub.send(0, "reach.open", (1, 2))
-        assert await own.receive(timeout_s=1) == ("reach.open", [1, 2])
+        assert await own.receive(timeout_s=20) == ("reach.open", [1, 2])
         await own.send("reach.endpoint", None)
-        assert await hub.receive(timeout_s=1) == (0, "reach.endpoint", None)
+        assert await hub.receive(timeout_s=20) == (0, "reach.endpoint", None)
 
 
 async def test_the_clock_offset_of_the_same_clock_is_inside_its_uncertainty() -> None:
@@ -149,7 +149,7 @@ async def test_a_node_that_breaks_off_is_lost_and_may_come_back() -> None:
     async with open_hub() as (hub, port):
         link, _ = await join(port, 1)
         await stopped(link)
-        assert (await hub.receive(timeout_s=5))[:2] == (1, LOST)
+        assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
         assert hub.roll(finished=True).lost == (1,)
         again, _ = await join(port, 1, instance="restarted")
         assert hub.nodes == (1,)
@@ -162,7 +162,9 @@ async def test_a_node_that_leaves_says_why() -> None:
         link, _ = await join(port, 1)
         assert link is not None
         await link.close("interrupted on that node")
-        assert await hub.receive(timeout_s=5) == (1, LOST, "interrupted on that node")
+        assert await hub.receive(timeout_s=20) == (1, LOST, "interrupted on that node")
+        roll = hub.roll(finished=True)
+        assert (roll.lost, roll.lost_why) == ((1,), ("interrupted on that node",))
 
 
 async def test_a_node_whose_hub_goes_away_is_told() -> None:
@@ -171,7 +173,7 @@ async def test_a_node_whose_hub_goes_away_is_told() -> None:
         assert link is not None
         await hub.close()
         with pytest.raises(ExchangeError, match="closed"):
-            await link.receive(timeout_s=5)
+            await link.receive(timeout_s=20)
         await link.close()
 
 
@@ -192,7 +194,7 @@ async def test_strangers_harm_nothing(words: bytes) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(words)
         writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await reader.read()  # until the hub closes
         writer.close()
         link, _ = await join(port, 1)
@@ -204,7 +206,7 @@ async def test_strangers_harm_nothing(words: bytes) -> None:
 async def test_a_silent_client_is_noted_and_cut_off() -> None:
     async with open_hub() as (hub, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(25):
             await reader.read()
         [caller] = hub.roll(finished=False).callers
         assert (caller.kind, caller.address) == ("stranger", "127.0.0.1")
@@ -215,8 +217,8 @@ async def test_a_call_by_datagram_is_heard_and_answered() -> None:
     async with open_hub() as (hub, port):
         caller = Caller()
         call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
-        assert await caller.call("127.0.0.1", port, call, timeout_s=3.0) is True
-        async with asyncio.timeout(3.0):  # node 0 is told that its answer came, not only that it was called
+        assert await caller.call("127.0.0.1", port, call, timeout_s=20.0) is True
+        async with asyncio.timeout(20.0):  # node 0 is told that its answer came, not only that it was called
             while [c.hears_us for c in hub.roll(finished=False).callers] != [True]:
                 hub.changed.clear()
                 await hub.changed.wait()

@@ -11,6 +11,17 @@ def test_names_the_node_whose_connection_broke() -> None:
     assert hit.fault_class is None
 
 
+def test_repeats_why_they_left() -> None:
+    def why(lost: tuple[int, ...], said: tuple[str, ...]) -> object:
+        [hit] = check("JOB009", fleet(4, roll=replace(healthy_roll(4), lost=lost, lost_why=said))).hits
+        return hit.values["why"]
+
+    assert why((2,), ("node 2 was interrupted",)) == "node 2 was interrupted"
+    assert why((1, 2), ("the connection was closed",) * 2) == "the connection was closed"
+    assert why((1, 2, 3), ("closed", "killed", "closed")) == "1,3: closed; 2: killed"
+    assert why((2,), ()) == "-"
+
+
 def test_names_the_path_when_the_node_is_alive_and_lost_node_0() -> None:
     lost = fleet(4, roll=replace(healthy_roll(4), lost=(2,)), master_contact={2: contact("lost")})
     [hit] = check("JOB009", lost).hits

@@ -35,6 +35,34 @@ def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -
     assert hit.values["command"] == "nft insert rule inet t out ip daddr 10.0.0.1 accept"
 
 
+@pytest.mark.parametrize(
+    ("tool", "rule", "command"),
+    [
+        ("nft", "inet t out: tcp sport 29500 drop", "nft insert rule inet t out tcp sport 29500 accept"),
+        ("nft", "inet t out: tcp sport { 22, 29000-30000 } drop", "nft insert rule inet t out tcp sport 29500 accept"),
+        ("iptables", "-A OUTPUT -p tcp -m tcp --sport 29500 -j DROP",
+         "iptables -I OUTPUT -p tcp --sport 29500 -j ACCEPT"),
+    ],
+)  # fmt: skip
+def test_names_node_0_whose_own_filter_drops_its_answers(tool: str, rule: str, command: str) -> None:
+    out = {"firewall": FirewallFacts(tool=tool, drops=(rule,), out_drops=(rule,))}
+    for silent in (node_0_alone(3, facts=out), node_0_alone(3, callers=(calling(hears_us=True),), facts=out)):
+        hit = check("PRT002", silent).hits[0]
+        assert (hit.culprits.nodes, hit.culprits.links) == ((0,), ((0, 1), (0, 2)))
+        assert (hit.values["on"], hit.values["command"]) == ("0 (gpu0)", command)
+        assert rule in str(hit.values["filter"])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["inet t out: tcp sport 22 drop", "inet t out: tcp sport != 29500 drop", "inet t out: udp sport 29500 drop",
+     "inet t out: ip daddr 10.0.0.9 tcp sport 29500 drop", "inet t out: tcp sport 29500 limit rate 1/second drop"],
+)  # fmt: skip
+def test_a_rule_about_other_answers_explains_nothing(rule: str) -> None:
+    out = {"firewall": FirewallFacts(tool="nft", drops=(rule,), out_drops=(rule,))}
+    assert check("PRT002", node_0_alone(3, facts=out)).state == "clear"
+
+
 def test_is_certain_when_node_0_answers_datagrams() -> None:
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True)).hits
     assert hit.confidence is Confidence.CERTAIN

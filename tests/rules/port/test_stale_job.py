@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from allready.model import FactMissing, MasterPortFacts, PortHolder, RollCall
+from allready.rules.registry import load
 from allready.testing import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -15,6 +16,12 @@ def test_node_0_names_the_old_process_and_since_when() -> None:
     assert hit.culprits.nodes == (0,)
     assert (hit.values["end"], hit.fault_time) == ("kill 31", "2026-01-02T03:04:05+00:00")
     assert "python train.py" in str(hit.values["holder"])
+
+
+def test_a_store_may_as_well_be_left_by_an_earlier_run_of_this_job() -> None:
+    [hit] = check("PRT005", fleet(2, master_port={0: STALE})).hits
+    rule = load()["PRT005"]
+    assert "another job, or to an earlier run of this one: pid 31" in rule.message.format_map(hit.values)
 
 
 def test_a_worker_names_what_answered() -> None:

@@ -106,6 +106,7 @@ class _Part:
         self._outbox: list[tuple[str, Any]] = []
         self._sent_positions: dict[int, tuple[int, int, int]] = {}
         self._looked = self._positions_sent = self._said = 0.0
+        self._positions_wanted = False
         self._shm: set[str] = set()
         self.ranks: list[RankProcess] = []
 
@@ -225,6 +226,8 @@ class _Part:
         self._events.append((at or time.monotonic(), wire.RankEvent(rank=rank, event=event, **fields)))
         if event in {"gone", "error", "wrong", "state", "done"}:
             self._urgent.set()
+        if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
+            self._positions_wanted = True
 
     def _take_line(self, rank: int, line: wire.Line) -> None:
         if line.event == "port":
@@ -249,9 +252,9 @@ class _Part:
             for process in self.ranks:
                 if process.look(now):
                     self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
-        if now - self._positions_sent < self._order.positions_every_s:
+        if now - self._positions_sent < self._order.positions_every_s and not self._positions_wanted:
             return ()
-        self._positions_sent = now
+        self._positions_sent, self._positions_wanted = now, False
         moved = []
         for process in self.ranks:
             position = process.read_position()

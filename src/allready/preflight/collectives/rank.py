@@ -123,7 +123,7 @@ class TorchRank:
             timeout=timedelta(seconds=self.side.library_timeout_s),
         )
         self.dist.barrier()
-        note(f"{self.side.world_size} ranks")
+        note("1 rank" if self.side.world_size == 1 else f"{self.side.world_size} ranks")
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
@@ -154,7 +154,7 @@ class TorchRank:
     def sweep(self, note: Note) -> None:
         """all_reduce over all sizes, checked and timed."""
         Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run()
-        note(f"{len(self.side.sizes)} sizes")
+        note("1 size" if len(self.side.sizes) == 1 else f"{len(self.side.sizes)} sizes")
 
 
 def _reach(address: str, port: int) -> None:

@@ -126,6 +126,7 @@ class Hub:
             wait_limit_s=self._wait_limit_s,
             finished=finished,
             lost=tuple(sorted(self._lost)),
+            lost_why=tuple(why for _, why in sorted(self._lost.items())),
             lost_silently=tuple(sorted(n for n, why in self._lost.items() if why.startswith(_SILENT))),
         )
 

@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RollCall, Severity, World
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    MasterContactFacts,
+    PerNode,
+    RollCall,
+    Severity,
+    World,
+    ranges,
+)
 from allready.rules.job._claims import evidence
 from allready.rules.registry import Rule
 
@@ -14,7 +25,7 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=25,
     title="A node was here and is gone",
-    message="node {nodes} had reported, then the connection to node 0 broke",
+    message="node {nodes} had reported, then the connection to node 0 broke ({why})",
     remedy="look at the end of the output on node {nodes} and at `dmesg -T | tail` there (ended by hand, killed, out "
     "of memory, machine rebooted), then start it again",
 )
@@ -43,6 +54,19 @@ def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts]
                 culprits=Culprits(links=tuple((r, 0) for r in nodes)) if broken else Culprits(nodes=nodes),
                 fault_class=FaultClass.NET_BROKEN if broken or silent else None,
                 confidence=Confidence.POSSIBLE if silent and not broken else Confidence.LIKELY,
-                values={"nodes": world.labels(nodes)},
+                values={"nodes": world.labels(nodes), "why": _why(roll, nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )
+
+
+def _why(roll: RollCall, nodes: tuple[int, ...]) -> str:
+    """What ended the connections of these nodes, as node 0 met it; "-" when it is not known."""
+    known = dict(zip(roll.lost, roll.lost_why, strict=False))
+    said: dict[str, list[int]] = {}
+    for node in nodes:
+        if node in known:
+            said.setdefault(known[node], []).append(node)
+    if len(said) == 1:
+        return next(iter(said))
+    shown = [f"{ranges(found)}: {why}" for why, found in list(said.items())[:4]]
+    return "; ".join(shown) + ("; ..." if len(said) > 4 else "") or "-"

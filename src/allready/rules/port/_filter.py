@@ -17,6 +17,7 @@ _TO = re.compile(rf"{_NOT}(?:\bdaddr|(?<!\S)-d|--destination){_NETWORKS}")
 _NARROWER = re.compile(
     r"\b(?:udp|icmp|icmpv6|sport|dport|sports|dports|limit|numgen|random|statistic|length|ct|state|ctstate)\b"
 )
+_FROM_PORT = re.compile(r"(?:\bsport|--sports?|--source-ports?)\s+(!=\s*|!\s*)?(\{[^}]*\}|\S+)")
 _NFT_CHAIN = re.compile(r"((?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}): ")
 
 
@@ -85,6 +86,32 @@ def way_out_command(firewall: FirewallFacts, rule: str, address: str) -> str:
     if firewall.tool == "nft" and chain:
         return f"nft insert rule {chain[1]} {_from(address, 'daddr')}accept"
     return f"{'ip6tables' if ':' in address else 'iptables'} -I OUTPUT -d {address} -j ACCEPT"
+
+
+def answers_dropped(firewall: FirewallFacts | None, port: int) -> str | None:
+    """The rule of this node that drops its own answers from TCP `port` to everybody, if there is one."""
+    for rule in firewall.out_drops if firewall is not None else ():
+        match = _FROM_PORT.search(rule)
+        rest = _FROM_PORT.sub("", rule)
+        if match and not match[1] and not _NARROWER.search(rest) and not _TO.search(rest) and _has_port(match[2], port):
+            return rule
+    return None
+
+
+def _has_port(ports: str, port: int) -> bool:
+    for text in ports.strip("{} ").split(","):
+        low, _, high = text.strip().replace(":", "-").partition("-")
+        if low.isdecimal() and (high or low).isdecimal() and int(low) <= port <= int(high or low):
+            return True
+    return False
+
+
+def answers_command(firewall: FirewallFacts, rule: str, port: int) -> str:
+    """What lets this node's answers from TCP `port` out, which `rule` drops."""
+    chain = _NFT_CHAIN.match(rule)
+    if firewall.tool == "nft" and chain:
+        return f"nft insert rule {chain[1]} tcp sport {port} accept"
+    return f"iptables -I OUTPUT -p tcp --sport {port} -j ACCEPT"
 
 
 def rule_for(firewall: FirewallFacts, port: int, *, outward: bool = False) -> str:

@@ -32,6 +32,8 @@ from allready.rules._common import (
 )
 from allready.rules._firewall import opening
 from allready.rules.port._filter import (
+    answers_command,
+    answers_dropped,
     filter_evidence,
     locked_out,
     own_drop,
@@ -77,8 +79,8 @@ def port_filtered(
     Nodes whose connections to the master port stay without any answer, seen from both sides.  From the node: silence.
     From node 0: the node's datagrams arrive and are answered, its TCP connection does not come (certain: the machine is
     alive and the path carries packets both ways).  And node 0's own packet filter, as far as it may be read: if it
-    drops the port and nobody has come, or drops exactly as many single addresses of its subnet as nodes are silent, it
-    is named with the command that opens the way.
+    drops the port, or its own answers from there, and nobody has come, or drops exactly as many single addresses of its
+    subnet as nodes are silent, it is named with the command that opens the way.
 
     Silence alone is likely a filter when the machine is on the same subnet (it answered for its address) or when other
     nodes got through, and only possible otherwise: a machine that is off behind a router looks the same.
@@ -105,7 +107,9 @@ def port_filtered(
     if contact is not None:
         _seen_by_nodes(contact, net, filters, roll, victims, own_filters)
     node_0_port = master_port.get(0) if master_port is not None else None
-    if drops_port(filters.get(0), node_0_port.port if node_0_port is not None else port):
+    listening = node_0_port.port if node_0_port is not None else port
+    shut_in, answers = drops_port(filters.get(0), listening), answers_dropped(filters.get(0), listening)
+    if shut_in or answers is not None:
         opened = node_0_port is None or node_0_port.opened
         nobody = roll is not None and not set(roll.present) - {0}
         if roll is not None and opened and nobody:
@@ -113,7 +117,9 @@ def port_filtered(
             for node in set(roll.missing) - rejected:
                 victims.setdefault(node, _Victim(Confidence.LIKELY))
         if victims:
-            own_filters[0] = rule_for(filters[0], port)
+            own_filters[0] = rule_for(filters[0], port) if shut_in or answers is None else answers
+            for victim in victims.values():
+                victim.answers_lost = victim.answers_lost or not shut_in
     shut = locked_out(roll, filters.get(0), net.get(0) if net is not None else None) if roll is not None else {}
     for node, rule in shut.items():
         victims.setdefault(node, _Victim(Confidence.LIKELY))
@@ -130,6 +136,8 @@ def port_filtered(
     address = (met.address if met is not None else None) or job.master_addr
     if culprit != 0:
         command = way_out_command(filters[culprit], own_filters[culprit], address)
+    elif answers is not None and own_filters.get(0) == answers:
+        command = answers_command(filters[0], answers, listening)
     elif own_filters.get(0) in shut.values():
         command = way_in_command(filters[0], own_filters[0])
     else:

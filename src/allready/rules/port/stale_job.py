@@ -27,9 +27,9 @@ from allready.rules.registry import Rule
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
     depth=12,
-    title="Another job holds the master port",
-    message="port {port} of node {node} belongs to another job: {holder}",
-    remedy="if that job is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
+    title="Another job or an earlier run holds the master port",
+    message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
+    remedy="if that is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
     "all nodes",
 )
 def stale_job(
@@ -42,8 +42,9 @@ def stale_job(
     """
     ## What it checks
     Whether what answers on the master port is the store of another job: torch's TCPStore, or an allready with another
-    job id.  Node 0 knows the process that holds its port; the other nodes know only what answers.  An allready that is
-    still waiting for exactly this node is rather the same job with another id: JOB006 names both.
+    job id, or with this one's from an earlier run.  A store does not say whose it is.  Node 0 knows the process that
+    holds its port; the other nodes know only what answers.  An allready that is still waiting for exactly this node is
+    rather the same job with another id: JOB006 names both.
     ## Why it matters
     Workers enter the old store and wait there for ever: `worker_count > world_size`, or 1800 s of silence.  Most often
     it is a rank 0 that survived the end of its job.
