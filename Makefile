@@ -20,6 +20,8 @@ setup: .venv/.ready
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "installing $(TORCH) into .venv (up to several GB; TORCH=... chooses)"
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH) numpy
 	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
+	@# the signature tables once more as JSON, which loads faster; a stale copy is never used
+	$(BIN)/python -m allready.signatures
 	@# the fault laboratory's packet filters; only where we may install them
 	@if [ "$$(id -u)" = 0 ] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then \
 		{ apt-get update -qq && apt-get install -y -qq nftables; } >/dev/null 2>&1 || \

@@ -21,8 +21,9 @@ MAY_IMPORT = {
     "errors": set(),
     "model": set(),
     "text": {"model"},
-    "rules": {"model"},
-    "evidence": {"model", "errors"},
+    "signatures": {"model"},
+    "rules": {"model", "signatures"},
+    "evidence": {"model", "errors", "signatures"},
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text"},
     "testing": {"model", "rules"},
@@ -31,7 +32,8 @@ MAY_IMPORT = {
     "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "launch"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
     "cli": {
-        "model", "errors", "text", "rules", "facts", "evidence", "report", "launch", "preflight", "lab", "docs",
+        "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "preflight", "lab",
+        "docs",
     },
     "__main__": {"cli"},
 }  # fmt: skip

@@ -23,6 +23,7 @@ WITH_COMMANDS = [path for path in DOCUMENTS if "codes" not in path.parts]
 PAIRS = [
     ("README.md", "README.zh-CN.md"),
     ("docs/check.md", "docs/zh/check.md"),
+    ("docs/diagnose.md", "docs/zh/diagnose.md"),
     ("docs/architecture.md", "docs/zh/architecture.md"),
     ("docs/schedulers.md", "docs/zh/schedulers.md"),
 ]

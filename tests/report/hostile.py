@@ -29,6 +29,8 @@ def _walk(value: Any, change: Callable[[str], str], everywhere: bool) -> Any:
         return value
     if isinstance(value, str):
         return change(value) if value else value
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(_walk(v, change, everywhere) for v in value)
     if isinstance(value, tuple | list):
         return type(value)(_walk(v, change, everywhere) for v in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

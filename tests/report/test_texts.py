@@ -3,12 +3,15 @@ from importlib import resources
 
 import pytest
 
-from allready.model import Confidence, Severity, Status
+from allready.model import Confidence, Role, Severity, Status
 from allready.report.matrix import LETTERS, OUTCOMES
+from allready.report.ruins_words import ABSENT, ACTIVITIES, AREAS, CLASSES, ROLES
+from allready.report.timeline import SHAPES
 from allready.rules.registry import placeholders
 from allready.text.ui import table
 
 EN, ZH = table("en", "report"), table("zh", "report")
+RUINS_EN, RUINS_ZH = table("en", "ruins"), table("zh", "ruins")
 
 
 def test_both_languages_have_the_same_texts() -> None:
@@ -20,17 +23,21 @@ def test_both_languages_have_the_same_placeholders(name: str) -> None:
     assert placeholders(EN[name]) == placeholders(ZH[name])
 
 
-def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
+def sources() -> str:
     package = resources.files("allready.report")
     files = [f for f in package.iterdir() if f.name.endswith(".py")]
-    files.append(package / "templates" / "report.html.j2")
-    source = "\n".join(f.read_text(encoding="utf-8") for f in files)
+    files += [package / "templates" / name for name in ("report.html.j2", "ruins.html.j2")]
+    return "\n".join(f.read_text(encoding="utf-8") for f in files)
+
+
+def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
+    source = sources()
     words = set(re.findall(r"[\"']([a-z0-9_]+)[\"']", source))
     built = {f"status_{s}" for s in Status} | {f"severity_{s}" for s in Severity}
     built |= {f"confidence_{c}" for c in Confidence} | {f"outcome_{o}" for o in OUTCOMES}
     built |= {f"stage_{o}" for o in ("ok", "failed", "hung", "wrong", "skipped")}
     built |= {f"roll_state_{s}" for s in ("here", "missing", "refused", "lost")}
-    built |= {n for n in EN if n.startswith("group_")} | {f"{n}_one" for n in ("num_nodes", "num_ranks")}
+    built |= {n for n in EN if n.startswith("group_")}
     built |= {f"fact_{name}" for name in re.findall(r"_named\(\"([a-z0-9_]+)\"", source)}
     built |= {f"fact_{name}" for name in re.findall(r"\(\"([a-z_]+_sockets)\"", source)}
     assert built <= EN.keys()
@@ -42,3 +49,29 @@ def test_every_text_that_is_used_exists_and_every_text_is_used() -> None:
 def test_every_outcome_has_a_letter_of_its_own() -> None:
     assert set(LETTERS) == set(OUTCOMES)
     assert len(set(LETTERS.values())) == len(OUTCOMES)
+
+
+def test_the_texts_about_ruins_are_the_same_in_both_languages() -> None:
+    assert RUINS_EN.keys() == RUINS_ZH.keys()
+    for name, text in RUINS_EN.items():
+        assert placeholders(text) == placeholders(RUINS_ZH[name]), name
+
+
+def test_every_text_about_ruins_that_is_used_exists_and_every_one_is_used() -> None:
+    source = sources()
+    built = {f"role_{role}" for role in ROLES} | {f"legend_{role}" for role in SHAPES} | set(ABSENT.values())
+    built |= {f"activity_{kind}" for kind in ACTIVITIES} | {f"class_{name}" for name in CLASSES}
+    built |= {f"area_{area}" for area in AREAS} | {f"weight_{n}" for n in range(3)}
+    built |= {f"init_{state}" for state in ("completed", "started")}
+    built |= {f"column_{name}" for name in ("node", "process", "gpu", "init", "network", "stand")}
+    assert built <= RUINS_EN.keys()
+    assert set(re.findall(r"\br\(\s*\"([a-z0-9_]+)\"", source)) <= RUINS_EN.keys()
+    assert set(re.findall(r"\bR\(\"([a-z0-9_]+)\"[,)]", source)) <= RUINS_EN.keys()
+    words = set(re.findall(r"[\"']([a-z0-9_]+)[\"']", source))
+    assert RUINS_EN.keys() - built - words == set()
+
+
+def test_every_role_has_a_word_and_every_role_of_a_line_a_mark() -> None:
+    assert {str(role) for role in Role} < set(ROLES)
+    assert {str(role) for role in Role} | {"death"} == set(SHAPES)
+    assert len(set(SHAPES.values())) == len(SHAPES)

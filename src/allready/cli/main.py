@@ -12,6 +12,7 @@ EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
 COMMANDS = {
     "check": ("allready.cli.check", "roll call before a job: run the same command on every node"),
+    "diagnose": ("allready.cli.diagnose", "after the fact: whatever is left of a run, and what it says"),
     "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from allready.model import facts as f
 from allready.model import job as j
+from allready.model.aftermath import Aftermath
 
 T = TypeVar("T")
 
@@ -112,6 +113,7 @@ class Fleet:
     roll: j.RollCall | None = None
     reach: j.Reachability | None = None
     collectives: j.Collectives | None = None
+    aftermath: Aftermath | None = None  # only what is read after the fact has one
     why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call
 

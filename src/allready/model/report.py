@@ -6,6 +6,7 @@ from typing import Any
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
 from allready.model.job import Collectives, Reachability, RollCall, World
+from allready.model.ruins import Ruins
 
 SCHEMA = "allready.report/1"
 
@@ -55,4 +56,5 @@ class Report:
         default_factory=dict
     )  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> codes of findings that name it
+    ruins: Ruins | None = None  # only of a run that is over (or still writes the logs that were read)
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

@@ -5,11 +5,12 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from allready.model import CollectiveRun, Finding, Report, Severity, Status, ranges
-from allready.report import units
+from allready.report import ruins_blocks, units
 from allready.report.matrix import LETTERS, OUTCOMES, matrix
+from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.ruins_words import folded_findings
 from allready.report.safe import plain
 from allready.report.words import (
     SYMBOLS,
@@ -20,6 +21,7 @@ from allready.report.words import (
     phrase,
     remedy,
     roll_lines,
+    run_label,
     sentence,
     stage_word,
     summary,
@@ -31,42 +33,6 @@ from allready.report.words import (
 MOST_EVIDENCE = 8
 MOST_MATRIX = 16
 MOST_REASONS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some text in one style: "", bold, dim, good, warn, bad, code."""
-
-    text: str
-    style: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line, or on a narrow terminal several: `lead` stands before, the rest hangs behind it."""
-
-    pieces: tuple[Piece, ...]
-    lead: Piece | None = None
-    indent: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table.  `right`: which columns are aligned right."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[Piece, ...], ...]
-    right: tuple[bool, ...]
-    indent: int = 2
-    tight: bool = False  # a matrix: columns one blank apart
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """An empty line."""
-
-
-Block = Line | Grid | Gap
 
 STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
 SEVERITY_STYLE = {
@@ -82,6 +48,7 @@ def compose(
     if quiet:
         return
     yield from _findings(report, language, verbose)
+    yield from ruins_blocks.compose(report, language, verbose)
     yield from _roll(report, language)
     yield from _reach(report, language, verbose)
     yield from _stages(report, language, verbose)
@@ -160,7 +127,8 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
     heading = "findings" if report.verdict is None else "findings_also"
     yield Line((Piece(f"{t(heading, language)} ({len(rest)})", "bold"),))
-    for finding in rest:
+    folded = () if verbose else tuple(f for f in rest if f in folded_findings(report))
+    for finding in [f for f in rest if f not in folded]:
         style = SEVERITY_STYLE[finding.severity]
         named = t("semicolon", language).join(culprits(finding.culprits, report.world, language))
         pieces = [Piece(f"{plain(finding.code)} ", style), Piece(phrase(finding, "message", language))]
@@ -172,6 +140,8 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
             yield Line((Piece(told, "code"),), lead=Piece(t("remedy", language), "dim"), indent=2)
         if verbose or finding.severity is not Severity.INFO:
             yield from _evidence(finding, language, verbose)
+    titles = tuple(phrase(finding, "title", language) for finding in folded)
+    yield from ruins_blocks.explains_nothing(folded, titles, language)
 
 
 def _roll(report: Report, language: str) -> Iterator[Block]:
@@ -253,7 +223,7 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
 
 def _run_name(run: CollectiveRun, language: str) -> str:
     return " · ".join(
-        (plain(run.label, most=80), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
+        (run_label(run, language), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
     )
 
 

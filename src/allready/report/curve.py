@@ -77,7 +77,7 @@ def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
         lines=tuple(
             Line(
                 number,
-                plain(f"{run.label} · {run.backend}", most=80),
+                plain(run.backend if run.label == "all" else f"{run.label} · {run.backend}", most=80),
                 tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in sorted(points, key=_size)),
             )
             for number, (run, points) in enumerate(lines)

@@ -39,10 +39,12 @@ def _file(name: str) -> str:
 
 @functools.cache
 def _template() -> "Template":
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=False, lstrip_blocks=False)
-    return environment.from_string(_file("report.html.j2"))
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=False, lstrip_blocks=False, loader=FunctionLoader(_file)
+    )
+    return environment.get_template("report.html.j2")
 
 
 def _hash(text: str) -> str:

@@ -47,6 +47,7 @@ def encode(report: Report) -> bytes:
         "collectives": report.collectives,
         "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
         "odd": report.odd,
+        "ruins": report.ruins,
         "notes": report.notes,
     }
     try:
@@ -93,6 +94,8 @@ def _nan_for_null(value: Any, kind: Any) -> Any:
     if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         return {k: _nan_for_null(v, hints.get(k, Any)) for k, v in value.items()}
+    if isinstance(value, list) and isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return [_nan_for_null(v, hint) for v, hint in zip(value, _hints(kind).values(), strict=False)]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(value, list) and origin is tuple and len(arguments) == 2 and arguments[1] is ...:
         return [_nan_for_null(v, arguments[0]) for v in value]

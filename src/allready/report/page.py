@@ -11,6 +11,8 @@ from allready.report import units
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
 from allready.report.page_nodes import nodes
 from allready.report.page_roll import roll
+from allready.report.page_ruins import page_ruins
+from allready.report.ruins_words import folded_findings
 from allready.report.safe import plain
 from allready.report.words import (
     BAD_STAGES,
@@ -22,6 +24,7 @@ from allready.report.words import (
     paths_ok,
     phrase,
     remedy,
+    run_label,
     sentence,
     size_of_world,
     stage_word,
@@ -47,7 +50,10 @@ def both(say: Callable[[str], str]) -> Markup:
 
 def page(report: Report, language: str) -> dict[str, Any]:
     """All variables of the template except style and script."""
-    ordered = [f for f in (verdict_finding(report),) if f is not None] + list(other_findings(report))
+    folded = [f for f in folded_findings(report) if f is not verdict_finding(report)]
+    shown = [f for f in (verdict_finding(report),) if f is not None]
+    shown += [f for f in other_findings(report) if f not in folded]
+    codes = [f.code for f in (*shown, *folded)]
     runs = report.collectives.runs if report.collectives else ()
     measured = [run for run in runs if run.points]
     return {
@@ -66,7 +72,9 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "sentence": both(lambda lang: sentence(report, lang)),
         "verdict": _verdict(report),
         "tiles": _tiles(report),
-        "findings": [_finding(f, report) for f in ordered],
+        "findings": [_finding(f, report) for f in shown],
+        "folded": [_finding(f, report) for f in folded],
+        "ruins": page_ruins(report, codes, both),
         "roll": roll(report, language, both),
         "reach": _reach(report),
         "runs": [_run(run, report) for run in runs],
@@ -75,7 +83,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "curve_size": (curves.WIDTH, curves.HEIGHT),
         "curve_title": t("bench_chart", language),
         "curve_axis": t("bench_axis_y", language),
-        "nodes": nodes(report, [f.code for f in ordered], both),
+        "nodes": nodes(report, codes, both),
         "not_checked": [
             {"why": why, "where": both(_where(at)), "codes": ", ".join(codes)}
             for why, codes, at in not_checked_groups(report)
@@ -231,8 +239,8 @@ def _cell(cell: Cell | None, *, wide: bool) -> dict[str, str] | None:
 
 
 def _run_name(run: CollectiveRun) -> Markup:
-    label = plain(f"{run.label} · {run.backend}", most=160)
-    return both(lambda lang: f"{label} · {count('num_ranks', len(run.ranks), lang)}")
+    backend = plain(run.backend, most=40)
+    return both(lambda lang: f"{run_label(run, lang)} · {backend} · {count('num_ranks', len(run.ranks), lang)}")
 
 
 def _run(run: CollectiveRun, report: Report) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from allready.model import Report
-from allready.report.blocks import Block, Gap, Grid, Line, Piece, compose
+from allready.report.blocks import compose
+from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.safe import encodable, pad, width
 from allready.report.words import t
 

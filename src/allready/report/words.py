@@ -7,8 +7,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from allready.model import Culprits, Finding, Report, RollCall, Status, World, ranges
+from allready.model import CollectiveRun, Culprits, Finding, Report, RollCall, Status, World, ranges
 from allready.report import units
+from allready.report.ruins_words import ended
 from allready.report.safe import plain
 from allready.text.catalog import say
 from allready.text.ui import ui
@@ -27,8 +28,13 @@ def t(name: str, language: str, /, **values: object) -> str:
 
 
 def count(name: str, number: int, language: str) -> str:
-    """`1 node`, `2 nodes`: the text `name` or, for one, `name_one`."""
-    return t(f"{name}_one" if number == 1 else name, language, count=number)
+    """`1 node`, `2 nodes`: the text `name` with its number."""
+    return t(name, language, count=number)
+
+
+def run_label(run: CollectiveRun, language: str) -> str:
+    """What a run of collectives is called: the first one is that of the whole job."""
+    return t("run_all", language) if run.label == "all" else plain(run.label, most=80)
 
 
 def size_of_world(report: Report, language: str) -> tuple[str, str]:
@@ -150,6 +156,8 @@ def summary(report: Report, language: str) -> tuple[str, ...]:
                     t("summary_busbw", language, busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
                       size=units.size(best.size_bytes))
                 )  # fmt: skip
+    if report.ruins is not None:
+        said += ended(report.ruins, language)
     return tuple(said)
 
 

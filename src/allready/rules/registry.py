@@ -19,12 +19,33 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
-from allready.model import NODE_FACTS, Collectives, FaultClass, Hit, PerNode, Reachability, RollCall, Severity, World
+from allready.model import (
+    NODE_FACTS,
+    Aftermath,
+    Collectives,
+    FaultClass,
+    Hit,
+    PerNode,
+    Reachability,
+    RollCall,
+    Severity,
+    World,
+)
 
-AREAS = ("job", "name", "port", "net", "env", "limit", "gpu", "collective")
-"""Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest."""
+AREAS = (
+    "job", "name", "port", "net", "env", "limit", "gpu", "collective",
+    "dead", "start", "desync", "hang", "slow", "fabric",
+)  # fmt: skip
+"""Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
+the second line judges what a run left behind."""
 
-JOB_PARTS: dict[type, str] = {World: "world", RollCall: "roll", Reachability: "reach", Collectives: "collectives"}
+JOB_PARTS: dict[type, str] = {
+    World: "world",
+    RollCall: "roll",
+    Reachability: "reach",
+    Collectives: "collectives",
+    Aftermath: "aftermath",
+}
 
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
 
@@ -104,6 +125,7 @@ def load() -> dict[str, Rule]:
         for module in pkgutil.iter_modules(package.__path__):
             if not module.name.startswith("_"):
                 importlib.import_module(f"{package.__name__}.{module.name}")
+    importlib.import_module("allready.rules.signature").register()
     return dict(sorted(RULES.items()))
 
 

@@ -36,6 +36,17 @@
       } else { byHand(box, button); }
     });
   });
+  each(".filter", function (bar) {
+    bar.hidden = false;
+    var buttons = bar.querySelectorAll("[data-only]");
+    Array.prototype.forEach.call(buttons, function (button) {
+      button.addEventListener("click", function () {
+        var role = button.getAttribute("data-only");
+        Array.prototype.forEach.call(buttons, function (b) { b.setAttribute("aria-pressed", String(b === button)); });
+        each("tr[data-role]", function (row) { row.hidden = role !== "" && row.getAttribute("data-role") !== role; });
+      });
+    });
+  });
   var opened = [];
   window.addEventListener("beforeprint", function () {
     each("details:not([open])", function (d) { d.open = true; opened.push(d); });

@@ -1,0 +1,200 @@
+"""Logs of any size in the form of recorded ones, for the benchmarks of `diagnose`.
+
+    python benchmarks/make_logs.py --bytes 1GB --ranks 64 --out DIR
+    python benchmarks/make_logs.py --bytes 1GB --ranks 64 --interleaved --timestamps --out DIR
+    python benchmarks/make_logs.py --bytes 1GB --kind training --out DIR
+
+A rank's file begins and ends with the lines of a recorded process; in between its operations come round again and
+again, with a counter that goes on.  Each rank has its own host, pid and pointers.  `--interleaved`: one file with the
+lines of all ranks in turn.  `--iterations`: a line `iteration: N` before every fourth operation.  `--kind training`:
+no NCCL at all, only what a training script prints.
+"""
+
+import argparse
+import random
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+RECORDED = Path(__file__).parents[1] / "tests" / "fixtures" / "lines" / "many_iters.log"
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+ROUND = 2_000  # operations written at once
+GPUS_PER_NODE = 8
+MARK = re.compile(rb": opCount [0-9a-f]+ ")
+
+
+@dataclass
+class Recording:
+    """A process's log: what comes before its operations, they themselves, what comes after."""
+
+    before: list[bytes]
+    operations: list[bytes]
+    after: list[bytes]
+
+    @staticmethod
+    def read(path: Path) -> "Recording":
+        lines = path.read_bytes().splitlines()
+        places = [i for i, line in enumerate(lines) if MARK.search(line)]
+        operations = [lines[i] for i in places]
+        return Recording(lines[: places[0]], operations, lines[places[-1] + 1 :])
+
+
+@dataclass
+class Rank:
+    """One process of the made-up job."""
+
+    number: int
+    world_size: int
+    front: bytes
+    changes: list[tuple[bytes, bytes]]
+
+    def line(self, line: bytes) -> bytes:
+        for old, new in self.changes:
+            line = line.replace(old, new)
+        return self.front + line.replace(b"%", b"%%") + b"\n"
+
+
+def size_of(text: str) -> int:
+    """`1GB` -> 1000000000."""
+    number, unit = text[:-2], text[-2:].upper()
+    return int(float(number) * UNITS[unit]) if unit in UNITS else int(text)
+
+
+def make_rank(rng: random.Random, number: int, world_size: int, recording: Recording, front: str) -> Rank:
+    """A process with a host, a pid and pointers of its own."""
+    match = re.match(rb"([\w.\-]+):(\d+):", recording.before[0])
+    assert match is not None, "the recorded log does not begin with NCCL's prefix"
+    pid = rng.randrange(2_000, 4_000_000)
+    comms = {m[1] for line in recording.operations for m in re.finditer(rb" comm (0x[0-9a-f]+)", line)}
+    buffers = {m[1] for line in recording.operations for m in re.finditer(rb"buff (0x7f[0-9a-f]{4})", line)}
+    changes = [
+        (match[0], f"gpu{number // GPUS_PER_NODE:04d}:{pid}:".encode()),
+        (b":" + match[2] + b" [", f":{pid} [".encode()),
+        (b"[nranks=4]", f"[nranks={world_size}]".encode()),
+        (b" nranks 4 ", f" nranks {world_size} ".encode()),
+        (b" rank 0 ", f" rank {number} ".encode()),
+        *((comm, f"0x55{rng.randrange(16**10):010x}".encode()) for comm in sorted(comms)),
+        *((buffer, f"0x7f{rng.randrange(16**4):04x}".encode()) for buffer in sorted(buffers)),
+    ]
+    return Rank(number, world_size, front.format(rank=number).encode(), changes)
+
+
+def rounds(rank: Rank, recording: Recording, *, iterations: bool, first: int) -> Iterator[bytes]:
+    """The loop's operations, `ROUND` at a time, without end."""
+    lines = [MARK.sub(b": opCount %x ", rank.line(line)) for line in recording.operations]
+    if iterations:
+        lines = [b"iteration: %d\n" + line if i % 4 == 0 else line for i, line in enumerate(lines)]
+    lines = (lines * (ROUND // len(lines) + 1))[:ROUND]
+    form, count, step = b"".join(lines), first, first
+    while True:
+        numbers: list[int] = []
+        for i in range(ROUND):
+            if iterations and lines[i].startswith(b"iteration"):
+                numbers.append(step)
+                step += 1
+            numbers.append(count + i)
+        yield form % tuple(numbers)
+        count += ROUND
+
+
+def write_ranks(args: argparse.Namespace, recording: Recording) -> int:
+    """One file per rank."""
+    rng, total = random.Random(args.seed), 0  # noqa: S311
+    for number in range(args.ranks):
+        rank = make_rank(rng, number, args.ranks, recording, args.front)
+        with (args.out / f"nccl.{number:05d}.log").open("wb") as file:
+            left = args.bytes // args.ranks
+            left -= file.write(b"".join(map(rank.line, recording.before)) % ())
+            end = b"".join(map(rank.line, recording.after)) % ()
+            for block in rounds(rank, recording, iterations=args.iterations, first=rng.randrange(1000)):
+                if len(block) > left - len(end):
+                    cut = block.rfind(b"\n", 0, max(0, left - len(end))) + 1
+                    file.write(block[:cut] + end)
+                    break
+                left -= file.write(block)
+            total += file.tell()
+    return total
+
+
+def write_interleaved(args: argparse.Namespace, recording: Recording) -> int:
+    """All ranks in one file, their lines in a random order that keeps each rank's."""
+    rng = random.Random(args.seed)  # noqa: S311
+    ranks = [make_rank(rng, number, args.ranks, recording, args.front) for number in range(args.ranks)]
+    loops = [rounds(rank, recording, iterations=False, first=rng.randrange(1000)) for rank in ranks]
+    waiting: list[list[bytes]] = [[] for _ in ranks]
+    path: Path = args.out / "all_ranks.log"
+    with path.open("wb") as file:
+        for rank in ranks:
+            file.write(b"".join(map(rank.line, recording.before)) % ())
+        second = 0
+        while file.tell() < args.bytes:
+            stamp = f"[2025-03-01 {second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}] ".encode()
+            second += 1
+            lines = []
+            for number in rng.choices(range(len(ranks)), k=20_000):
+                if not waiting[number]:
+                    waiting[number] = next(loops[number]).splitlines(keepends=True)[::-1]
+                lines.append((stamp if args.timestamps else b"") + waiting[number].pop())
+            file.write(b"".join(lines))
+        for rank in ranks:
+            file.write(b"".join(map(rank.line, recording.after)) % ())
+        return file.tell()
+
+
+def write_training(args: argparse.Namespace) -> int:
+    """What a training script prints: steps, progress bars, warnings, the loss."""
+    rng = random.Random(args.seed)  # noqa: S311
+    kinds = (
+        "2025-11-20 12:{m:02d}:{s:02d},{n:03d} INFO trainer: step {i} | loss {f:.4f} | grad {g:.3f} | {n} tokens/s",
+        "  {p}%|####      | {i}/9999999 [00:{m:02d}<00:{s:02d}, 31.2it/s, loss={f:.3f}]",
+        "{{'loss': {f:.4f}, 'grad_norm': {g:.4f}, 'learning_rate': 2e-05, 'epoch': {g:.2f}}}",
+        "[rank{r}] memory allocated {n}.{p} MiB, reserved {n} MiB, {m} blocks of the caching allocator are free",
+        "WARNING:tokenizer: sequence of {n} tokens is longer than the limit ({p}), it will be truncated",
+        "batch {i} of shard {m}: {n} samples read in {f:.3f} s from /data/train/shard-{s:05d}.tar",
+    )
+    path: Path = args.out / "train.log"
+    with path.open("wb") as file:
+        i = 0
+        while file.tell() < args.bytes:
+            lines = []
+            for _ in range(10_000):
+                i += 1
+                lines.append(
+                    kinds[rng.choice((0, 0, 1, 1, 2, 3, 4, 5))].format(
+                        i=i, m=i // 60 % 60, s=i % 60, n=rng.randrange(100, 1000), p=i % 100, r=i % 8,
+                        f=rng.random(), g=rng.random(),
+                    )
+                )  # fmt: skip
+            file.write("\n".join([*lines, ""]).encode())
+        return file.tell()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--bytes", type=size_of, default="1GB")
+    found.add_argument("--ranks", type=int, default=64)
+    found.add_argument("--out", type=Path, required=True)
+    found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
+    found.add_argument("--kind", choices=("nccl", "training"), default="nccl")
+    found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
+    found.add_argument("--iterations", action="store_true")
+    found.add_argument("--interleaved", action="store_true")
+    found.add_argument("--timestamps", action="store_true", help="with --interleaved")
+    found.add_argument("--seed", type=int, default=1)
+    return found
+
+
+def make(args: argparse.Namespace) -> int:
+    """Write the files; returns how many bytes."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.kind == "training":
+        return write_training(args)
+    recording = Recording.read(args.like)
+    return write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{make(parser().parse_args())} bytes\n")

@@ -1,0 +1,273 @@
+"""`allready diagnose`: whatever is left of a run -> who, why and what to do."""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from allready.cli.diagnose_time import since
+from allready.cli.interrupts import Interrupts
+from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import add_both_spellings, add_common, count, positive_s
+from allready.errors import UsageError
+
+if TYPE_CHECKING:
+    from allready.cli.diagnose_judge import Question
+    from allready.cli.output import Output
+    from allready.evidence.read import Crew, Progress, ReadOptions
+    from allready.evidence.reading import Reading
+    from allready.model import Report
+
+KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report")
+_KIND_NAMES = {"flight": "flight recorder", "error": "elastic error"}
+
+_QUIET_S = 1.0
+"""Reading that takes less says nothing of how far it is."""
+
+_BAR = 20
+_MOST_RANKS = 1_000_000
+
+EPILOG = """\
+Give it everything there is, in any mixture; what each file is, is found from its content:
+  allready diagnose run-folder/
+  allready diagnose nccl.*.log torchrun.out nccl_trace_rank_* dmesg.txt
+  allready diagnose logs-of-all-nodes.tar.gz
+  kubectl logs -l job=train --prefix --timestamps | allready diagnose -
+  allready diagnose --baseline good-run/ bad-run/
+  allready diagnose --explain-line 'NCCL WARN Bootstrap : no socket interface found'
+Exit codes: 0 the run was healthy, 1 a fault, 2 usage, 3 nothing decisive was found.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `diagnose`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files, folders, patterns, archives; - for standard input"
+    )
+    what = parser.add_argument_group("what to look at")
+    what.add_argument(
+        "--since", type=since, metavar="TIME", help="2026-11-20 11:51, 11:51, or 10m before where the evidence ends"
+    )
+    what.add_argument("--rank", type=ranks, metavar="LIST", help="only what these ranks wrote: 0,2,5-7")
+    what.add_argument("--only", type=kinds, metavar="KINDS", help=f"only sources of these kinds: {','.join(KINDS)}")
+    add_both_spellings(
+        what, "iteration-marker", type=marker, metavar="REGEX",
+        help=r"how the job prints an iteration's number, as a group: 'global_step=(\d+)'",
+    )  # fmt: skip
+    what.add_argument("--baseline", metavar="GOOD", help="a good run's folder or file: say what differs from it")
+    how = parser.add_argument_group("how")
+    how.add_argument("--explain-line", metavar="TEXT", help="say what this line means (- to read it), and nothing else")
+    how.add_argument("--follow", action="store_true", help="go on reading as files grow; Ctrl-C ends it")
+    add_both_spellings(
+        how, "until-idle", type=positive_s, metavar="S", help="with --follow: end when nothing was written for so long"
+    )
+    how.add_argument("--jobs", type=count, metavar="N", help="most worker processes (default: CPUs, up to 8)")
+    how.add_argument("--trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing there")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose; the exit code is the contract's."""
+    with Interrupts(exit_code=EXIT_UNCHECKED):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.explain_line is not None:
+        if args.paths:
+            raise UsageError("--explain-line takes no files: give one or the other")
+        from allready.cli.diagnose_explain import explain
+
+        return explain(args)
+    if not args.paths:
+        raise UsageError("name files, folders or archives of a run (- for standard input), or use --explain-line TEXT")
+    if args.follow and (args.baseline or "-" in args.paths):
+        raise UsageError("--follow goes with files and folders, not with --baseline or standard input")
+    if args.until_idle and not args.follow:
+        raise UsageError("--until-idle goes with --follow")
+    _configure_logging(args.verbose)
+    if args.follow:
+        from allready.cli.diagnose_follow import follow
+
+        return follow(args)
+    return _once(args)
+
+
+def _once(args: argparse.Namespace) -> int:
+    from allready.cli.output import Output
+    from allready.evidence.inputs import find
+    from allready.evidence.read import Crew
+
+    started = datetime.now(UTC)
+    # Workers first: they start fastest while this process has one thread, and the output may start another.
+    with (
+        Crew(find(args.paths), options=read_options(args), workers=args.jobs) as crew,
+        Output.from_arguments(args) as output,
+    ):
+        _check_trace(args.trace)
+        readings = read(crew, output, quiet=args.quiet)
+        refuse_nothing(readings)
+        question = _question(args)
+        report, code = report_on(readings, question, args, started=started)
+        output.finish(report)
+    return code
+
+
+def read_options(args: argparse.Namespace) -> "ReadOptions":
+    """What the readers are asked."""
+    from allready.evidence.read import ReadOptions
+
+    return ReadOptions(kinds=args.only or frozenset(), iteration_marker=args.iteration_marker)
+
+
+def _question(args: argparse.Namespace) -> "Question":
+    from allready.cli.diagnose_judge import Question, aftermath_of
+
+    good = None
+    if args.baseline:
+        from allready.evidence.inputs import find
+        from allready.evidence.read import read_all
+
+        readings = read_all(find([args.baseline]), options=read_options(args), workers=args.jobs)
+        refuse_nothing(readings, option="--baseline ")
+        good = aftermath_of(readings, Question(ranks=args.rank))
+    return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
+
+
+def report_on(
+    readings: "Sequence[Reading]", question: "Question", args: argparse.Namespace, *, started: datetime
+) -> "tuple[Report, int]":
+    """The report and the exit code; writes the trace when one is wanted."""
+    from allready.cli.diagnose_judge import is_readable, judge_readings
+    from allready.model import Status
+
+    report, after = judge_readings(readings, question, started=started)
+    if not is_readable(readings):
+        what = ", ".join(sorted({r.source.kind for r in readings}))
+        sys.stderr.write(
+            f"allready diagnose: nothing to read a verdict from in the input (found: {what or 'nothing'})\n"
+        )
+    if args.trace:
+        from allready.evidence.trace import write_trace
+
+        assert report.ruins is not None
+        try:
+            write_trace(args.trace, report.ruins, after, [d for r in readings for d in r.dumps])
+        except OSError as error:
+            raise UsageError(f"--trace {args.trace}: {error.strerror or error}") from error
+    codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}
+    return report, codes.get(report.status, EXIT_UNCHECKED)
+
+
+def read(crew: "Crew", output: "Output", *, quiet: bool) -> "list[Reading]":
+    """Read everything, with a bar on a terminal."""
+    begun = time.monotonic()
+
+    def show(progress: "Progress") -> None:
+        elapsed_s = time.monotonic() - begun
+        if quiet or elapsed_s < _QUIET_S:
+            return
+        key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
+        output.narrator.say(key, **values)
+
+    return crew.read(show, meanwhile=_load_what_comes_next)
+
+
+def _load_what_comes_next() -> None:
+    import allready.cli.diagnose_judge
+    import allready.evidence.digest
+    import allready.evidence.join  # noqa: F401
+    from allready.rules.registry import load
+
+    load()
+
+
+def progress_values(done_bytes: int, total_bytes: int | None, elapsed_s: float) -> tuple[str, dict[str, object]]:
+    """Which text of progress, and its values."""
+    from allready.report import units
+
+    rate = done_bytes / elapsed_s if elapsed_s > 0 else 0.0
+    values: dict[str, object] = {"done": units.size(done_bytes), "rate": units.size(rate)}
+    if not total_bytes:
+        return "diagnose.reading_open", values
+    share = min(1.0, done_bytes / total_bytes)
+    filled = round(share * _BAR)
+    values["bar"] = "[" + "#" * filled + "." * (_BAR - filled) + "]"
+    values["total"] = units.size(total_bytes)
+    values["left"] = units.time(max(0.0, total_bytes - done_bytes) / rate if rate else None)
+    return "diagnose.reading", values
+
+
+def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:
+    """Raises UsageError when none of what was named is there."""
+    missing = [r.source for r in readings if r.source.kind == "missing"]
+    if missing and len(missing) == len(readings):
+        raise UsageError(option + "; ".join(f"{s.path}: {s.problem}" for s in missing[:8]))
+
+
+def _check_trace(path: str | None) -> None:
+    """Raises UsageError when a trace could not be written there."""
+    import os
+    from pathlib import Path
+
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    if path == "-" or Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"--trace {path}: name a file in a folder that can be written to")
+
+
+def ranks(text: str) -> frozenset[int]:
+    """`0,2,5-7`.
+
+    Raises:
+        argparse.ArgumentTypeError: not a list of ranks.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not low <= high <= _MOST_RANKS:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks; write 0,2,5-7")
+        found |= set(range(low, high + 1))
+    return frozenset(found)
+
+
+def kinds(text: str) -> frozenset[str]:
+    """Names of kinds, separated by commas.
+
+    Raises:
+        argparse.ArgumentTypeError: one of them is none.
+    """
+    asked = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [part for part in asked if part not in KINDS]
+    if unknown or not asked:
+        raise argparse.ArgumentTypeError(f"{text!r}: {', '.join(unknown) or 'nothing'}; there are {', '.join(KINDS)}")
+    return frozenset(_KIND_NAMES.get(part, part) for part in asked)
+
+
+def marker(text: str) -> str:
+    """A regular expression with a group.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+    if not pattern.groups:
+        raise argparse.ArgumentTypeError(rf"{text!r} has no group for the number; write for example 'step (\d+)'")
+    return text
+
+
+def _configure_logging(verbose: int) -> None:
+    import logging
+
+    level = logging.DEBUG if verbose > 1 else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -1,0 +1,245 @@
+"""`allready diagnose --explain-line`: what one pasted line means."""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.evidence.clock import Clock
+from allready.evidence.prefix import Prefix, parse
+from allready.model import Confidence, Culprits, Finding, clock_time
+from allready.rules import _arithmetic as arithmetic
+from allready.rules.registry import placeholders
+from allready.signatures import Signature, of_line
+from allready.text.catalog import choose_language, say
+from allready.text.ui import ui
+
+SCHEMA = "allready.explain/1"
+MOST_LINES = 1_000
+MOST_BYTES = 1 << 20
+_UNKNOWN = "?"
+
+_WATCHDOG = re.compile(
+    r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w{1,60})(?:, ?NumelIn=(?P<numel_in>\d{1,18}))?"
+    r"(?:, ?NumelOut=(?P<numel_out>\d{1,18}))?(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?"
+    r"(?:, ?Timeout\(ms\)=(?P<timeout_ms>\d{1,15}))?\)(?: ran for (?P<ran_ms>\d{1,15}) milliseconds)?"
+)
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print what each line means.  Exit code 0 when every line that is not blank is known, else 3."""
+    from allready.report.safe import plain
+
+    language = choose_language(args.lang)
+    lines = [line for line in _lines(args.explain_line) if line.strip()]
+    explained = [meaning_of(line) for line in lines]
+    if args.json:
+        text = json.dumps({"schema": SCHEMA, "lines": explained}, ensure_ascii=False, indent=2) + "\n"
+        if args.json == "-":
+            sys.stdout.write(text)
+        else:
+            from pathlib import Path
+
+            from allready.report.json_report import write_atomic
+
+            write_atomic(Path(args.json), text.encode())
+    if args.json != "-":
+        for number, entry in enumerate(explained):
+            if number:
+                sys.stdout.write("\n")
+            for row in rows(entry, language):
+                sys.stdout.write(plain(row) + "\n")
+    return EXIT_HEALTHY if explained and all(entry["known"] for entry in explained) else EXIT_UNCHECKED
+
+
+def _lines(text: str) -> list[str]:
+    if text == "-":
+        text = sys.stdin.buffer.read(MOST_BYTES).decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").split("\n")[:MOST_LINES]
+
+
+def meaning_of(line: str) -> dict[str, Any]:
+    """Everything known of one line, in English, for JSON and for `rows`.
+
+    Keys: line, known, writer (of the prefix), time, meanings (the one that is meant first), arithmetic.
+    """
+    prefix = parse(line, Clock(time.time()))
+    found = list(of_line(prefix.rest)) or list(of_line(line))
+    meanings = [_meaning(signature, match.groupdict(), prefix) for signature, match in found[:3]]
+    sums = arithmetic_of(prefix.rest, prefix.time_s)
+    return {
+        "line": line,
+        "known": bool(found),
+        "writer": {key: value for key, value in _writer(prefix).items() if value is not None},
+        "time": clock_time(prefix.time_s),
+        "meanings": meanings,
+        "arithmetic": sums,
+    }
+
+
+def _writer(prefix: Prefix) -> dict[str, Any]:
+    return {name: getattr(prefix, name) for name in ("host", "pid", "rank", "local_rank", "task", "node", "cuda_dev")}
+
+
+def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Prefix) -> dict[str, Any]:
+    values = {name: value for name, value in groups.items() if value}
+    entry: dict[str, Any] = {"signature": signature.id, "role": str(signature.role), "values": values}
+    if signature.code is None:
+        return entry
+    finding = _finding(signature, values, prefix)
+    return entry | {
+        "code": finding.code,
+        "severity": str(finding.severity),
+        "fault_class": str(finding.fault_class),
+        "title": finding.title,
+        "message": finding.message,
+        "remedy": finding.remedy,
+        "variables": list(signature.variables),
+        "fill": finding.values,
+    }
+
+
+def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
+    assert signature.code is not None
+    names = placeholders(signature.message) | placeholders(signature.remedy)
+    who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or _UNKNOWN
+    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | dict(values)
+    return Finding(
+        code=signature.code,
+        severity=signature.severity,
+        fault_class=signature.fault_class,
+        confidence=Confidence.POSSIBLE,
+        culprits=Culprits(),
+        message=signature.message.format_map(filled),
+        remedy=signature.remedy.format_map(filled),
+        title=signature.title,
+        values=filled,
+    )
+
+
+def arithmetic_of(text: str, time_s: float | None) -> dict[str, Any]:
+    """The numbers behind a watchdog's record; empty for other lines.
+
+    size_bytes: smallest and largest (2 and 4 bytes an element); transfer_s: at 1 and at 300 GB/s, of the largest.
+    """
+    match = _WATCHDOG.search(text)
+    if match is None:
+        return {}
+    found: dict[str, Any] = {"operation": match["op"].lower().lstrip("_")}
+    if match["seq"]:
+        found["seq"] = int(match["seq"])
+    elements = _elements(match)
+    timeout_s = int(match["timeout_ms"]) / 1000 if match["timeout_ms"] else None
+    waited_s = int(match["ran_ms"]) / 1000 if match["ran_ms"] else timeout_s
+    if elements:
+        low, high = arithmetic.size_range(elements)
+        found |= {
+            "elements": elements,
+            "size_bytes": [low, high],
+            "transfer_s": [
+                arithmetic.transfer_time_s(high, arithmetic.SLOW_LINK_GB_PER_S),
+                arithmetic.transfer_time_s(high, arithmetic.NVLINK_GB_PER_S),
+            ],
+        }
+        if waited_s:
+            found["cannot_be_transfer"] = arithmetic.is_never_transfer(high, waited_s)
+    if waited_s is not None:
+        found["waited_s"] = waited_s
+    if timeout_s is not None:
+        found |= {"timeout_s": timeout_s, "timeout_is": arithmetic.default_timeout_of(timeout_s, "nccl")}
+    if time_s is not None and waited_s is not None:
+        found["onset"] = clock_time(arithmetic.onset_s(time_s, waited_s))
+    return found
+
+
+def _elements(match: re.Match[str]) -> int | None:
+    """The larger side: of a gather the output moves, of a scatter the input."""
+    sides = [int(match[name]) for name in ("numel_in", "numel_out") if match[name]]
+    if sides:
+        return max(sides)
+    sizes = [int(part) for part in re.findall(r"\d{1,18}", match["shape"] or "")]
+    product = 1
+    for size in sizes:
+        product *= size
+    return product if sizes else None
+
+
+def rows(entry: Mapping[str, Any], language: str) -> Iterator[str]:
+    """Lines for people."""
+    colon = "：" if language == "zh" else ": "
+
+    def t(name: str, **values: object) -> str:
+        return ui(f"diagnose.{name}", language, **values)
+
+    yield f"{t('explain_line')}{colon}{entry['line'].strip()[:1000]}"
+    writer = ", ".join(f"{name} {value}" for name, value in entry["writer"].items())
+    if writer:
+        yield f"  {t('explain_who')}{colon}{writer}"
+    if entry["time"]:
+        yield f"  {t('explain_when')}{colon}{entry['time']}"
+    if not entry["known"]:
+        yield f"  {t('explain_nobody')}"
+    for meaning in entry["meanings"][:1]:
+        yield from _rows_of_meaning(meaning, t, colon, language)
+    sums = list(_rows_of_sums(entry["arithmetic"], t))
+    if sums:
+        yield f"  {t('explain_arithmetic')}{colon}{sums[0]}"
+        yield from (f"    {line}" for line in sums[1:])
+
+
+def _rows_of_meaning(meaning: Mapping[str, Any], t: Any, colon: str, language: str) -> Iterator[str]:
+    if "code" in meaning:
+        title, message, remedy = _in_language(meaning, language)
+        yield f"  {meaning['code']}  {title}"
+        yield f"  {t('explain_role_' + meaning['role'])}"
+        yield f"  {t('explain_class')}{colon}{meaning['fault_class']}"
+        yield f"  {t('explain_meaning')}{colon}{message}"
+        yield f"  {t('explain_remedy')}{colon}{remedy}"
+    else:
+        yield f"  {meaning['signature']}"
+        yield f"  {t('explain_record')}"
+    if meaning["values"]:
+        yield f"  {t('explain_values')}{colon}" + ", ".join(f"{k}={v}" for k, v in meaning["values"].items())
+
+
+def _in_language(meaning: Mapping[str, Any], language: str) -> tuple[str, str, str]:
+    from allready.model import FaultClass, Severity
+
+    finding = Finding(
+        code=meaning["code"],
+        severity=Severity(meaning["severity"]),
+        fault_class=FaultClass(meaning["fault_class"]),
+        confidence=Confidence.POSSIBLE,
+        culprits=Culprits(),
+        message=meaning["message"],
+        remedy=meaning["remedy"],
+        title=meaning["title"],
+        values=dict(meaning["fill"]),
+    )
+    return say(finding, "title", language), say(finding, "message", language), say(finding, "remedy", language)
+
+
+def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:
+    from allready.report import units
+
+    waited = units.time(sums["waited_s"]) if "waited_s" in sums else units.UNKNOWN
+    if "elements" in sums:
+        low, high = sums["size_bytes"]
+        yield t("arith_size", elements=f"{sums['elements']:,}", low=units.size(low), high=units.size(high))
+        slow, fast = sums["transfer_s"]
+        yield t("arith_time", slow=units.time(slow), fast=units.time(fast))
+    if "cannot_be_transfer" in sums:
+        yield t("arith_never" if sums["cannot_be_transfer"] else "arith_slow_possible", waited=waited)
+    if "timeout_s" in sums:
+        seconds = f"{sums['timeout_s']:g}"
+        name = arithmetic.default_timeout_name(sums["timeout_s"], "nccl")
+        if name:
+            yield t("arith_default", seconds=seconds, meaning=t(f"timeout_{name}"))
+        else:
+            yield t("arith_set", seconds=seconds)
+    if "onset" in sums:
+        yield t("arith_onset", onset=sums["onset"], waited=waited)

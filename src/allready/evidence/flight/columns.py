@@ -1,0 +1,348 @@
+"""Entries of a recorder turned into columns: what two million of them can be kept as."""
+
+import math
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from allready.evidence.flight.names import dtype_name, operation_name
+from allready.evidence.reading import FlightRing, FlightShape
+
+MOST_ENTRIES = 100_000
+MOST_GROUPS = 4_096
+MOST_SHAPES = 512
+"""Different sizes of one dump that are kept whole."""
+MOST_CODES = 65_535
+KEPT_WHOLE = 64
+MOST_TENSORS = 2_000_000
+"""Tensors of all entries together whose sizes are read."""
+MOST_DIMS = 32
+MOST_FRAMES = 64
+MOST_TEXT = 500
+_BIG = 1 << 53
+_NUMBER = re.compile(r"-?[0-9]{1,15}\Z")
+
+STATES = {"scheduled": 0, "started": 1, "completed": 2}
+UNKNOWN_STATE, RETIRED = 3, 4
+
+_LIBRARIES = (
+    "/site-packages/", "/dist-packages/", "torch/distributed/", "torch/nn/", "torch/_", "torch/autograd/",
+    "torch/utils/", "torch/csrc/", "torch/optim/", "torch/cuda/", "torch/multiprocessing/", "/lib/python3", "c10/",
+    "c10d/", "aten/",
+)  # fmt: skip
+_NOT_PYTHON = (".cpp", ".cc", ".cu", ".h", ".hpp", ".so", ".c", ".S")
+
+
+@dataclass(slots=True)
+class _Open:
+    """Columns of one group while they grow."""
+
+    seq: list[int] = field(default_factory=list)
+    p2p: list[int] = field(default_factory=list)
+    num_in: list[int] = field(default_factory=list)
+    num_out: list[int] = field(default_factory=list)
+    shape: list[int] = field(default_factory=list)
+    site: list[int] = field(default_factory=list)
+    state: bytearray = field(default_factory=bytearray)
+    created: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
+    completed: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Columns:
+    """All entries of one dump.  `labels`, `ids`: what they say of their groups: description, number in the process."""
+
+    rings: dict[str, FlightRing] = field(default_factory=dict)
+    shapes: list[FlightShape] = field(default_factory=list)
+    sites: list[str | None] = field(default_factory=lambda: [None])
+    stacks: list[tuple[str, ...]] = field(default_factory=lambda: [()])
+    labels: dict[str, str] = field(default_factory=dict)
+    ids: dict[int, str] = field(default_factory=dict)
+    backends: list[str] = field(default_factory=list)
+    num_entries: int = 0
+    num_unreadable: int = 0
+    num_skipped: int = 0
+    first_record: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    has_other_sizes: bool = False
+    has_states: bool = False
+    has_retired: bool = False
+
+
+class _Tables:
+    """Shapes and stacks seen so far, each once."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.shape_codes: dict[Any, tuple[int, int, int]] = {}
+        self.by_identity: dict[tuple[int, ...], int] = {}
+        self.by_text: dict[tuple[str, ...], int] = {(): 0}
+        self.num_tensors = 0
+
+    def shape(self, entry: Mapping[str, Any], name: str, is_p2p: bool) -> tuple[int, int, int]:
+        """The code of what the entry does, and how many elements go in and come out (-1 when not recorded)."""
+        ins, outs = self.sizes(entry.get("input_sizes")), self.sizes(entry.get("output_sizes"))
+        in_dtypes, out_dtypes = _texts(entry.get("input_dtypes")), _texts(entry.get("output_dtypes"))
+        timeout = entry.get("timeout_ms")
+        if type(timeout) is not int:
+            timeout = number(timeout)
+        key: Any = (name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout)
+        found = self.shape_codes.get(key)
+        if found is not None:
+            return found
+        num_in, num_out = num_elements(ins), num_elements(outs)
+        if len(self.columns.shapes) < MOST_SHAPES:
+            found = self.shape_codes[key] = (len(self.columns.shapes), num_in, num_out)
+            self.columns.shapes.append(_shape(name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout))
+            return found
+        # Sizes that are never the same twice (experts, uneven batches): from here on only their numbers are kept.
+        self.columns.has_other_sizes = True
+        short = (name[:64], is_p2p, in_dtypes[:1], out_dtypes[:1], timeout)
+        if short not in self.shape_codes:
+            code = min(len(self.columns.shapes), 2 * MOST_SHAPES)
+            if code == len(self.columns.shapes):
+                self.columns.shapes.append(_shape(short[0], is_p2p, None, None, short[2], short[3], timeout))
+            self.shape_codes[short] = (min(code, len(self.columns.shapes) - 1), -1, -1)
+        return self.shape_codes[short][0], num_in, num_out
+
+    def sizes(self, value: Any) -> tuple[tuple[int, ...], ...] | None:
+        """Sizes of tensors; None when they are not recorded, or nonsense, or too many by now."""
+        if type(value) is not list:
+            return None
+        self.num_tensors += len(value)
+        if self.num_tensors > MOST_TENSORS:
+            return None
+        if len(value) == 1 and type(value[0]) is list and len(value[0]) == 1:  # most operations have one flat tensor
+            size = value[0][0]
+            return ((size,),) if type(size) is int and 0 <= size < _BIG else None
+        try:
+            for dims in value:
+                if type(dims) is not list or len(dims) > MOST_DIMS or (dims and not 0 <= min(dims) <= max(dims) < _BIG):
+                    return None
+            return tuple([tuple(dims) for dims in value])
+        except TypeError:
+            return None
+
+    def stack(self, frames: Any) -> int:
+        if type(frames) is not list or not frames:
+            return 0
+        frames = frames[:MOST_FRAMES]
+        identity = tuple(map(id, frames))  # the pickle shares equal frames; all of them live as long as the dump
+        code = self.by_identity.get(identity)
+        if code is None:
+            texts = tuple(_frame(f) for f in frames if type(f) is dict)
+            code = self.by_text.get(texts)
+            if code is None:
+                if len(self.columns.stacks) > MOST_CODES:
+                    return 0
+                code = self.by_text[texts] = len(self.columns.stacks)
+                self.columns.stacks.append(texts)
+                self.columns.sites.append(site_of(texts))
+            if len(self.by_identity) < MOST_CODES:
+                self.by_identity[identity] = code
+        return code
+
+
+def columns_of(entries: Sequence[Any]) -> Columns:
+    """The columns of a dump's entries, which are in the order of recording; of too many, the last.
+
+    Args:
+        entries: as loaded; anything that is not what it should be is passed over and counted.
+    """
+    columns = Columns()
+    tables = _Tables(columns)
+    groups: dict[str, _Open] = {}
+    columns.num_skipped = max(0, len(entries) - MOST_ENTRIES)
+    for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
+        if type(entry) is dict and type(entry.get("profiling_name")) is str:
+            name = entry["profiling_name"]
+            tables.shape(entry, name[:MOST_TEXT], _is_p2p(entry, name))
+    for entry in entries[-MOST_ENTRIES:]:
+        if type(entry) is not dict:
+            columns.num_unreadable += 1
+            continue
+        name = entry.get("profiling_name")
+        seq = entry.get("collective_seq_id")
+        if type(seq) is not int:
+            seq = number(entry.get("seq_id") if seq is None else seq)
+        if type(name) is not str or seq is None or not -1 <= seq < _BIG:
+            columns.num_unreadable += 1
+            continue
+        p2p = entry.get("p2p_seq_id", 0)
+        if type(p2p) is not int or not 0 <= p2p < _BIG:
+            p2p = 0
+        is_p2p = _is_p2p(entry, name)
+        group = _group_of(entry, columns, groups)
+        if group is None:
+            columns.num_unreadable += 1
+            continue
+        created, started, completed = (
+            time_ns(entry.get("time_created_ns")),
+            time_ns(entry.get("time_discovered_started_ns")),
+            time_ns(entry.get("time_discovered_completed_ns")),
+        )
+        state = _state(entry.get("state"), started, completed)
+        columns.has_states = columns.has_states or state in (1, 2)
+        if entry.get("retired") is True:
+            columns.has_retired = True
+            state |= RETIRED
+        if columns.num_entries == 0:
+            columns.first_record = number(entry.get("record_id", entry.get("id")))
+        columns.num_entries += 1
+        group.seq.append(seq)
+        group.p2p.append(p2p if is_p2p else 0)
+        code, num_in, num_out = tables.shape(entry, name[:MOST_TEXT], is_p2p)
+        group.shape.append(code)
+        group.num_in.append(num_in)
+        group.num_out.append(num_out)
+        group.site.append(tables.stack(entry.get("frames")))
+        group.state.append(state)
+        group.created.append(created)
+        group.started.append(started)
+        group.completed.append(completed)
+    _close(columns, groups)
+    return columns
+
+
+def _close(columns: Columns, groups: Mapping[str, _Open]) -> None:
+    times: list[int] = []
+    for name, group in groups.items():
+        made = [t for t in group.created if t]
+        times += [min(made), max(made)] if made else []
+        times += [max(group.completed)] if any(group.completed) else []
+        columns.rings[name] = FlightRing(
+            seq=_packed(group.seq),
+            p2p_seq=_packed(group.p2p) if any(group.p2p) else array("B"),
+            shape=_packed(group.shape),
+            site=_packed(group.site) if any(group.site) else array("B"),
+            num_in=_packed(group.num_in) if columns.has_other_sizes else array("B"),
+            num_out=_packed(group.num_out) if columns.has_other_sizes else array("B"),
+            state=bytes(group.state),
+            created_ns=array("q", group.created),
+            started_ns=array("q", group.started) if any(group.started) else array("q"),
+            completed_ns=array("q", group.completed) if any(group.completed) else array("q"),
+        )
+    columns.first_ns, columns.last_ns = min(times, default=None), max(times, default=None)
+    names = {operation_name(s.raw)[1] for s in columns.shapes}
+    columns.backends = sorted(n for n in names if n)
+
+
+def _packed(values: Sequence[int]) -> "array[int]":
+    """The smallest array that holds them."""
+    low, high = min(values), max(values)
+    code = "q" if low < 0 or high >= 1 << 32 else "B" if high < 1 << 8 else "H" if high < 1 << 16 else "I"
+    return array(code, values)
+
+
+def _is_p2p(entry: Mapping[str, Any], name: str) -> bool:
+    return entry.get("is_p2p") is True or ":send" in name[:16] or ":recv" in name[:16]
+
+
+def num_elements(sizes: tuple[tuple[int, ...], ...] | None) -> int:
+    """Elements of all tensors together; -1 when not recorded or absurd."""
+    if sizes is None:
+        return -1
+    total = sum(map(math.prod, sizes))
+    return total if total < _BIG else -1
+
+
+def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, _Open]) -> _Open | None:
+    told = entry.get("process_group")
+    number_here = entry.get("pg_id")
+    label = ""
+    if type(told) in (tuple, list) and told and type(told[0]) is str:
+        name = told[0]
+        label = told[1] if len(told) > 1 and type(told[1]) is str else ""
+    elif type(told) is str:
+        name = told
+    elif type(number_here) is int:
+        name = str(number_here)[:20]
+    else:
+        name = ""
+    group = groups.get(name)
+    if group is None:
+        if len(groups) >= MOST_GROUPS:
+            return None
+        group = groups[name] = _Open()
+        columns.labels[name] = label[:MOST_TEXT]
+    if type(number_here) is int and number_here not in columns.ids and len(columns.ids) < MOST_GROUPS:
+        columns.ids[number_here] = name
+    return group
+
+
+def _state(told: Any, started: int, completed: int) -> int:
+    known = STATES.get(told) if type(told) is str else None
+    if known is not None:
+        return known
+    return 2 if completed else 1 if started else UNKNOWN_STATE
+
+
+def number(value: Any) -> int | None:
+    """A whole number, also as text; None for anything else."""
+    if type(value) is int:
+        return value if abs(value) < _BIG else None
+    if type(value) is float and abs(value) < _BIG:
+        return int(value)
+    if type(value) is str and _NUMBER.match(value):
+        return int(value)
+    return None
+
+
+def time_ns(value: Any) -> int:
+    """A time in nanoseconds, 0 when there is none."""
+    return value if type(value) is int and 0 < value < 1 << 62 else 0
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if type(value) is not list or len(value) > MOST_CODES:
+        return ()
+    if len(value) == 1 and type(value[0]) is str and len(value[0]) < 64:
+        return (value[0],)
+    return tuple([v for v in value if type(v) is str and len(v) < 64])
+
+
+def _shape(
+    name: str,
+    is_p2p: bool,
+    ins: tuple[tuple[int, ...], ...] | None,
+    outs: tuple[tuple[int, ...], ...] | None,
+    in_dtypes: tuple[str, ...],
+    out_dtypes: tuple[str, ...],
+    timeout_ms: int | None,
+) -> FlightShape:
+    canonical, _, src, dst = operation_name(name)
+    return FlightShape(
+        name=canonical[:MOST_TEXT],
+        raw=name,
+        is_p2p=is_p2p,
+        src=src,
+        dst=dst,
+        in_sizes=ins,
+        out_sizes=outs,
+        in_dtypes=tuple(map(dtype_name, in_dtypes)),
+        out_dtypes=tuple(map(dtype_name, out_dtypes)),
+        timeout_s=timeout_ms / 1000 if timeout_ms and 0 < timeout_ms < _BIG else None,
+    )
+
+
+def _frame(frame: Mapping[str, Any]) -> str:
+    file, line, function = frame.get("filename"), frame.get("line"), frame.get("name")
+    where = f"{file if type(file) is str else '?'}"[:MOST_TEXT]
+    where += f":{line}" if type(line) is int and abs(line) < _BIG else ""
+    return f"{where} {function}"[: 2 * MOST_TEXT] if type(function) is str else where
+
+
+def site_of(stack: Sequence[str]) -> str | None:
+    """The innermost frame that is the user's own; else what was typed in; else the outermost one that is not torch."""
+    outside = [frame for frame in stack if frame[:1] not in {"<", "?"} and not _file(frame).endswith(_NOT_PYTHON)]
+    own = next((f for f in outside if not any(part in f for part in _LIBRARIES)), None)
+    typed_in = next((f for f in stack if f.startswith(("<stdin>", "<string>", "<ipython"))), None)
+    return own or typed_in or next((f for f in reversed(outside) if "/torch/" not in f), None)
+
+
+def _file(frame: str) -> str:
+    return frame.partition(":")[0].partition(" ")[0]

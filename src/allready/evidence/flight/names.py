@@ -1,0 +1,82 @@
+"""Words of the recorder in one spelling: operations, dtypes, sizes, and the rank in a file's name."""
+
+import re
+from pathlib import PurePosixPath
+
+_SUFFIX = re.compile(r"(_coalesced|_into_tensor|_tensor|_single|_base|_oop|_v|_sparse)+$")
+_SPELLINGS = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
+    "all_reduce_barrier": "barrier", "allreduce_barrier": "barrier", "all_to_all_v": "all_to_all",
+}  # fmt: skip
+_P2P = re.compile(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}))?")
+
+DTYPES = {
+    "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2),
+    "Long": ("int64", 8), "Int": ("int32", 4), "Short": ("int16", 2), "Char": ("int8", 1), "Byte": ("uint8", 1),
+    "Bool": ("bool", 1), "UInt16": ("uint16", 2), "UInt32": ("uint32", 4), "UInt64": ("uint64", 8),
+    "ComplexHalf": ("complex32", 4), "ComplexFloat": ("complex64", 8), "ComplexDouble": ("complex128", 16),
+    "Float8_e4m3fn": ("float8_e4m3fn", 1), "Float8_e5m2": ("float8_e5m2", 1),
+    "Float8_e4m3fnuz": ("float8_e4m3fnuz", 1), "Float8_e5m2fnuz": ("float8_e5m2fnuz", 1),
+    "Float8_e8m0fnu": ("float8_e8m0fnu", 1), "QInt8": ("qint8", 1), "QUInt8": ("quint8", 1), "QInt32": ("qint32", 4),
+}  # fmt: skip
+"""torch::ScalarType as the recorder writes it -> our name, bytes of one element."""
+
+_BYTES_BY_NAME = dict(DTYPES.values())
+
+SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+"""Operations that nobody leaves before everybody has entered."""
+
+
+def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
+    """`nccl:send 1->2` -> (send, nccl, 1, 2): canonical name, backend, source and destination in the group."""
+    backend, colon, rest = recorded.partition(":")
+    if not colon:
+        backend, rest = "", recorded
+    rest = rest.strip()
+    p2p = _P2P.match(rest)
+    if p2p:
+        kind, left, arrow, right = p2p.groups()
+        if left is None:
+            return kind, backend, None, None
+        src, dst = (int(left), int(right)) if arrow == "->" else (int(right), int(left))
+        return kind, backend, src, dst
+    name = rest.split(" ")[0].lower().lstrip("_")
+    short = _SUFFIX.sub("", name) or name
+    return _SPELLINGS.get(name, _SPELLINGS.get(short, short)), backend, None, None
+
+
+def dtype_name(recorded: str) -> str:
+    """`BFloat16` -> bfloat16; what is not known stays as it is."""
+    known = DTYPES.get(recorded)
+    return known[0] if known else recorded.removeprefix("torch.")
+
+
+def element_bytes(dtype: str) -> int | None:
+    """Size of one element, None when unknown."""
+    return _BYTES_BY_NAME.get(dtype)
+
+
+_ENDINGS = re.compile(
+    r"(?:\.(?:pkl|pickle|json|bin|dump|dmp|trace|txt|log|dat|out|gz|xz|bz2|zst|lz4|tar|tgz|zip))+$", re.IGNORECASE
+)
+_NAMED = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_SHORT = re.compile(r"(?:^|[_\-.])r(\d{1,7})(?=$|[_\-.])", re.IGNORECASE)
+_OF = re.compile(r"(\d{1,7})[_\-]?of[_\-]?\d{1,7}$", re.IGNORECASE)
+_LAST = re.compile(r"(?<!\d)(\d{1,7})$")
+
+
+def rank_in_name(name: str) -> int | None:
+    """The rank that a file's name tells: `fr_3`, `nccl_trace_rank_12`, `rank3.pkl`, `rank_3/dump.json`."""
+    parts = [p for p in PurePosixPath(name.replace("!", "/").replace("\\", "/")).parts if p not in {"/", "."}]
+    if not parts:
+        return None
+    stem = _ENDINGS.sub("", parts[-1])
+    for pattern in (_NAMED, _OF, _SHORT, _LAST):
+        found = pattern.findall(stem)
+        if found:
+            return int(found[-1])
+    for folder in reversed(parts[:-1]):
+        found = _NAMED.findall(folder)
+        if found:
+            return int(found[-1])
+    return None

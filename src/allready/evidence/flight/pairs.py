@@ -1,0 +1,145 @@
+"""Sends and receives: the i-th send of a rank to another belongs to the i-th receive there.
+
+Numbers of sends and receives are a process's own, so each direction between two ranks is looked at by itself.  When
+both rings reach back to the start, operations are counted; otherwise what is completed on either side is taken to be
+level, and only what is pending is compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from allready.evidence.flight.groups import Group
+from allready.evidence.flight.progress import CUT, NO_DUMP, SOURCE
+from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
+from allready.model import GroupProgress, Mismatch, Operation, Position
+
+MOST_PAIRS = 4_096
+_OTHER = {"send": "recv", "recv": "send"}
+
+
+@dataclass(slots=True)
+class _End:
+    """One rank's side of one direction: entries in order, and the entry that holds each one's state."""
+
+    track: Track
+    entries: list[int] = field(default_factory=list)
+    states: list[int] = field(default_factory=list)
+
+    def pending(self) -> list[int]:
+        """Places in `entries` of what is not completed, after the last completed one."""
+        done = max((i for i, s in enumerate(self.states) if s == COMPLETED), default=-1)
+        return [i for i in range(done + 1, len(self.states)) if self.states[i] != UNKNOWN]
+
+
+def pairs_of(group: Group, tracks: Mapping[int, Track]) -> tuple[list[GroupProgress], list[Mismatch]]:
+    """Of each direction in which something is pending: how far both ends came; and the first pair that does not fit."""
+    ends = _ends(group, tracks)
+    progress: list[GroupProgress] = []
+    mismatches: list[Mismatch] = []
+    for src, dst in sorted({key[:2] for key in ends})[:MOST_PAIRS]:
+        send, receive = ends.get((src, dst, "send")), ends.get((src, dst, "recv"))
+        found = _progress(group, tracks, src, dst, send, receive)
+        if found is not None:
+            progress.append(found)
+        if send is not None and receive is not None:
+            wrong = _mismatch(group, src, dst, send, receive)
+            if wrong is not None:
+                mismatches.append(wrong)
+    return progress, mismatches
+
+
+def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str], _End]:
+    """(source, destination, "send" or "recv") in global ranks -> that side's operations."""
+    ends: dict[tuple[int, int, str], _End] = {}
+    for rank, track in tracks.items():
+        shapes = track.dump.shapes
+        for first, last in track.p2p:
+            for entry in range(first, last + 1):
+                shape = shapes[track.ring.shape[entry]]
+                src, dst = group.global_rank(shape.src), group.global_rank(shape.dst)
+                if shape.name not in _OTHER or src is None or dst is None:
+                    continue
+                if rank != (src if shape.name == "send" else dst):
+                    continue  # the name does not fit the rank: nothing is built on it
+                end = ends.setdefault((src, dst, shape.name), _End(track))
+                end.entries.append(entry)
+                # In a batch only the last entry, "coalesced", is told when it ends.
+                state = track.state(last if shapes[track.ring.shape[last]].name == "coalesced" else entry)
+                end.states.append(state)
+    return ends
+
+
+def _progress(
+    group: Group, tracks: Mapping[int, Track], src: int, dst: int, send: _End | None, receive: _End | None
+) -> GroupProgress | None:
+    pending = {r: e.pending() for r, e in ((src, send), (dst, receive)) if e is not None}
+    if not any(pending.values()):
+        return None
+    whole = all(group.dumps[r].is_whole for r in (src, dst) if r in group.dumps)
+    base = 0 if whole else max(_number(e, p) for e, p in ((send, pending.get(src)), (receive, pending.get(dst))) if e)
+    positions: dict[int, Position] = {}
+    absent: dict[int, str] = {}
+    for rank, end in ((src, send), (dst, receive)):
+        dump = group.dumps.get(rank)
+        if dump is None or dump.is_cut:
+            absent[rank] = NO_DUMP if dump is None else CUT
+        elif end is None:
+            if dump.is_whole or (rank in tracks and tracks[rank].p2p):
+                positions[rank] = Position(enqueued=base, completed=base, origin=dump.origin)
+            else:
+                absent[rank] = "no entry in its dump"
+        else:
+            level = _number(end, pending[rank]) if whole else base
+            positions[rank] = _position(group, end, pending[rank], level)
+    label = f"{group.label or group.name} send {src}->{dst}"
+    origin = next(e.track.dump.origin for e in (send, receive) if e is not None)
+    return GroupProgress(
+        group=f"{group.title} send {src}->{dst}", source=SOURCE, label=label, members=tuple(sorted({src, dst})),
+        size=len({src, dst}), positions=dict(sorted(positions.items())), absent=absent, complete=True, origin=origin,
+    )  # fmt: skip
+
+
+def _number(end: _End, pending: Sequence[int] | None) -> int:
+    """How many of this side's operations are behind it, as far as the ring goes back."""
+    return len(end.entries) - len(pending or ())
+
+
+def _position(group: Group, end: _End, pending: Sequence[int], base: int) -> Position:
+    operations = [operation(group, end.track, end.entries[i]) for i in (*pending[:1], len(end.entries) - 1)]
+    stuck: Operation | None = None
+    if pending:
+        stuck = replace(operations[0], seq=base + 1, state="scheduled" if end.states[pending[0]] == 0 else "started")
+    last = replace(operations[-1], seq=base + len(pending))
+    return Position(
+        enqueued=base + len(pending), completed=base, stuck=stuck, last=last, time_s=last.created_s,
+        origin=end.track.dump.origin,
+    )  # fmt: skip
+
+
+def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mismatch | None:
+    """The first send whose receive expects another size or dtype."""
+    whole = send.track.dump.is_whole and receive.track.dump.is_whole
+    sent, received = send.entries, receive.entries
+    if not whole:
+        sent = [send.entries[i] for i in send.pending()]
+        received = [receive.entries[i] for i in receive.pending()]
+    for number, (a, b) in enumerate(zip(sent, received, strict=False), 1):
+        what, wanted = _what(send.track, a), _what(receive.track, b)
+        kind = "size" if min(what[0], wanted[0]) >= 0 and what[0] != wanted[0] else ""
+        if not kind and what[1] and wanted[1] and what[1] != wanted[1]:
+            kind = "dtype"
+        if kind:
+            ours, theirs = operation(group, send.track, a), operation(group, receive.track, b)
+            return Mismatch(
+                group=f"{group.title} send {src}->{dst}", source=SOURCE, kind=kind, seq=number,
+                by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},
+                label=f"{group.label or group.name} send {src}->{dst}", origin=send.track.dump.origin,
+            )  # fmt: skip
+    return None
+
+
+def _what(track: Track, entry: int) -> tuple[int, tuple[str, ...]]:
+    """Elements and dtypes that an entry sends or receives; the recorder writes the tensor as input, output or both."""
+    num_in, num_out = track.numels(entry)
+    shape = track.dump.shapes[track.ring.shape[entry]]
+    return (num_out, shape.out_dtypes) if shape.name == "recv" and not shape.in_sizes else (num_in, shape.in_dtypes)

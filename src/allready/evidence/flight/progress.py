@@ -1,0 +1,106 @@
+"""How far each member of a group came, from its dump."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from allready.evidence.flight.groups import Group
+from allready.evidence.flight.names import SYNCHRONISING
+from allready.evidence.flight.tracks import COMPLETED, STARTED, UNKNOWN, Track, operation
+from allready.evidence.reading import FlightDump
+from allready.model import GroupProgress, Operation, Position
+
+SOURCE = "flight recorder"
+MOST_RANKS = 1 << 17
+NO_DUMP, CUT, NO_ENTRY = "no dump", "truncated dump", "no entry in its dump"
+
+
+def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | None:
+    """All members' positions; None for a group without collectives (it only sends and receives)."""
+    positions: dict[int, Position] = {}
+    absent: dict[int, str] = {}
+    for rank, dump in group.dumps.items():
+        position = _position(group, tracks.get(rank), dump)
+        if position is None:
+            absent[rank] = CUT if dump.is_cut else NO_ENTRY
+        else:
+            positions[rank] = position
+    if not any(p.enqueued for p in positions.values()):
+        return None
+    if any(t.dump.completes_by_retirement for t in tracks.values()):
+        _deny(group, positions, tracks)
+    expected = group.members or (range(max(group.dumps)) if group.is_world and max(group.dumps) < MOST_RANKS else ())
+    absent.update({r: NO_DUMP for r in expected if r not in group.dumps})
+    return GroupProgress(
+        group=group.title,
+        source=SOURCE,
+        label=group.label,
+        members=tuple(group.members),
+        size=group.size,
+        positions=dict(sorted(positions.items())),
+        absent=dict(sorted(absent.items())),
+        complete=True,
+        origin=next(iter(group.dumps.values())).origin,
+    )
+
+
+def _position(group: Group, track: Track | None, dump: FlightDump) -> Position | None:
+    counts = dump.status.get(group.name)
+    enqueued, started, completed = counts if counts is not None else (None, None, None)
+    if dump.completes_by_retirement:
+        enqueued = started = completed = None  # Gloo counts sends and receives too, in one number
+    if dump.is_cut:  # the newest entries are missing; the status stands before them and is right about what was begun
+        return None if enqueued is None else Position(enqueued=enqueued, completed=completed, origin=dump.origin)
+    if track is None or not len(track.codes):
+        if track is not None and track.p2p:
+            return Position(enqueued=0, origin=dump.origin) if dump.is_whole else None
+        if enqueued is not None:
+            return Position(enqueued=enqueued, started=started, completed=completed, origin=dump.origin)
+        return Position(enqueued=0, completed=0, origin=dump.origin) if dump.is_whole else None
+    states = bytes([track.state(i) if i >= 0 else UNKNOWN for i in track.last])
+    done = states.rfind(COMPLETED)
+    begun = max(done, states.rfind(STARTED))
+    # One group's operations run in order: what stands before a completed one is completed too.
+    pending = next((i for i in range(done + 1, len(states)) if states[i] != UNKNOWN), None)
+    last = len(states) - 1
+    return Position(
+        enqueued=track.hi,
+        completed=track.lo + done if done >= 0 else completed,
+        started=track.lo + begun if begun >= 0 else started,
+        stuck=None if pending is None else _at(group, track, pending),
+        last=_at(group, track, last),
+        counts=_counts(track) if dump.is_whole and track.lo <= 1 else {},
+        error="timed out" if pending is not None and track.timed_out(track.last[pending]) else None,
+        time_s=max((track.ring.created_ns[i] for i in track.last[-1:]), default=0) / 1e9 or None,
+        origin=dump.origin,
+    )
+
+
+def _at(group: Group, track: Track, place: int) -> Operation:
+    return operation(group, track, track.first[place], track.last[place])
+
+
+def _counts(track: Track) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    shapes = track.dump.shapes
+    for code, number in Counter(track.ring.shape).items():
+        if not shapes[code].is_p2p:
+            counts[shapes[code].name] += number
+    return dict(sorted(counts.items()))
+
+
+def _deny(group: Group, positions: dict[int, Position], tracks: Mapping[int, Track]) -> None:
+    """Gloo retires failed operations too; but nobody gets through an all_reduce that a member did not enter."""
+    least = min(p.enqueued for p in positions.values())
+    for rank, track in tracks.items():
+        position = positions.get(rank)
+        if position is None:
+            continue
+        for seq in range(max(least + 1, track.lo), track.hi + 1):
+            entry = track.first[seq - track.lo]
+            if entry < 0 or track.dump.shapes[track.ring.shape[entry]].name not in SYNCHRONISING:
+                continue
+            if position.stuck is None or seq < position.stuck.seq:
+                failed = replace(_at(group, track, seq - track.lo), state="scheduled")
+                positions[rank] = replace(position, stuck=failed, completed=seq - 1)
+            break

@@ -1,0 +1,160 @@
+"""Files that are still written: read what came since the last look, keep the rest in a form that does not grow."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from allready.evidence import sniff
+from allready.evidence.inputs import Found, Source, open_plain, unpack
+from allready.evidence.readers import DEFAULT, ReadOptions, kind_of_source, read_found, scan_range
+from allready.evidence.reading import Reading
+from allready.model import SourceRecord
+
+if TYPE_CHECKING:
+    from allready.evidence.lines.model import Limits, Scanned
+
+MOST_FILES = 20_000
+_MEMORY_BYTES = 128 << 20  # for the kept lines of all logs together
+_LEAST_KEPT_BYTES = 64 << 10
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class _File:
+    """One file as far as it was read.  `offset`: up to where its log was scanned."""
+
+    found: Found
+    kind: str = ""
+    offset: int = 0
+    scanned: "Scanned | None" = None
+    readings: list[Reading] = field(default_factory=list)
+
+
+class Growth:
+    """All files of a run that may still go on.
+
+    `look` reads what is new.  A file that was cut or replaced goes on from its beginning; one that was renamed (log
+    rotation) keeps its place, since it is known by its inode.
+    """
+
+    def __init__(self, find: Callable[[], Iterable[Found | SourceRecord]], options: ReadOptions = DEFAULT) -> None:
+        self._find = find
+        self._options = options
+        self._files: dict[tuple[int, int], _File] = {}
+        self._records: dict[str, SourceRecord] = {}
+
+    @property
+    def num_files(self) -> int:
+        """Files that are followed."""
+        return len(self._files)
+
+    def look(self) -> int:
+        """Read what is new; returns the number of new bytes (at least 1 when anything changed)."""
+        num_new = 0
+        records: dict[str, SourceRecord] = {}
+        for item in self._find():
+            if isinstance(item, SourceRecord):
+                records[item.path] = item
+            elif item.identity in self._files or len(self._files) < MOST_FILES:
+                num_new += self._look_at(item)
+            else:
+                records["(more)"] = SourceRecord(
+                    path="(more)", kind="unread", problem=f"only the first {MOST_FILES:,} files are followed"
+                )
+        if records.keys() - self._records.keys():
+            num_new += 1
+        self._records = records
+        return num_new
+
+    def readings(self) -> list[Reading]:
+        """What everything says by now."""
+        out = [Reading(source=record) for record in self._records.values()]
+        for file in self._files.values():
+            if file.scanned is not None:
+                out.append(self._interpreted(file))
+            else:
+                out += file.readings
+        return sorted(out, key=lambda reading: reading.source.path)
+
+    def _look_at(self, found: Found) -> int:
+        file = self._files.get(found.identity)
+        if file is None:
+            file = self._files[found.identity] = _File(found=found)
+        elif (found.size_bytes, found.mtime_s) == (file.found.size_bytes, file.found.mtime_s):
+            if found.label != file.found.label and file.scanned is not None:
+                file.readings = []
+            file.found = found
+            return 0
+        grown = max(1, found.size_bytes - (file.found.size_bytes if file.kind else 0))
+        file.found = found
+        if file.scanned is None:
+            file.kind = _kind(found)
+            is_wanted = not self._options.kinds or file.kind in self._options.kinds
+            if file.kind != sniff.LOG:
+                file.readings = list(read_found(found, self._options))
+                return grown
+            if not is_wanted:
+                return 0
+        return max(self._scan_more(file), 0)
+
+    def _scan_more(self, file: _File) -> int:
+        """Scan whole lines that were added; returns how many bytes they have."""
+        from allready.evidence.lines.model import merge
+
+        if file.found.size_bytes < file.offset:
+            file.offset = 0  # cut, and written anew
+        try:
+            stop = _end_of_lines(file.found.path, file.offset, file.found.size_bytes)
+            if stop <= file.offset:
+                return 0
+            limits = self._limits()
+            more = scan_range(file.found, file.offset, stop, self._options, limits=limits)
+        except OSError as error:
+            file.readings = [
+                Reading(source=SourceRecord(path=file.found.label, kind="unread", problem=str(error.strerror or error)))
+            ]
+            return 0
+        file.readings = []
+        num_new, file.offset = stop - file.offset, stop
+        file.scanned = more if file.scanned is None else merge([file.scanned, more], limits)
+        return num_new
+
+    def _limits(self) -> "Limits":
+        from allready.evidence.lines.model import LIMITS
+
+        kept = max(_LEAST_KEPT_BYTES, _MEMORY_BYTES // max(1, len(self._files)))
+        return replace(LIMITS, kept_bytes=min(LIMITS.kept_bytes, kept))
+
+    def _interpreted(self, file: _File) -> Reading:
+        if file.readings:
+            return file.readings[0]
+        from allready.evidence.log import interpret
+
+        assert file.scanned is not None
+        reading = interpret(file.scanned, file.found.label, mtime_s=file.found.mtime_s)
+        reading.source = replace(
+            reading.source, path=file.found.label, kind=sniff.LOG, size_bytes=file.found.size_bytes
+        )
+        return reading
+
+
+def _kind(found: Found) -> str:
+    """The kind of a plain file; "archive" for what must be unpacked, "unread" for what cannot be opened."""
+    first = next(unpack(found), None)
+    if not isinstance(first, Source):
+        return "unread"
+    return kind_of_source(first) if first.path is not None else "archive"
+
+
+def _end_of_lines(path: str, start: int, size: int) -> int:
+    """The byte after the last line that is whole; the end of the file when a line is longer than anything."""
+    with open_plain(path) as file:
+        size = min(size, os.fstat(file.fileno()).st_size)
+        begin = max(start, size - _TAIL_BYTES)
+        file.seek(begin)
+        tail = file.read(size - begin) or b""
+    newline = tail.rfind(b"\n")
+    if newline >= 0:
+        return begin + newline + 1
+    return size if begin > start else start

@@ -1,0 +1,12 @@
+"""From what the user names (files, folders, globs, archives, standard input) to streams of bytes.
+
+`find` walks and never opens anything; `unpack` opens one found file and gives its content, an archive's members one
+after the other, without ever writing to the disk.  What cannot or must not be read becomes a note.
+"""
+
+from allready.evidence.inputs.find import STDIN, Found, find
+from allready.evidence.inputs.limits import LIMITS, Limits
+from allready.evidence.inputs.source import Source
+from allready.evidence.inputs.unpack import open_plain, unpack
+
+__all__ = ["LIMITS", "STDIN", "Found", "Limits", "Source", "find", "open_plain", "unpack"]

@@ -1,0 +1,181 @@
+"""Bytes in order with a look ahead, and the stream that readers get."""
+
+import io
+from collections.abc import Callable
+
+from allready.evidence.inputs.codecs import CHUNK, Feed
+from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
+
+
+class Intake:
+    """A feed that can be peeked into and skipped."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._ahead = b""
+        self.position = 0
+
+    def peek(self, most: int) -> bytes:
+        """The next bytes, which stay; fewer than `most` only at the end (or at damage, which the next read meets)."""
+        parts, have = [self._ahead], len(self._ahead)
+        while have < most:
+            try:
+                more = self._feed.read(most - have)
+            except (DamagedError, TooMuchError, OSError):
+                if not have:
+                    raise
+                break
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        self._ahead = b"".join(parts)
+        return self._ahead[:most]
+
+    def read(self, most: int) -> bytes:
+        if self._ahead:
+            out, self._ahead = self._ahead[:most], self._ahead[most:]
+        else:
+            out = self._feed.read(most)
+        self.position += len(out)
+        return out
+
+    def read_exactly(self, num_bytes: int) -> bytes:
+        """`num_bytes` bytes.
+
+        Raises:
+            DamagedError: there are fewer.
+        """
+        parts, left = [], num_bytes
+        while left:
+            part = self.read(left)
+            if not part:
+                raise DamagedError("it ends in the middle of a member: it was cut")
+            parts.append(part)
+            left -= len(part)
+        return b"".join(parts)
+
+    def unread(self, data: bytes) -> None:
+        """Put `data` back in front."""
+        self._ahead = data + self._ahead
+        self.position -= len(data)
+
+    def skip(self, num_bytes: int) -> None:
+        """Pass over bytes, by seeking where the feed can.
+
+        Raises:
+            DamagedError: there are fewer.
+        """
+        passed = min(num_bytes, len(self._ahead))
+        self._ahead = self._ahead[passed:]
+        self.position += passed
+        left = num_bytes - passed
+        seek: Callable[[int], bool] | None = getattr(self._feed, "seek_over", None)
+        if left > CHUNK and seek is not None:
+            if not seek(left):
+                raise DamagedError("it ends in the middle of a member: it was cut")
+            self.position += left
+            return
+        while left:
+            part = self.read(min(left, CHUNK))
+            if not part:
+                raise DamagedError("it ends in the middle of a member: it was cut")
+            left -= len(part)
+
+
+class Part:
+    """The next `size` bytes of an intake, as a feed."""
+
+    def __init__(self, intake: Intake, size: int) -> None:
+        self._intake = intake
+        self.left = size
+
+    def read(self, most: int) -> bytes:
+        if not self.left:
+            return b""
+        out = self._intake.read(min(most, self.left))
+        if not out:
+            raise DamagedError("it ends in the middle of a member: it was cut")
+        self.left -= len(out)
+        return out
+
+    def finish(self) -> None:
+        """Pass over what nobody read."""
+        self._intake.skip(self.left)
+        self.left = 0
+
+
+class FileFeed:
+    """A file that is open, up to the size it had then: one that grows has an end, one that shrinks too."""
+
+    def __init__(self, file: io.FileIO, size: int | None, budget: Budget, took: Callable[[int], None]) -> None:
+        self._file = file
+        self._left = size
+        self._budget = budget
+        self._took = took
+
+    def read(self, most: int) -> bytes:
+        if self._left is not None:
+            most = min(most, self._left)
+            if not most:
+                return b""
+        out = self._file.read(most)
+        if not out:
+            if out is None:
+                raise OSError("it would block")
+            if self._left:
+                raise DamagedError(f"it became {self._left:,} bytes shorter while it was read")
+            return b""
+        self._count(len(out))
+        return out
+
+    def seek_over(self, num_bytes: int) -> bool:
+        """Pass over bytes; False when there are not so many."""
+        if self._left is None:  # a pipe
+            return self._read_over(num_bytes)
+        if num_bytes > self._left:
+            return False
+        self._file.seek(num_bytes, io.SEEK_CUR)
+        self._count(num_bytes)
+        return True
+
+    def _read_over(self, num_bytes: int) -> bool:
+        while num_bytes:
+            out = self.read(min(num_bytes, CHUNK))
+            if not out:
+                return False
+            num_bytes -= len(out)
+        return True
+
+    def _count(self, num_bytes: int) -> None:
+        if self._left is not None:
+            self._left -= num_bytes
+        self._budget.took(num_bytes)
+        self._took(num_bytes)
+
+
+class Guarded(io.RawIOBase):
+    """What readers read: damage is the end of the stream, and `problem` tells it."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self.num_bytes = 0
+        self.problem: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview | bytearray", /) -> int:  # type: ignore[override]
+        if self.problem is not None:
+            return 0
+        try:
+            data = self._intake.read(len(buffer))
+        except (DamagedError, TooMuchError) as error:
+            self.problem = str(error)
+            return 0
+        except OSError as error:
+            self.problem = f"cannot be read to its end: {error.strerror or error}"
+            return 0
+        buffer[: len(data)] = data
+        self.num_bytes += len(data)
+        return len(data)

@@ -1,0 +1,47 @@
+"""One stream to read, with what is known of it before."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from allready.evidence.inputs.intake import Guarded
+
+HEAD_BYTES = 1 << 16
+"""The kind of a source is found from so much of it."""
+
+BUFFER_BYTES = 1 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """One stream.  It can be opened once, and only until the next one of its file is asked for.
+
+    label: as the user gave it, `archive!member` inside an archive, "-" for standard input.  Names are hints only.
+    size_bytes: None for a pipe and for what is compressed without saying how long it was.
+    path: a plain file on disk, which may also be read in parts; else None.
+    """
+
+    label: str
+    head: bytes
+    make: Callable[[], Guarded]
+    size_bytes: int | None = None
+    mtime_s: float | None = None
+    path: str | None = None
+    _raw: Guarded | None = field(default=None, repr=False)
+
+    def open(self) -> BinaryIO:
+        """The content from its first byte.  Damage ends it early; `problem` tells of it afterwards."""
+        assert self._raw is None, "a source is read once"
+        self._raw = self.make()
+        return io.BufferedReader(self._raw, BUFFER_BYTES)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it ended early, after reading."""
+        return self._raw.problem if self._raw is not None else None
+
+    @property
+    def num_read(self) -> int:
+        """Bytes read so far, unpacked."""
+        return self._raw.num_bytes if self._raw is not None else 0

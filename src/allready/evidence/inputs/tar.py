@@ -1,0 +1,146 @@
+"""Members of a tar archive from a stream.
+
+The standard library's tarfile keeps every header and reads a long name of any size into memory; this one does neither.
+It parses headers with it (checksums, octal and base-256 numbers).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from allready.evidence.inputs.intake import Intake, Part
+from allready.evidence.inputs.limits import Budget, DamagedError
+
+if TYPE_CHECKING:
+    import tarfile
+
+BLOCK = 512
+_ZEROS = bytes(BLOCK)
+_MOST_HEADER = 1 << 20  # of a long name or of pax records; a longer one is passed over
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SPARSE, _SOLARIS = b"L", b"K", b"x", b"g", b"S", b"X"
+_FILES = (b"0", b"\0", b"7", b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of an archive.  `content` is None where `why_not` says why there is nothing to read."""
+
+    name: str
+    size_bytes: int | None
+    mtime_s: float | None = None
+    content: Part | None = None
+    why_not: str | None = None
+
+
+def is_tar(head: bytes) -> bool:
+    """A tar header with a right checksum (old tars have no magic)."""
+    if len(head) < BLOCK or head[0] == 0:
+        return False
+    return _header(head[:BLOCK]) is not None
+
+
+def members(intake: Intake, budget: Budget) -> Iterator[Member]:
+    """Every member that has a name, in order; each is gone when the next one is asked for.
+
+    Raises:
+        DamagedError: the archive ends in the middle, or a header makes no sense.
+        TooMuchError: the budget is used up.
+    """
+    name: str | None = None
+    size: int | None = None
+    is_sparse = False
+    seen_zeros = False
+    while True:
+        block = intake.read(BLOCK)
+        while 0 < len(block) < BLOCK:
+            more = intake.read(BLOCK - len(block))
+            if not more:
+                break
+            block += more
+        if not block:
+            if not seen_zeros:
+                raise DamagedError("the tar has no end mark: it was cut")
+            return
+        if block == _ZEROS:
+            seen_zeros = True  # archives may follow each other
+            continue
+        header = _header(block) if len(block) == BLOCK else None
+        if header is None:
+            if seen_zeros:
+                return
+            raise DamagedError("a tar header is damaged; what follows it was not read")
+        seen_zeros = False
+        budget.member()
+        if header.type in {_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS}:
+            data = b""
+            if header.size <= _MOST_HEADER:
+                data = intake.read_exactly(header.size)
+            else:
+                intake.skip(header.size)
+            _pad(intake, header.size)
+            if header.type == _LONG_NAME:
+                name = data.partition(b"\0")[0].decode("utf-8", "surrogateescape") or name
+            elif header.type in {_PAX, _SOLARIS}:
+                records = _pax(data)
+                name, size = records.get("path", name), _number(records.get("size"), size)
+                is_sparse = any(key.startswith("GNU.sparse.") for key in records)
+            continue
+        member_size = header.size if size is None else size
+        member_name = header.name if name is None else name
+        is_file = header.type in _FILES and not member_name.endswith("/")
+        if is_sparse or header.type == _SPARSE:
+            if header.type == _SPARSE:
+                _skip_sparse_map(intake, block)
+            yield Member(name=member_name, size_bytes=member_size, why_not="stored as a sparse file: unpack it first")
+            intake.skip(member_size)
+            _pad(intake, member_size)
+        elif is_file:
+            content = Part(intake, member_size)
+            yield Member(name=member_name, size_bytes=member_size, mtime_s=float(header.mtime), content=content)
+            content.finish()
+            _pad(intake, member_size)
+        # Links, folders, devices and pipes have no content, whatever their header says of a size.
+        name, size, is_sparse = None, None, False
+
+
+def _header(block: bytes) -> "tarfile.TarInfo | None":
+    # Most of what is asked is no tar; the module is loaded for those that are.
+    told = block[148:156].strip(b" \0")
+    if not told or told.strip(b"01234567"):
+        return None
+    import tarfile
+
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError, OverflowError):
+        return None
+    return header if header.size >= 0 else None
+
+
+def _pad(intake: Intake, size: int) -> None:
+    if size % BLOCK:
+        intake.skip(BLOCK - size % BLOCK)
+
+
+def _pax(data: bytes) -> dict[str, str]:
+    """Records `LENGTH KEY=VALUE\\n`; what is not one ends them."""
+    found = {}
+    while data:
+        number, _, _ = data.partition(b" ")
+        if not number.isdigit() or len(number) > 8 or not 0 < int(number) <= len(data):
+            break
+        key, _, value = data[len(number) + 1 : int(number)].removesuffix(b"\n").partition(b"=")
+        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        data = data[int(number) :]
+    return found
+
+
+def _number(text: str | None, otherwise: int | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 20 else otherwise
+
+
+def _skip_sparse_map(intake: Intake, block: bytes) -> None:
+    """GNU's old sparse header may go on in further blocks."""
+    more = block[482]
+    while more:
+        more = intake.read_exactly(BLOCK)[504]

@@ -1,0 +1,313 @@
+"""Files of NCCL's Inspector profiler plugin: one JSON object per operation; and who entered its operations late."""
+
+import io
+import json
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, BinaryIO
+
+from allready.evidence.reading import InspectorSummary, Reading
+from allready.model import Lag, Origin, SourceRecord
+
+LONGEST_OBJECT = 1 << 20
+MOST_KEPT = 1_000
+"""Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
+MOST_SUMMARIES = 256
+MOST_EXAMPLES = 5
+LEAST_COMMON = 5
+"""Operations that all ranks must have recorded before anybody is called late."""
+NOISE_S = 100e-6
+
+_CODES = {
+    name: code
+    for code, name in enumerate(
+        ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Gather", "Scatter"), 1
+    )
+}
+_OTHER = 15
+_PROMETHEUS = re.compile(
+    rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
+    rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
+)
+_HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
+_LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
+
+
+@dataclass(slots=True)
+class _Open:
+    """One rank's operations in one communicator, while the file is read."""
+
+    summary: InspectorSummary
+    durations: dict[int, float] = field(default_factory=dict)
+    busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+
+
+def is_inspector(head: bytes) -> bool:
+    """Whether a file that begins so was written by the Inspector, as JSON or for Prometheus."""
+    part = head[:65536]
+    if any(_PROMETHEUS.match(line) for line in part.splitlines()):
+        return True
+    return bool(_HEAD.search(part)) and (b'"coll_perf"' in part or b'"p2p_perf"' in part or b'"inspector_' in part)
+
+
+def operation_number(name: str, sequence: int) -> int:
+    """One number for an operation: the Inspector counts every kind of collective by itself."""
+    return sequence * 16 + _CODES.get(name, _OTHER)
+
+
+def read_inspector(data: bytes | BinaryIO, source: str) -> Reading:
+    """One summary per communicator and rank; memory does not grow with the file.
+
+    Args:
+        data: the file, or a stream of it.
+        source: its name for the report.
+    """
+    reader = _Reader(source)
+    for number, text in _objects(io.BytesIO(data) if isinstance(data, bytes) else data, reader):
+        reader.take(text, number)
+    return reader.reading()
+
+
+def _objects(stream: BinaryIO, reader: "_Reader") -> Iterator[tuple[int, bytes]]:
+    """Objects with their first lines: one a line, or spread over several lines as a pretty printer does."""
+    held = b""
+    number, begin = 0, 1
+    while line := stream.readline(LONGEST_OBJECT):
+        reader.size += len(line)
+        number += line.endswith(b"\n")
+        text = line.strip()
+        if not held:
+            begin = number or 1
+            if not text:
+                continue
+            if not text.startswith(b"{") or _is_whole(text):
+                yield begin, text
+                continue
+        held += text + b"\n"
+        if len(held) > LONGEST_OBJECT:
+            reader.note_unknown(held, "an object is too large")
+            held = b""
+        elif text.startswith(b"{") and held.count(b"\n") > 1 and _is_new(text):
+            # The object before was never finished.
+            reader.note_unknown(held[: -len(text) - 1], "an object was not finished")
+            held = b"" if _is_whole(text) else text + b"\n"
+            begin = number
+            if not held:
+                yield begin, text
+        elif text.endswith(b"}") and _is_whole(held):
+            yield begin, held
+            held = b""
+    reader.num_lines = number + bool(held)
+    if held:
+        reader.note_unknown(held, "the last object is cut off")
+
+
+def _is_new(text: bytes) -> bool:
+    return text.startswith(b'{"header"')
+
+
+def _is_whole(text: bytes) -> bool:
+    return text.count(b"{") == text.count(b"}")
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.size = 0
+        self.num_lines = 0
+        self.num_known = 0
+        self.num_unknown = 0
+        self.examples: list[str] = []
+        self.problem: str | None = None
+        self.first_s: float | None = None
+        self.last_s: float | None = None
+        self.found: dict[tuple[str, int], _Open] = {}
+
+    def note_unknown(self, text: bytes, problem: str | None = None) -> None:
+        """Something that is no record."""
+        self.num_unknown += 1
+        self.problem = problem or self.problem
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append(text[:200].decode("utf-8", "replace"))
+
+    def take(self, text: bytes, number: int) -> None:
+        """One object, or one line of a Prometheus file."""
+        if not text.startswith(b"{"):
+            self._prometheus(text, number)
+            return
+        try:
+            item = json.loads(text)
+        except (ValueError, RecursionError):
+            self.note_unknown(text, "an object is broken")
+            return
+        if self._record(item, number):
+            self.num_known += 1
+        else:
+            self.note_unknown(text)
+
+    def _record(self, item: object, number: int) -> bool:
+        record = _dict(item)
+        header, metadata = _dict(record.get("header")), _dict(record.get("metadata"))
+        group, rank, num_ranks = header.get("id"), _count(header.get("rank")), _count(header.get("n_ranks"))
+        if not isinstance(group, str) or rank is None or num_ranks is None:
+            return False
+        opened = self._open(group, rank, num_ranks, metadata, number)
+        stamp = metadata.get("dump_timestamp_us")
+        if isinstance(stamp, int | float) and 0 < stamp < 1e17:
+            self.first_s = stamp / 1e6 if self.first_s is None else self.first_s
+            self.last_s = stamp / 1e6
+        collective, p2p = _dict(record.get("coll_perf")), _dict(record.get("p2p_perf"))
+        if opened is None:
+            return bool(collective or p2p)
+        busbw = _positive(collective.get("coll_busbw_gbs", p2p.get("p2p_busbw_gbs")))
+        if busbw is not None:
+            opened.busbw.append(busbw)
+        name, sequence = collective.get("coll"), _count(collective.get("coll_sn"))
+        time_us = _positive(collective.get("coll_exec_time_us"))
+        if isinstance(name, str) and sequence is not None and time_us is not None:
+            opened.summary.num_operations += 1
+            opened.durations[operation_number(name, sequence)] = time_us / 1e6
+            if len(opened.durations) > MOST_KEPT:
+                del opened.durations[next(iter(opened.durations))]
+            return True
+        if p2p:
+            opened.summary.num_operations += 1
+        return bool(p2p)
+
+    def _open(self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int) -> _Open | None:
+        key = (group[:40].lower(), rank)
+        if key not in self.found:
+            if len(self.found) >= MOST_SUMMARIES:
+                return None
+            host, pid = metadata.get("hostname"), metadata.get("pid")
+            host = host[:255] if isinstance(host, str) else None
+            pid = pid if isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 1 << 31 else None
+            origin = Origin(source=self.source, line=number, host=host, pid=pid)
+            self.found[key] = _Open(
+                InspectorSummary(origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid)
+            )
+        return self.found[key]
+
+    def _prometheus(self, text: bytes, number: int) -> None:
+        match = _PROMETHEUS.match(text)
+        if match is None:
+            if text.startswith(b"#"):
+                self.num_known += 1
+            else:
+                self.note_unknown(text)
+            return
+        self.num_known += 1
+        labels = dict(_LABEL.findall(match.group(2).decode("utf-8", "replace")))
+        value = _positive(_to_float(match.group(3)))
+        num_ranks = labels.get("nranks", "")
+        if b"bus_bandwidth" not in match.group(1) or value is None or not num_ranks.isdecimal() or len(num_ranks) > 7:
+            return
+        # The file of one GPU: it has no rank and no communicator number, so it joins with nothing.
+        name = f"prometheus {labels.get('comm_name') or 'unnamed'} {labels.get('gpu', '')}".strip()
+        opened = self._open(name, -1, int(num_ranks), {"hostname": labels.get("node")}, number)
+        if opened is not None:
+            opened.busbw.append(value)
+
+    def reading(self) -> Reading:
+        """Everything that was read."""
+        summaries = []
+        for opened in self.found.values():
+            opened.summary.durations_s = opened.durations
+            opened.summary.busbw_gb_per_s = list(opened.busbw)
+            summaries.append(opened.summary)
+        record = SourceRecord(
+            path=self.source,
+            kind="inspector",
+            size_bytes=self.size,
+            num_lines=self.num_lines,
+            num_understood=self.num_known,
+            num_unknown=self.num_unknown,
+            unknown_examples=tuple(self.examples),
+            problem=self.problem,
+            first_time_s=self.first_s,
+            last_time_s=self.last_s,
+        )
+        return Reading(source=record, inspections=summaries)
+
+
+def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
+    """How late every rank entered the collectives that all ranks recorded.
+
+    A rank that comes last finds the others waiting: its operation is short and theirs are long.  All leave together, so
+    the longest time minus a rank's own is how late it came behind the first.
+
+    Ranks are global ones: those of the largest communicator.  A smaller one is told only if the processes of all its
+    ranks are in the largest, too.
+    """
+    groups: dict[str, dict[int, InspectorSummary]] = {}
+    for summary in summaries:
+        if summary.rank >= 0 and summary.durations_s:
+            known = groups.setdefault(summary.group, {})
+            old = known.get(summary.rank)
+            if old is None or len(old.durations_s) < len(summary.durations_s):
+                known[summary.rank] = summary
+    world = max((s.num_ranks for s in summaries if s.rank >= 0), default=0)
+    rank_of = _world_ranks([s for s in summaries if s.rank >= 0 and s.num_ranks == world])
+    lags = []
+    for group, found in sorted(groups.items()):
+        by_rank = {rank_of.get((s.host, s.pid)): s for s in found.values()}
+        if len(found) < 2 or None in by_rank or len(by_rank) < len(found):
+            continue
+        known_ranks = {r: s for r, s in by_rank.items() if r is not None}
+        common = sorted(set.intersection(*(set(s.durations_s) for s in known_ranks.values())))
+        if len(common) >= LEAST_COMMON:
+            lags.append(_lag(group, known_ranks, common))
+    return lags
+
+
+def _world_ranks(summaries: Sequence[InspectorSummary]) -> dict[tuple[str | None, int | None], int]:
+    """Process -> global rank; nothing where two processes claim one rank: then the largest is not the whole job."""
+    rank_of = {(s.host, s.pid): s.rank for s in summaries}
+    is_whole = len(set(rank_of.values())) == len(rank_of) == len({(s.host, s.pid, s.rank) for s in summaries})
+    return rank_of if is_whole else {}
+
+
+def _lag(group: str, by_rank: Mapping[int, InspectorSummary], common: Sequence[int]) -> Lag:
+    ranks = sorted(by_rank)
+    typical = median(median(by_rank[r].durations_s[n] for r in ranks) for n in common)
+    noise_s = max(NOISE_S, 0.1 * typical)
+    late: dict[int, list[float]] = {r: [] for r in ranks}
+    last: dict[int, int] = dict.fromkeys(ranks, 0)
+    for number in common:
+        times = {r: by_rank[r].durations_s[number] for r in ranks}
+        longest = max(times.values())
+        for rank in ranks:
+            late[rank].append(longest - times[rank])
+        shortest, second = sorted(times.values())[:2]
+        if second - shortest > noise_s:
+            last[min(times, key=times.__getitem__)] += 1
+    return Lag(
+        group=group,
+        source="inspector",
+        num_operations=len(common),
+        median_late_s={r: median(values) for r, values in late.items()},
+        last_share={r: count / len(common) for r, count in last.items()},
+        noise_s=noise_s,
+    )
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48 else None
+
+
+def _positive(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15 else None
+
+
+def _to_float(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

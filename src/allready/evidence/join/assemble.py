@@ -1,0 +1,180 @@
+"""All readings of one run put together: `assemble` makes the `Aftermath` that rules judge."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from allready.evidence.flight.join import flight_progress
+from allready.evidence.inspector import inspector_lags
+from allready.evidence.join.clocks import clock_offsets
+from allready.evidence.join.endings import ended_well, merge_deaths
+from allready.evidence.join.identity import Identities, identify
+from allready.evidence.join.ras import ras_progress
+from allready.evidence.join.roles import settle
+from allready.evidence.join.watchdog import watchdog_progress
+from allready.evidence.operations import operations_progress
+from allready.evidence.reading import Reading
+from allready.evidence.stacks import describe
+from allready.model import Aftermath, Death, Event, ProcessStack, World, WorldNode
+
+SAME_END_S = 30.0
+"""Lines of a rank this long after its death belong to the same end (its launcher's table, a last flush)."""
+
+MOST_EVENTS = 20_000
+"""Events beyond are dropped from the middle: the first and the last tell the story."""
+
+
+def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Aftermath:
+    """Join everything that was read.
+
+    Args:
+        readings: of all sources, in any order.
+        since_s: leave out events, stacks and deaths from before; what has no time stays, and so does the death of a
+            rank that did not come back: it still explains what came after.
+    """
+    events = [e for r in readings for e in r.events]
+    dumps = [d for r in readings for d in r.dumps]
+    answers = [a for r in readings for a in r.ras]
+    streams = [s for r in readings for s in r.op_streams]
+    found_deaths = [d for r in readings for d in r.deaths]
+    identities = identify((p for r in readings for p in r.processes), events, found_deaths, answers)
+    flight = flight_progress(dumps)
+    identities.world_size = max(
+        identities.world_size,
+        0,
+        *(g.size for g in flight.progress),
+        *(1 + max(g.members, default=-1) for g in flight.progress),
+    )
+    operations = operations_progress(streams, identities.processes)
+    deaths = merge_deaths(found_deaths, identities, events)
+    well = ended_well(identities.processes, events, deaths, identities)
+    expected = identities.world_size
+    healthy = bool(expected) and len(well) >= expected
+    times = [t for s in readings if s.source.kind == "log" for t in (s.source.first_time_s,) if t is not None]
+    settled = settle(events, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None))
+    after = Aftermath(
+        sources=tuple(r.source for r in readings),
+        events=_thinned(sorted(settled, key=_when)),
+        processes=identities.processes,
+        progress=(*flight.progress, *watchdog_progress(settled, identities), *ras_progress(answers, identities),
+                  *operations.progress),
+        mismatches=(*flight.mismatches, *operations.mismatches),
+        deaths=deaths,
+        stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
+        lags=(*flight.lags, *operations.lags, *inspector_lags([i for r in readings for i in r.inspections])),
+        clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
+        iterations=operations.iterations,
+        benches=tuple(b for r in readings for b in r.benches),
+        notes=tuple(flight.notes),
+        expected_ranks=expected,
+        node_of_rank=identities.node_of_rank,
+        node_numbers=identities.node_numbers,
+        peers=identities.peers,
+        ended_well=well,
+        kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
+        last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
+    )  # fmt: skip
+    return after if since_s is None else _since(after, since_s)
+
+
+def _described(stack: ProcessStack, identities: Identities) -> ProcessStack:
+    activity = describe(stack)
+    rank = stack.rank
+    if rank is None and stack.pid is not None and stack.role == "rank":
+        rank = identities.rank_of(stack.origin.host, stack.pid)
+    return replace(stack, rank=rank, activity=activity.kind, site=activity.site or "")
+
+
+def _when(event: Event) -> tuple[bool, float, str, int]:
+    return (event.time_s is None, event.time_s or 0.0, event.origin.source, event.origin.line or 0)
+
+
+def _thinned(events: Sequence[Event]) -> tuple[Event, ...]:
+    if len(events) <= MOST_EVENTS:
+        return tuple(events)
+    half = MOST_EVENTS // 2
+    return (*events[:half], *events[-half:])
+
+
+def _since(after: Aftermath, since_s: float) -> Aftermath:
+    def late(time_s: float | None) -> bool:
+        return time_s is None or time_s >= since_s
+
+    last: dict[int, float] = {}
+    for event in after.events:
+        time_s = event.last_time_s or event.time_s
+        if event.origin.rank is not None and time_s is not None:
+            last[event.origin.rank] = max(last.get(event.origin.rank, time_s), time_s)
+
+    def stays(death: Death) -> bool:
+        came_back = death.rank is None or last.get(death.rank, 0.0) > (death.time_s or 0.0) + SAME_END_S
+        return late(death.time_s) or not came_back
+
+    return replace(
+        after,
+        events=tuple(e for e in after.events if late(e.last_time_s or e.time_s)),
+        deaths=tuple(d for d in after.deaths if stays(d)),
+        stacks=tuple(s for s in after.stacks if late(s.time_s)),
+    )
+
+
+def only_ranks(after: Aftermath, ranks: frozenset[int]) -> Aftermath:
+    """What these ranks wrote and did, to be shown; never to be judged, since causes lie elsewhere as a rule."""
+
+    def chosen(rank: int | None) -> bool:
+        return rank is None or rank in ranks
+
+    return replace(
+        after,
+        expected_ranks=0,
+        events=tuple(e for e in after.events if chosen(e.origin.rank)),
+        deaths=tuple(d for d in after.deaths if chosen(d.rank)),
+        stacks=tuple(s for s in after.stacks if chosen(s.rank)),
+        processes=tuple(p for p in after.processes if chosen(p.rank)),
+        node_of_rank={r: n for r, n in after.node_of_rank.items() if r in ranks},
+        progress=tuple(
+            replace(
+                g,
+                positions={r: p for r, p in g.positions.items() if r in ranks},
+                absent={r: why for r, why in g.absent.items() if r in ranks},
+            )
+            for g in after.progress
+        ),
+    )
+
+
+def world_of(after: Aftermath) -> World:
+    """The job's members as far as the evidence names them."""
+    ranks_by_node: dict[int, list[int]] = {}
+    for rank, node in sorted(after.node_of_rank.items()):
+        ranks_by_node.setdefault(node, []).append(rank)
+    names = _names(after)
+    num_nodes = max([len(ranks_by_node), *(p.num_nodes or 0 for p in after.processes)], default=0)
+    return World(
+        num_nodes=num_nodes,
+        world_size=after.expected_ranks,
+        nodes=tuple(
+            WorldNode(node_rank=node, name=names.get(node, ""), ranks=tuple(ranks))
+            for node, ranks in sorted(ranks_by_node.items())
+        ),
+    )
+
+
+def _names(after: Aftermath) -> dict[int, str]:
+    """Host names where each node has its own; else whatever told the nodes apart."""
+    hosts: dict[int, set[str]] = {}
+    for process in after.processes:
+        node = None if process.rank is None else after.node_of_rank.get(process.rank)
+        if node is not None and process.host:
+            hosts.setdefault(node, set()).add(process.host)
+    everywhere = [name for names in hosts.values() for name in names]
+    found = {number: key for key, number in sorted(after.node_numbers.items(), reverse=True)}
+    for node, names in hosts.items():
+        name = min(names)
+        if len(names) == 1 and everywhere.count(name) == 1:
+            found[node] = name
+    return found
+
+
+def used(readings: Iterable[Reading]) -> int:
+    """How many sources gave anything."""
+    return sum(1 for r in readings if r.events or r.processes or r.dumps or r.ras or r.stacks or r.op_streams)

@@ -1,0 +1,267 @@
+"""Who is who: one record per process, global ranks for pids, nodes numbered as the job numbers them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from allready.evidence.reading import RasAnswer
+from allready.model import Death, Event, Origin, ProcessRecord
+
+
+@dataclass(slots=True)
+class Identities:
+    """What is known of ranks, processes and nodes; answers None wherever evidence is missing or disagrees."""
+
+    processes: tuple[ProcessRecord, ...] = ()
+    rank_of_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    rank_of_lone_pid: dict[int, int] = field(default_factory=dict)
+    node_key_of_rank: dict[int, str] = field(default_factory=dict)
+    node_of_rank: dict[int, int] = field(default_factory=dict)
+    node_numbers: dict[str, int] = field(default_factory=dict)
+    peers: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    world_size: int = 0
+
+    def rank(self, origin: Origin) -> int | None:
+        """The global rank of who wrote a line."""
+        if origin.rank is not None or origin.pid is None:
+            return origin.rank
+        return self.rank_of(origin.host, origin.pid)
+
+    def rank_of(self, host: str | None, pid: int) -> int | None:
+        """The global rank of a process; without its host only if no two hosts have that pid."""
+        if host is not None and (host, pid) in self.rank_of_pid:
+            return self.rank_of_pid[host, pid]
+        return self.rank_of_lone_pid.get(pid)
+
+    def completed(self, origin: Origin) -> Origin:
+        """The origin with its rank filled in."""
+        rank = self.rank(origin)
+        return origin if rank == origin.rank else replace(origin, rank=rank)
+
+
+def identify(
+    processes: Iterable[ProcessRecord], events: Sequence[Event], deaths: Sequence[Death], answers: Sequence[RasAnswer]
+) -> Identities:
+    """Put together what every source says about ranks and nodes."""
+    found = Identities(processes=merge_processes(processes))
+    _pids(found, deaths, answers)
+    _world_size(found, events, answers)
+    _nodes(found, events, deaths, answers)
+    _peers(found, answers)
+    return found
+
+
+def merge_processes(records: Iterable[ProcessRecord]) -> tuple[ProcessRecord, ...]:
+    """One record per process: those of equal host and pid, unless their ranks or nodes differ."""
+    merged: dict[tuple[Any, ...], ProcessRecord] = {}
+    for record in records:
+        key: tuple[Any, ...] = (record.host, record.pid, record.node)
+        if record.pid is None:
+            key = (record.host, None, record.node, record.rank)
+        if key in merged and _agree(merged[key].rank, record.rank):
+            merged[key] = _merged(merged[key], record)
+        else:
+            merged[(*key, record.rank) if key in merged else key] = record
+    return tuple(sorted(merged.values(), key=lambda r: (r.rank is None, r.rank or 0, r.host or "", r.pid or 0)))
+
+
+def _agree(a: int | None, b: int | None) -> bool:
+    return a is None or b is None or a == b
+
+
+def _merged(a: ProcessRecord, b: ProcessRecord) -> ProcessRecord:
+    """The union; of single values the first that is known, of times the outer ones."""
+    changes: dict[str, Any] = {}
+    for item in fields(a):
+        x, y = getattr(a, item.name), getattr(b, item.name)
+        if item.name == "op_counts":
+            changes[item.name] = {k: x.get(k, 0) + y.get(k, 0) for k in {**x, **y}}
+        elif item.name == "comms":
+            changes[item.name] = _merged_comms(x, y)
+        elif isinstance(x, Mapping):
+            changes[item.name] = {**y, **x}
+        elif isinstance(x, tuple) and item.name != "oob":
+            changes[item.name] = tuple(dict.fromkeys((*x, *(y or ()))))
+        elif item.name == "first_time_s":
+            changes[item.name] = min((t for t in (x, y) if t is not None), default=None)
+        elif x is None:
+            changes[item.name] = y
+    if _later(b, a):
+        changes |= {n: getattr(b, n) for n in ("last_time_s", "last_line", "last_line_class", "last_origin")}
+    return replace(a, **changes)
+
+
+def _later(b: ProcessRecord, a: ProcessRecord) -> bool:
+    return b.last_line is not None and (
+        a.last_line is None or (b.last_time_s is not None and (a.last_time_s or 0.0) < b.last_time_s)
+    )
+
+
+def _merged_comms(x: tuple[Any, ...], y: tuple[Any, ...]) -> tuple[Any, ...]:
+    by_key = {(c.comm, c.rank, c.nranks): c for c in x}
+    for comm in y:
+        key = (comm.comm, comm.rank, comm.nranks)
+        old = by_key.get(key)
+        if old is None:
+            by_key[key] = comm
+            continue
+        by_key[key] = replace(
+            old,
+            comm_id=old.comm_id or comm.comm_id,
+            parent=old.parent or comm.parent,
+            init_started=old.init_started or comm.init_started,
+            init_completed=old.init_completed or comm.init_completed,
+            destroyed=old.destroyed or comm.destroyed,
+            aborted=old.aborted or comm.aborted,
+        )
+    return tuple(by_key.values())
+
+
+def _pids(found: Identities, deaths: Sequence[Death], answers: Sequence[RasAnswer]) -> None:
+    claims: dict[tuple[str | None, int], set[int]] = {}
+    for process in found.processes:
+        if process.pid is not None and process.rank is not None:
+            claims.setdefault((process.host, process.pid), set()).add(process.rank)
+    for death in deaths:
+        if death.pid is not None and death.rank is not None:
+            claims.setdefault((death.host, death.pid), set()).add(death.rank)
+    for answer in answers:
+        world = max((g.size for g in answer.groups), default=0)
+        sizes = {g.group: g.size for g in answer.groups}
+        for (group, rank), (host, pid) in answer.hosts.items():
+            if pid is not None and sizes.get(group) == world:
+                claims.setdefault((host, pid), set()).add(rank)
+    for key, ranks in claims.items():
+        if len(ranks) == 1:
+            found.rank_of_pid[key] = next(iter(ranks))
+    by_pid: dict[int, set[int]] = {}
+    for (_, pid), ranks in claims.items():
+        by_pid.setdefault(pid, set()).update(ranks)
+    found.rank_of_lone_pid = {pid: next(iter(ranks)) for pid, ranks in by_pid.items() if len(ranks) == 1}
+    found.processes = tuple(
+        replace(p, rank=found.rank_of(p.host, p.pid)) if p.rank is None and p.pid is not None else p
+        for p in found.processes
+    )
+
+
+def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[RasAnswer]) -> None:
+    sizes = [c.nranks for p in found.processes for c in p.comms]
+    sizes += [g.size for a in answers for g in a.groups]
+    for event in events:
+        for name in ("world_size", "expected", "global_world_size"):
+            text = event.values.get(name, "")
+            if event.signature.split(".")[0] in {"store", "elastic", "jax", "torch"} and text.isdecimal():
+                sizes.append(int(text) if int(text) < 10_000_000 else 0)
+    found.world_size = max(sizes, default=0)
+
+
+def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], answers: Sequence[RasAnswer]) -> None:
+    keys: dict[int, dict[str, int]] = {}
+
+    def vote(rank: int | None, key: str | None, weight: int) -> None:
+        if rank is not None and key:
+            keys.setdefault(rank, {})[key] = max(keys.setdefault(rank, {}).get(key, 0), weight)
+
+    lone: set[str] = set()
+    for process in found.processes:
+        vote(process.rank, process.node, 3)
+        vote(process.rank, process.host, 1)
+        lone |= {process.node or process.host or ""}
+    for event in events:
+        origin = event.origin
+        vote(found.rank(origin), origin.node, 3)
+        vote(found.rank(origin), origin.host, 1)
+        lone |= {origin.node or ""}
+    for death in deaths:
+        vote(death.rank, death.node or death.origin.node, 3)
+        lone |= {death.node or death.origin.node or ""}
+    addresses = {
+        (rank if group_size == found.world_size else found.rank_of(host, pid or -1)): host
+        for answer in answers
+        for group_size, (group, rank), (host, pid) in (
+            (next((g.size for g in answer.groups if g.group == k[0]), 0), k, v) for k, v in answer.hosts.items()
+        )
+    }
+    # A hint from a file's name or NCCL_HOSTID is worth more than a host name that several nodes share.
+    best = {rank: max(sorted(votes), key=votes.__getitem__) for rank, votes in keys.items()}
+    by_address: dict[str, str] = {}
+    for rank, host in addresses.items():
+        if rank is not None and rank in best:
+            by_address.setdefault(host, best[rank])
+    for rank, host in addresses.items():
+        if rank is not None:
+            best.setdefault(rank, by_address.get(host, host))
+    found.node_key_of_rank = best
+    numbers = _numbered(best, {k for k in lone if k}, events)
+    found.node_numbers = dict(numbers)
+    found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
+    for process in found.processes:
+        if process.host and process.rank in found.node_of_rank:
+            shared = {found.node_of_rank[p.rank] for p in found.processes
+                      if p.host == process.host and p.rank is not None and p.rank in found.node_of_rank}  # fmt: skip
+            if len(shared) == 1:
+                found.node_numbers.setdefault(process.host, shared.pop())
+    for host, key in by_address.items():
+        if key in numbers:
+            found.node_numbers.setdefault(host, numbers[key])
+
+
+def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
+    """Ranks between known ones, where all that is known fits one number of ranks per node in order of rank."""
+    if not node_of_rank or max(node_of_rank) > 1_000_000:
+        return node_of_rank
+    sizes = [k for k in range(1, 129) if all(r // k == n for r, n in node_of_rank.items())]
+    if len(sizes) != 1:
+        return node_of_rank
+    return {rank: rank // sizes[0] for rank in range(max(node_of_rank) + 1)}
+
+
+def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) -> dict[str, int]:
+    """Node key -> node rank: torchelastic's own words, else numbers in the names, else the order of lowest ranks."""
+    told: dict[str, int] = {}
+    for event in events:
+        if event.signature == "elastic.rendezvous_complete":
+            group_rank, key = event.values.get("group_rank", ""), event.origin.node or event.origin.host
+            if group_rank.isdecimal() and key:
+                told[key] = int(group_rank)
+    keys = set(best.values()) | (lone if not best else {k for k in lone if re.search(r"\d$", k)})
+    if told and keys <= set(told) and len(set(told.values())) == len(told):
+        return told
+    tails = {key: re.search(r"(\d{1,6})$", key) for key in keys}
+    if keys and all(tails.values()):
+        by_name = {key: int(match.group(1)) for key, match in tails.items() if match is not None}
+        stems = {key[: -len(match.group(1))] for key, match in tails.items() if match is not None}
+        if len(stems) == 1 and len(set(by_name.values())) == len(keys) and _starts_at_0(best, by_name):
+            return by_name
+    keys = set(best.values()) or lone
+    lowest = {key: min((r for r, k in best.items() if k == key), default=1 << 30) for key in keys}
+    ordered = sorted(keys, key=lambda k: (lowest[k], _natural(k)))
+    return {key: number for number, key in enumerate(ordered)}
+
+
+def _starts_at_0(best: Mapping[int, str], by_name: Mapping[str, int]) -> bool:
+    """node0, node1 are ranks of nodes; gpu17, gpu18 are names: told apart by whether rank 0 lives on number 0."""
+    if 0 in best:
+        return by_name.get(best[0], -1) == 0
+    return max(by_name.values()) < 2 * len(by_name) + 2
+
+
+def _natural(key: str) -> list[tuple[int, int, str]]:
+    return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in re.findall(r"\d{1,9}|\D+", key)]
+
+
+def _peers(found: Identities, answers: Sequence[RasAnswer]) -> None:
+    peers: dict[str, set[int]] = {}
+    for process in found.processes:
+        if process.rank is None:
+            continue
+        for _, address in (*process.interfaces, *((process.oob,) if process.oob else ())):
+            peers.setdefault(re.sub(r"<\d+>$", "", address), set()).add(process.rank)
+    for answer in answers:
+        for (group, rank), (host, pid) in answer.hosts.items():
+            size = next((g.size for g in answer.groups if g.group == group), 0)
+            world = rank if size == found.world_size else (found.rank_of(host, pid) if pid is not None else None)
+            if world is not None:
+                peers.setdefault(host, set()).add(world)
+    found.peers = {address: tuple(sorted(ranks)) for address, ranks in peers.items()}

@@ -1,0 +1,86 @@
+"""What each line is in this run: a signature says what it may be, the neighbourhood what it is."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from allready.evidence.join.identity import Identities
+from allready.model import Death, Event, Role, Severity
+from allready.signatures import load
+
+BEFORE_THE_JOB_S = 5.0
+"""A kernel's line this long before the first line of the job belongs to somebody else."""
+
+AFTER_THE_FIRST_S = 5.0
+"""Other faults that show this long after the first are consequences; clocks of nodes differ by less in practice."""
+
+
+def settle(
+    events: Sequence[Event],
+    deaths: Sequence[Death],
+    identities: Identities,
+    *,
+    well: frozenset[int],
+    healthy: bool,
+    started_s: float | None,
+) -> tuple[Event, ...]:
+    """The events with their roles in this run.
+
+    Args:
+        well: ranks that ended well; what looks like a fault on them and goes on afterwards was none.
+        healthy: every rank ended well.
+        started_s: first time of any line that is not the kernel's.
+    """
+    signatures = load()
+    onset = _onset(events, deaths)
+    settled = []
+    for event in events:
+        signature = signatures.get(event.signature)
+        role = signature.role if signature is not None else event.role
+        if signature is not None and role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight:
+            role = Role.RECORD  # states how something is set, and explains no end
+        grave = signature is not None and signature.severity.weight >= Severity.ERROR.weight
+        if role in {Role.ROOT, Role.RECORD} and grave and signature is not None:
+            if healthy or _is_old(event, signature.family, started_s):
+                role = Role.HARMLESS
+            elif role is Role.ROOT and _is_after(event, onset):
+                role = Role.CASCADE
+            elif role is Role.ROOT and identities.rank(event.origin) in well and signature.family != "kernel":
+                role = Role.HARMLESS
+        settled.append(replace(event, role=role, origin=identities.completed(event.origin)))
+    return tuple(settled)
+
+
+def _onset(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[float, str] | None:
+    """When the first root showed, and what it was."""
+    signatures = load()
+    times = [
+        (e.time_s, e.signature)
+        for e in events
+        if e.time_s is not None
+        and (s := signatures.get(e.signature)) is not None
+        and s.role is Role.ROOT
+        and s.family != "kernel"
+        and s.severity.weight >= Severity.ERROR.weight
+    ]
+    times += [
+        (d.time_s, "death") for d in deaths if d.time_s is not None and not d.by_launcher and not d.is_collective_error
+    ]
+    return min(times, default=None)
+
+
+def _is_after(event: Event, onset: tuple[float, str] | None) -> bool:
+    return (
+        onset is not None
+        and event.time_s is not None
+        and event.signature != onset[1]
+        and event.time_s > onset[0] + AFTER_THE_FIRST_S
+    )
+
+
+def _is_old(event: Event, family: str, started_s: float | None) -> bool:
+    return (
+        family == "kernel"
+        and started_s is not None
+        and event.time_s is not None
+        and (event.last_time_s or event.time_s) < started_s - BEFORE_THE_JOB_S
+    )

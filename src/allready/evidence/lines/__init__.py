@@ -1,0 +1,1 @@
+"""One pass over a log, however big it is."""

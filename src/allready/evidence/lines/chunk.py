@@ -1,0 +1,79 @@
+"""The lines of one chunk, by number."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.marks import PADDING
+from allready.evidence.lines.templates import Flags, Floats, Rows
+
+_PADDING = b"\n" * PADDING
+UNKNOWN = -(2**31)
+APART = UNKNOWN + 1
+"""Targets: a line that is not known; an operation for which there is no stream."""
+
+
+@dataclass(slots=True)
+class Lines:
+    """Line i begins at `starts[i]` of the buffer and has `lengths[i]` bytes, its newline left out.
+
+    `base` lines and `offset` bytes come before the chunk.  `targets`: what each line is: a stream (>= 0), a repeat
+    (-1 - its index), UNKNOWN or APART.  Of operations: `codes`, `times` (NaN where they say none), and `numbers` of
+    elements where the template leaves them open (-1 elsewhere).
+    """
+
+    buffer: bytearray
+    rows: Rows
+    base: int
+    offset: int
+    starts: Ints
+    lengths: Ints
+    targets: npt.NDArray[np.int32] = field(init=False)
+    codes: npt.NDArray[np.uint16] = field(init=False)
+    times: Floats = field(init=False)
+    numbers: Ints = field(init=False)
+    is_blank: Flags = field(init=False)
+
+    def __post_init__(self) -> None:
+        num = len(self.starts)
+        self.targets = np.full(num, UNKNOWN, np.int32)
+        self.codes = np.zeros(num, np.uint16)
+        self.times = np.full(num, np.nan)
+        self.numbers = np.full(num, -1, np.int64)
+        self.is_blank = self.lengths == 0
+        short = np.flatnonzero(self.lengths == 1)
+        self.is_blank[short] = self.rows.bytes[self.starts[short]] == 13
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def is_coll(self) -> Flags:
+        """Which lines are operations."""
+        found: Flags = (self.targets >= 0) | (self.targets == APART)
+        return found
+
+    def text(self, index: int, most: int | None = None) -> bytes:
+        """The line's bytes, at most so many."""
+        start, length = int(self.starts[index]), int(self.lengths[index])
+        return bytes(self.buffer[start : start + (length if most is None else min(length, most))])
+
+    def spliced(self, indexes: Ints) -> tuple[bytes | bytearray, int, Ints]:
+        """Only these lines, one after the other with their newlines; how many bytes, and where each line begins.
+
+        The buffer itself is given back where nothing has to be left out.  The data goes on with bytes of no meaning.
+        """
+        if not len(indexes):
+            return b"", 0, indexes
+        if len(indexes) == len(self.starts) and not self.starts[0]:
+            return self.buffer, int(self.starts[-1] + self.lengths[-1]) + 1, self.starts
+        borders = np.flatnonzero(np.diff(indexes) != 1) + 1
+        firsts = self.starts[indexes[np.concatenate(([0], borders))]].tolist()
+        lasts = indexes[np.concatenate((borders - 1, [len(indexes) - 1]))]
+        ends = (self.starts[lasts] + self.lengths[lasts] + 1).tolist()
+        with memoryview(self.buffer) as view:
+            data = b"".join([*(view[a:b] for a, b in zip(firsts, ends, strict=True)), _PADDING])
+        sizes = self.lengths[indexes] + 1
+        return data, len(data) - len(_PADDING), np.cumsum(sizes) - sizes

@@ -1,0 +1,115 @@
+"""Hands a stream out in chunks of whole lines, from one buffer that is used again and again."""
+
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, NamedTuple
+
+from allready.evidence.lines.coll import MOST_BYTES
+
+CHUNK = 2 << 20
+OnBytes = Callable[[int], None] | None
+READ_ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+
+
+class Chunk(NamedTuple):
+    """The first `length` bytes of the buffer.
+
+    They are lines with their newlines, or whole pieces of a line that does not fit (`is_open`); then `available` bytes
+    may be looked at.  `offset` is the place of the first byte in the stream.  `continues`: an open chunk came before.
+    """
+
+    length: int
+    available: int
+    offset: int
+    is_open: bool
+    continues: bool
+
+
+class Feed:
+    """Chunks of `stream`, whose next byte is number `offset`.
+
+    `size`: of the buffer.  A line that is longer comes in pieces of `piece` bytes, of which at least `overlap` bytes
+    more are there to be looked at.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, offset: int, *, size: int, piece: int, overlap: int, on_bytes: OnBytes
+    ) -> None:
+        self.size = max(size, 2 * (piece + overlap))
+        self.buffer = bytearray(self.size + MOST_BYTES + 16)
+        self.problem: str | None = None
+        self.is_newline_added = False  # the last line had none
+        self._stream = stream
+        self._fill: Callable[[memoryview], int | None] | None
+        self._offset = offset  # of the buffer's first byte
+        self._piece, self._overlap = piece, overlap
+        self._on_bytes = on_bytes
+        self._view = memoryview(self.buffer)
+        # One read at a time where there is the choice: what comes before damage in an archive is not lost.
+        self._fill = getattr(stream, "readinto1", None) or getattr(stream, "readinto", None)
+        self._have = 0
+
+    def skip_line(self) -> bool:
+        """Before the first chunk: go on after the next newline.  Whether there was one."""
+        while True:
+            num = self._read(0)
+            if not num:
+                return False
+            at = self.buffer.find(b"\n", 0, num)
+            if at >= 0:
+                self._offset += at + 1
+                self._have = num - at - 1
+                self.buffer[: self._have] = self.buffer[at + 1 : num]
+                return True
+            self._offset += num
+
+    def chunks(self) -> Iterator[Chunk]:
+        """To the end of the stream, or of what can be read of it."""
+        have, continues = self._have, False
+        while True:
+            num = self._read(have)
+            have += num
+            is_end = num == 0
+            if is_end and have and self.buffer[have - 1] != 10:
+                self.buffer[have] = 10
+                self.is_newline_added = True
+                have += 1
+            length = self.buffer.rfind(b"\n", 0, have) + 1
+            is_open = False
+            if not length and have == self.size and not is_end:
+                length, is_open = (have - self._overlap) // self._piece * self._piece, True
+            if length:
+                yield Chunk(length, have if is_open else length, self._offset, is_open, continues)
+                continues = is_open
+                have -= length
+                self._view[:have] = bytes(self._view[length : length + have])
+                self._offset += length
+            if is_end:
+                return
+
+    def _read(self, have: int) -> int:
+        """Fill the buffer from `have` on; 0 at the end."""
+        total = 0
+        while have + total < self.size:
+            try:
+                num = self._once(have + total)
+            except READ_ERRORS as error:
+                text = " ".join(str(error).split())[:200]
+                self.problem = f"reading stopped at byte {self._offset + have + total}: {type(error).__name__}: {text}"
+                num = 0
+            if not num:
+                break
+            total += num
+        if total and self._on_bytes is not None:
+            self._on_bytes(total)
+        return total
+
+    def _once(self, at: int) -> int:
+        if self.problem is not None:
+            return 0
+        if self._fill is not None:
+            return self._fill(self._view[at : self.size]) or 0
+        data = self._stream.read(self.size - at) or b""
+        self._view[at : at + len(data)] = data
+        return len(data)

@@ -1,0 +1,155 @@
+"""What is kept of the interesting lines, within bounds: the first, the last, and counts of what repeats itself."""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from allready.evidence.lines.model import Limits, RawLine, Repeat
+from allready.evidence.lines.templates import DIGIT, HEX
+
+_LOOK_BACK = 512
+_MOST_KEYS = 50_000
+_KEY_BYTES = 256
+_DIGITS = b"0123456789"
+_NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9]+")
+_PIDS = re.compile(rb":(\d{1,10}):\d{1,10} ")
+_HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+Span = tuple[int, int]
+
+
+def process_of(text: bytes) -> tuple[str, Span] | None:
+    """The "host:pid" that stands before the word NCCL, and where."""
+    word = text.find(b"NCCL ")
+    match = _PIDS.search(text, 0, word) if word > 0 else None
+    if match is None:
+        return None
+    head = text[: match.start()]
+    start = len(head.rstrip(_HOST_BYTES))
+    if start == len(head) or len(head) - start > 255:
+        return None
+    return text[start : match.end(1)].decode("ascii"), (start, match.end(1))
+
+
+def without_numbers(text: bytes) -> bytes:
+    """Equal for lines that differ in numbers only."""
+    return _NUMBER.sub(b"", text) if b"0x" in text else text.translate(None, _DIGITS)
+
+
+def numbers_in(text: bytes, but: Span | None) -> list[tuple[int, int, int]]:
+    """(start, end, class) of the numbers that `without_numbers` takes out, except inside `but`."""
+    spans = []
+    for match in _NUMBER.finditer(text):
+        start, end = match.span()
+        kind = DIGIT
+        if text.startswith(b"0x", start) and end - start > 2:
+            start, kind = start + 2, HEX
+        if but is None or end <= but[0] or start >= but[1]:
+            spans.append((start, end, kind))
+    return spans
+
+
+def clip(line: bytes, place: int, length: int, most: int) -> bytes:
+    """The part of a line with the literal of that `length` at `place`: between carriage returns, and not too long."""
+    line = line.rstrip(b"\r\n")
+    if b"\r" in line:
+        begin = line.rfind(b"\r", 0, place) + 1
+        end = line.find(b"\r", place)
+        line, place = line[begin : None if end < 0 else end], place - begin
+    if len(line) > most:
+        begin = 0 if place + length <= most else max(0, place - min(_LOOK_BACK, most // 4))
+        line = line[begin : begin + most]
+    return line
+
+
+@dataclass(slots=True)
+class _Group:
+    count: int = 0
+    repeat: int = -1  # index in `Keeper.repeats`
+
+
+class Keeper:
+    """The interesting lines of a log."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.repeats: list[Repeat] = []
+        self.num_dropped = 0
+        self._limits = limits
+        self._groups: dict[tuple[str, bytes], _Group] = {}
+        self._head: list[RawLine] = []
+        self._tail: deque[RawLine] = deque()
+        self._head_bytes = self._tail_bytes = 0
+        self._head_is_full = False
+
+    def add(self, line: RawLine, process: str) -> int:
+        """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
+        key = (process, without_numbers(line.text)[:_KEY_BYTES])
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= _MOST_KEYS:
+                self.put(line)
+                return -1
+            group = self._groups[key] = _Group()
+        group.count += 1
+        if group.count <= self._limits.same_lines:
+            self.put(line)
+            return -1
+        if group.repeat < 0:
+            group.repeat = len(self.repeats)
+            self.repeats.append(
+                Repeat(
+                    process=process, text=line.text, count=0, first=line.number, last=line.number,
+                    last_offset=line.offset,
+                )
+            )  # fmt: skip
+        self.repeated(group.repeat, 1, line.number, line.offset, line.text)
+        return group.repeat
+
+    def repeated(self, index: int, count: int, number: int, offset: int, text: bytes) -> None:
+        """`count` more lines of a repeat, the last of which is this one."""
+        repeat = self.repeats[index]
+        repeat.count += count
+        if number >= repeat.last:
+            repeat.last, repeat.last_offset, repeat.text = number, offset, text
+
+    def add_repeat(self, repeat: Repeat) -> None:
+        """Lines that were counted in another part of the log, after those that were kept of it."""
+        key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
+        group = self._groups.setdefault(key, _Group())
+        group.count += repeat.count
+        if group.repeat < 0:
+            group.repeat = len(self.repeats)
+            self.repeats.append(repeat)
+        else:
+            self.repeated(group.repeat, repeat.count, repeat.last, repeat.last_offset, repeat.text)
+
+    def close_head(self) -> None:
+        """Lines were left out here: what comes now belongs to the end."""
+        self._head_is_full = True
+
+    def put(self, line: RawLine) -> None:
+        """Keep a line at the end."""
+        size = len(line.text) + 100
+        limits = self._limits
+        if not self._head_is_full:
+            if len(self._head) < limits.head_lines and self._head_bytes + size <= limits.kept_bytes:
+                self._head.append(line)
+                self._head_bytes += size
+                return
+            self._head_is_full = True
+        self._tail.append(line)
+        self._tail_bytes += size
+        while len(self._tail) > limits.tail_lines or self._tail_bytes > limits.kept_bytes:
+            gone = self._tail.popleft()
+            self._tail_bytes -= len(gone.text) + 100
+            self.num_dropped += 1
+
+    @property
+    def lines(self) -> list[RawLine]:
+        """All that were kept, in order."""
+        return [*self._head, *self._tail]
+
+    @property
+    def num_head(self) -> int:
+        """How many stand before the gap."""
+        return len(self._head)

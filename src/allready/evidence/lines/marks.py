@@ -1,0 +1,178 @@
+"""Iteration markers: the words by which a training loop says where it is.
+
+A usual marker is `step`, `iter` or `iteration` in any case, up to `_MOST_BETWEEN` of blanks, quotes and ``:=#|[(``, and
+a number of up to twelve digits that does not go on (`12.5`, `12%`, `12s`).  It does not count when the word before says
+that it is another thing: `max_steps`, `warmup step 3`, `eval iter 4`.  Found with arrays, because a log may consist of
+nothing else.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from allready.errors import UsageError
+from allready.evidence.lines.literals import Ints, places_of
+
+_WORDS = (b"step", b"iter")
+_MOST_BETWEEN = 24
+_MOST_DIGITS = 12
+_WINDOW = 9 + _MOST_BETWEEN + _MOST_DIGITS + 3  # "iteration", what is between, the number and what ends it
+PADDING = 64
+_BETWEEN, _DIGIT, _GOES_ON, _DOT = 1, 2, 4, 8
+_CLASSES = np.zeros(256, np.uint8)
+_CLASSES[list(b" \t\"':=#|[(")] = _BETWEEN
+_CLASSES[list(b"0123456789")] = _DIGIT | _GOES_ON
+_CLASSES[list(b"%_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _GOES_ON
+_CLASSES[list(b".,")] = _DOT
+_TENS = 10 ** np.arange(_MOST_DIGITS, dtype=np.int64)
+_ATION = np.frombuffer(b"ation", np.uint8)
+
+_LOOK_BACK = 16
+_NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
+_FILLED = np.array([[0] * n + [255] * (_LOOK_BACK - n) for n in range(_LOOK_BACK + 1)], np.uint8)[:, ::-1].copy()
+_FILLED = _FILLED.view(np.uint64)  # [n]: the first bytes of sixteen, all but the last n
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
+_OWN = re.compile(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
+_OTHER_THING = re.compile(
+    rb"[a-z0-9_./-]\Z|(?:(?<![a-z])|^)(?:max|min|total|num|save|saving|saved|warm[_ -]?up|every|per|accumulation|accum"
+    rb"|micro|log|logging|eval|evaluation|val|valid|validation|test|inner|sub|time|decay|last|start|final|best|resume"
+    rb"|from|diffusion|sampling|optimizer)[_ -]{1,2}\Z"
+)
+
+
+class Marks(NamedTuple):
+    """Markers by line: at most one for each, in order."""
+
+    lines: Ints
+    places: Ints
+    iterations: Ints
+
+
+NONE = Marks(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+class Marker:
+    """Finds markers: the usual ones, or what a user's regular expression says."""
+
+    def __init__(self, pattern: str | None = None) -> None:
+        self._pattern: re.Pattern[bytes] | None = None if pattern is None else compiled(pattern)
+        self._known: dict[bytes, bool] = {}
+
+    def find(self, data: bytes | bytearray, length: int, starts: Ints) -> Marks:
+        """The first marker of each line; `starts` are the lines' first bytes.
+
+        `data` is longer than `length` by `PADDING` bytes at least, and has a newline at `length - 1` or behind.
+        """
+        if self._pattern is not None:
+            return _by_pattern(self._pattern, data, length, starts)
+        places = places_of(data, length, _WORDS, any_case=True)
+        if not len(places):
+            return NONE
+        places, iterations = _numbers(data, places)
+        if not len(places):
+            return NONE
+        lines = np.searchsorted(starts, places, "right") - 1
+        good = self._are_iterations(data, places, starts[lines])
+        lines, firsts = np.unique(lines[good], return_index=True)
+        return Marks(lines, places[good][firsts], iterations[good][firsts])
+
+    def _are_iterations(self, data: bytes | bytearray, places: Ints, begins: Ints) -> npt.NDArray[np.bool_]:
+        """Whether the words before say nothing against it; each different one is looked at once."""
+        good = np.ones(len(places), np.bool_)
+        early = np.flatnonzero(places < _LOOK_BACK)
+        for index in early.tolist():
+            good[index] = self._is_good(bytes(data[int(begins[index]) : int(places[index])]))
+        late = np.flatnonzero(places >= _LOOK_BACK)
+        if len(late):
+            view = np.lib.stride_tricks.as_strided(
+                np.frombuffer(data, f"V{_LOOK_BACK}", 1), (len(data) - _LOOK_BACK + 1,), (1,), writeable=False
+            )
+            words = view[places[late] - _LOOK_BACK].view(np.uint64).reshape(-1, 2)
+            others = _FILLED[np.minimum(places[late] - begins[late], _LOOK_BACK)]  # bytes of the line before
+            words = (words & ~others) | (_NEWLINES & others)
+            _, firsts, which = np.unique(words @ _MIX, return_index=True, return_inverse=True)
+            verdicts = [self._is_good(words[first].tobytes().rpartition(b"\n")[2]) for first in firsts.tolist()]
+            good[late] = np.array(verdicts)[which]
+        return good
+
+    def _is_good(self, before: bytes) -> bool:
+        is_good = self._known.get(before)
+        if is_good is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            is_good = self._known[before] = not _OTHER_THING.search(_OWN.sub(b"", before.lower()))
+        return is_good
+
+
+def _numbers(data: bytes | bytearray, places: Ints) -> tuple[Ints, Ints]:
+    """Those of the words that a number follows, and the numbers."""
+    view = np.lib.stride_tricks.as_strided(
+        np.frombuffer(data, f"V{_WINDOW}", 1), (len(data) - _WINDOW + 1,), (1,), writeable=False
+    )
+    after = _CLASSES[np.frombuffer(data, np.uint8)[places + 4]]
+    places = places[
+        ((after & (_BETWEEN | _DIGIT)) != 0) | (np.frombuffer(data, np.uint8)[places + 4] | 0x20 == ord("a"))
+    ]
+    cells = view[places].view(np.uint8).reshape(len(places), _WINDOW)
+    is_long = (cells[:, 0] | 0x20 == ord("i")) & ((cells[:, 4:9] | 0x20) == _ATION).all(axis=1)
+    after_word = np.where(is_long, 9, 4)
+    classes = _CLASSES[cells]
+    # Where what is between ends: the first byte after the word that is something else.
+    is_between = classes == _BETWEEN
+    is_between[:, :4] = True
+    is_between[is_long, 4:9] = True
+    first = is_between.argmin(axis=1)
+    row = np.arange(len(places))
+    good = ((classes[row, first] & _DIGIT) != 0) & (first - after_word <= _MOST_BETWEEN) & (first >= after_word)
+    places, cells, classes, first = places[good], cells[good], classes[good], first[good]
+    rows = np.arange(len(places))[:, None]
+    columns = first[:, None] + np.arange(_MOST_DIGITS)
+    digits = (classes[rows, columns] & _DIGIT) != 0
+    num = np.where(digits.all(axis=1), _MOST_DIGITS, digits.argmin(axis=1))
+    end, row = first + num, rows[:, 0]
+    good = (classes[row, end] & _GOES_ON) == 0
+    good &= ((classes[row, end] & _DOT) == 0) | ((classes[row, end + 1] & _DIGIT) == 0)
+    power = num[:, None] - 1 - np.arange(_MOST_DIGITS)
+    values = cells[rows, columns].astype(np.int64) - 48
+    iterations: Ints = np.where(power >= 0, values * _TENS[np.maximum(power, 0)], 0).sum(axis=1)
+    return places[good], iterations[good]
+
+
+def compiled(pattern: str) -> re.Pattern[bytes]:
+    """A user's expression.
+
+    Raises UsageError: it is none, or has no group to hold the number.
+    """
+    try:
+        found = re.compile(pattern.encode(), re.MULTILINE)
+    except re.error as error:
+        msg = f"--iteration-marker {pattern!r} is no regular expression: {error}"
+        raise UsageError(msg) from error
+    if found.groups < 1:
+        msg = f"--iteration-marker {pattern!r} has no group for the number, as in 'iteration: (\\d+)'"
+        raise UsageError(msg)
+    return found
+
+
+def _by_pattern(pattern: re.Pattern[bytes], data: bytes | bytearray, length: int, starts: Ints) -> Marks:
+    ends = np.append(starts[1:], length)
+    found: list[tuple[int, int, int]] = []
+    match = pattern.search(data, 0, length)
+    while match is not None:
+        line = max(0, int(np.searchsorted(starts, match.start(), "right")) - 1)
+        begin, end = int(starts[line]), int(ends[line])
+        place: int = match.start()
+        groups = match.groups()
+        if match.end() >= end:  # it may have run into the next line
+            again = pattern.search(bytes(data[begin:end]).rstrip(b"\r\n"))
+            place, groups = begin, () if again is None else again.groups()
+        text = next((group for group in groups if group is not None), b"")
+        if text.isdigit() and len(text) <= 18:
+            found.append((line, place, int(text)))
+        match = pattern.search(data, end, length) if end < length else None
+    if not found:
+        return NONE
+    table = np.array(found, np.int64)
+    return Marks(table[:, 0], table[:, 1], table[:, 2])

@@ -1,0 +1,140 @@
+"""What one pass over a log gives, and how the parts of a file that were scanned apart are put together again.
+
+Pickled between processes; standard library only.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from allready.evidence.reading import OpStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a log is kept.  The counts are exact whatever the limits are.
+
+    head_lines, tail_lines: interesting lines kept from the beginning and from the end, each within `kept_bytes`.
+    same_lines: of one process, lines that differ in numbers only; the others go into one `Repeat`.
+    line_bytes: a longer line is looked at in pieces of this size.  clip_bytes: what is kept of one line.
+    block_lines, block_bytes: how far a block (a traceback, a table) reaches after its first line.
+    marks, times: samples per stream; thinned evenly when there are more.
+    streams, processes: as many are told apart.  templates: lines of one shape known at a time.
+    """
+
+    head_lines: int = 20_000
+    tail_lines: int = 20_000
+    kept_bytes: int = 12 << 20
+    same_lines: int = 2_000
+    line_bytes: int = 65_536
+    clip_bytes: int = 4_096
+    block_lines: int = 80
+    block_bytes: int = 131_072
+    marks: int = 2_048
+    times: int = 256
+    streams: int = 20_000
+    processes: int = 20_000
+    templates: int = 200_000
+    rest_examples: int = 8
+
+
+LIMITS = Limits()
+
+
+@dataclass(slots=True, kw_only=True)
+class RawLine:
+    """One line worth reading.
+
+    `number` from 1; `offset` of the line's first byte in the stream.  `text` is clipped; of a line with carriage
+    returns (a progress bar) it is the part that was worth it.  `following`: the next lines, operations left out, where
+    this one begins a block.
+    """
+
+    number: int
+    offset: int
+    text: bytes
+    following: tuple[bytes, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Repeat:
+    """Lines of one process that differ in numbers only, beyond those kept in `Scanned.lines`.
+
+    `process` is "host:pid" or "" where the line does not say.  `first`, `last`: numbers of lines; `text` of the last.
+    """
+
+    process: str
+    text: bytes
+    count: int
+    first: int
+    last: int
+    last_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Mark:
+    """An iteration number found in the log.  `tag`: whose line it is, as the prefix says; None when it does not."""
+
+    iteration: int
+    number: int  # of the line
+    tag: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Iterations:
+    """All iteration marks of a log, thinned or not."""
+
+    num_lines: int = 0
+    first: int | None = None  # as printed first
+    last: int | None = None  # as printed last
+    last_line: int | None = None
+    highest: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Scanned:
+    """One log, or a part of one.
+
+    `num_lines` = num_coll + num_blank + num_rest + num_interesting.  `lines` are the interesting ones that were kept
+    (the first and the last of them), in order; `num_interesting` counts all; `num_dropped` those that were left out
+    besides the `repeats`.  A line longer than `Limits.line_bytes` may be there more than once (its pieces).
+    `streams`: operations by process and communicator; `stream_tags`: who the prefix says wrote them, in that order.
+    `last_lines`: "host:pid" -> its last line, operations included.
+    `num_coll_apart`: operations that are in no stream because there were too many streams.
+    """
+
+    num_bytes: int = 0
+    num_lines: int = 0
+    num_coll: int = 0
+    num_blank: int = 0
+    num_rest: int = 0
+    num_interesting: int = 0
+    num_dropped: int = 0
+    num_coll_apart: int = 0
+    lines: list[RawLine] = field(default_factory=list)
+    num_head: int = 0  # how many of `lines` stand before those that were dropped
+    repeats: list[Repeat] = field(default_factory=list)
+    rest_examples: list[bytes] = field(default_factory=list)
+    streams: list[OpStream] = field(default_factory=list)
+    stream_tags: list[str | None] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    iterations: Iterations = field(default_factory=Iterations)
+    last_lines: dict[str, RawLine] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def split_ranges(size_bytes: int, workers: int, *, smallest_bytes: int = 64 << 20) -> list[tuple[int, int]]:
+    """(first byte, byte after the last) of about equal parts, at most one per worker and none smaller than that.
+
+    A line belongs to the part that has its first byte, so the borders need not be ends of lines.
+    """
+    num = max(1, min(workers, size_bytes // max(1, smallest_bytes)))
+    borders = [size_bytes * i // num for i in range(num + 1)]
+    return list(itertools.pairwise(borders))
+
+
+def merge(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
+    """The whole from neighbouring parts of one file, in order: as if it had been scanned at once."""
+    from allready.evidence.lines.merge import merged
+
+    return merged(parts, limits)

@@ -1,0 +1,86 @@
+"""The lines of a chunk that are no operations: which are worth keeping, and which say an iteration."""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
+from allready.evidence.lines.keep import clip
+from allready.evidence.lines.literals import Ints, Literals, distinct, places_of
+from allready.evidence.lines.marks import Marker, Marks
+from allready.signatures import table
+
+_NCCL = b"NCCL "
+
+
+class Hit(NamedTuple):
+    """A line worth keeping: its place among the lines looked at, the part that is worth it, and how it goes on.
+
+    `is_whole`: the part is the whole line.  `is_marked`: the line says an iteration.
+    """
+
+    line: int
+    text: bytes
+    is_block: bool
+    is_nccl: bool
+    is_whole: bool
+    is_marked: bool
+
+
+class Reader:
+    """Finds the literals of the signatures and of the readers of blocks, and iteration markers."""
+
+    def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int) -> None:
+        some = (*table.anchors(), *LINE_ANCHORS) if anchors is None else anchors
+        self._marker = marker
+        self._literals = _literals((*BLOCK_ANCHORS, *some))
+        self._blocks = _literals(BLOCK_ANCHORS)
+        self._clip_bytes = clip_bytes
+
+    def read(
+        self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None
+    ) -> tuple[list[Hit], Marks]:
+        """Everything in the lines that begin at `starts`.  `before`: leave out what begins there or behind."""
+        marks = self._marker.find(data, length, starts)
+        found = places_of(data, length, (_NCCL[:4],))
+        if len(found):
+            found = np.array([p for p in found.tolist() if data.startswith(_NCCL, p)], np.int64)
+        # A line with NCCL's word is kept for that; of the other literals only those that begin a block matter there.
+        is_nccl_only = len(distinct(np.searchsorted(starts, found, "right"))) == len(starts)
+        literals = self._blocks if is_nccl_only else self._literals
+        places, which = literals.find(data, length)
+        sizes = literals.sizes[which]
+        is_nccl = np.concatenate((np.ones(len(found), np.bool_), np.zeros(len(places), np.bool_)))
+        is_block = np.concatenate((np.zeros(len(found), np.bool_), which < len(BLOCK_ANCHORS)))
+        places = np.concatenate((found, places))
+        sizes = np.concatenate((np.full(len(found), len(_NCCL)), sizes))
+        if before is not None:
+            marks = Marks(*(column[marks.places < before] for column in marks))
+            good = places < before
+            places, sizes, is_nccl, is_block = places[good], sizes[good], is_nccl[good], is_block[good]
+        if not len(places):
+            return [], marks
+        lines = np.searchsorted(starts, places, "right") - 1
+        order = np.lexsort((places, ~is_nccl, lines))
+        lines = lines[order]
+        firsts = np.flatnonzero(np.concatenate(([True], lines[1:] != lines[:-1])))
+        lines, chosen = lines[firsts], order[firsts]
+        begins = starts[lines]
+        ends = np.append(starts[1:], length)[lines]
+        hits = []
+        for line, begin, end, place, size, nccl, block, marked in zip(
+            lines.tolist(), begins.tolist(), ends.tolist(), places[chosen].tolist(), sizes[chosen].tolist(),
+            is_nccl[chosen].tolist(), np.logical_or.reduceat(is_block[order], firsts).tolist(),
+            np.isin(lines, marks.lines).tolist(), strict=True,
+        ):  # fmt: skip
+            whole = bytes(data[begin:end]).removesuffix(b"\n")
+            text = clip(whole, place - begin, size, self._clip_bytes)
+            hits.append(Hit(line, text, block, nccl, len(text) == len(whole), marked))
+        return hits, marks
+
+
+@functools.lru_cache(maxsize=4)
+def _literals(literals: tuple[str, ...]) -> Literals:
+    return Literals([literal.encode() for literal in literals])

@@ -1,0 +1,319 @@
+"""One pass over a log: operations counted in order, interesting lines kept, the rest counted.
+
+Time goes with the number of bytes, memory does not: one chunk of the log is in memory at a time.  Its lines go through
+three sieves: those that are known (`templates`), those that may be operations of a new form (`operations`), and what
+is left, which is searched for the signatures' anchors and for iteration markers (`residue`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from allready.evidence.lines.blocks import Blocks
+from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
+from allready.evidence.lines.coll import MOST_BYTES
+from allready.evidence.lines.feed import CHUNK, Chunk, Feed
+from allready.evidence.lines.keep import Keeper, numbers_in, process_of
+from allready.evidence.lines.last import LastLines
+from allready.evidence.lines.literals import Ints, distinct, places_of
+from allready.evidence.lines.marks import PADDING, Marker, Marks
+from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
+from allready.evidence.lines.residue import Hit, Reader
+from allready.evidence.lines.streams import Streams
+from allready.evidence.lines.templates import Rows, Templates
+
+_MOST_LINES = 32_768
+"""Lines that are looked at together."""
+
+_MOST_FORMS = 64
+"""Layouts that are learnt for one repeated line (its numbers have different widths)."""
+
+_FEW = 64
+_MOST_MARKED = 50_000
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+
+
+def scan(
+    stream: BinaryIO,
+    *,
+    source: str = "-",
+    first_byte: int = 0,
+    last_byte: int | None = None,
+    iteration_marker: str | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    limits: Limits = LIMITS,
+    anchors: Sequence[str] | None = None,
+    chunk_bytes: int = CHUNK,
+) -> Scanned:
+    """Everything in the lines whose first byte lies in [first_byte, last_byte).
+
+    A part of a file needs a stream that can seek; `merge` puts the parts together.  Ends with the stream or, at a read
+    error, with a problem in the result.  `on_bytes` is told how many bytes were read since its last call.
+
+    Raises UsageError: `iteration_marker` is no regular expression with a group.
+    """
+    reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes)
+    start = max(0, first_byte - 1)
+    if first_byte:
+        stream.seek(start)
+    feed = Feed(
+        stream, start, size=chunk_bytes, piece=limits.line_bytes, overlap=limits.clip_bytes, on_bytes=on_bytes
+    )  # fmt: skip
+    one = _Scan(feed, reader, source, limits, last_byte)
+    if not first_byte or feed.skip_line():
+        one.run()
+    return one.result()
+
+
+class _Scan:
+    """The state of one pass."""
+
+    def __init__(self, feed: Feed, reader: Reader, source: str, limits: Limits, last_byte: int | None) -> None:
+        self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
+        self._rows = Rows(feed.buffer)
+        self._templates = Templates(limits.templates)
+        self._streams = Streams(limits)
+        self._operations = Operations(self._templates, self._streams, source)
+        self._keeper = Keeper(limits)
+        self._blocks = Blocks(limits)
+        self._out = Scanned()
+        self._forms: dict[int, int] = {}  # repeat -> layouts learnt
+        self._learnt: set[tuple[int, int]] = set()  # in this chunk: repeat and length
+        self._long: int | None = None  # where the line began that does not fit
+        self._is_long_kept = False
+        self._marked: set[tuple[int, bytes]] = set()
+        self._last = LastLines(limits)
+
+    def run(self) -> None:
+        """To the end of the stream or of the part."""
+        for chunk in self._feed.chunks():
+            is_after = self._last_byte is not None and chunk.offset >= self._last_byte and self._long is None
+            if is_after and not self._blocks.is_open(chunk.offset):
+                break
+            if is_after and chunk.is_open:
+                self._blocks.feed_long(bytes(self._feed.buffer[: self._limits.clip_bytes]), chunk.offset)
+                break
+            if chunk.is_open:
+                self._open_chunk(chunk)
+            else:
+                self._chunk(chunk)
+            if self._templates.make_room():
+                self._forms.clear()
+            self._learnt.clear()
+
+    def _open_chunk(self, chunk: Chunk) -> None:
+        """Pieces of a line that does not fit."""
+        if self._long is None:
+            self._long, self._is_long_kept = chunk.offset, False
+            self._blocks.feed_long(bytes(self._feed.buffer[: self._limits.clip_bytes]), chunk.offset)
+        number = self._out.num_lines + 1
+        self._is_long_kept |= self._pieces(0, chunk.length, chunk.available, number, self._long, 0)
+        self._out.num_bytes += chunk.length
+
+    def _chunk(self, chunk: Chunk) -> None:
+        ends = np.flatnonzero(self._rows.bytes[: chunk.length] == 10)
+        starts = np.empty_like(ends)
+        starts[0] = 0
+        starts[1:] = ends[:-1] + 1
+        num = len(starts)
+        if self._last_byte is not None:
+            num = int(np.searchsorted(starts, self._last_byte - chunk.offset))
+            if self._long is not None:
+                num = max(num, 1)
+        for first in range(0, num, _MOST_LINES):
+            lines = self._some(chunk, starts, ends, first, min(first + _MOST_LINES, num))
+            self._lines(lines)
+            self._blocks.feed(lines, is_first_fed=self._long is not None)
+            self._out.num_lines += len(lines)
+            self._long = None
+        if num:
+            is_cut = self._feed.is_newline_added and num == len(starts)
+            self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
+        if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
+            self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MOST_LINES, len(starts))))
+
+    def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
+        """Lines `first` to `end` of a chunk."""
+        some = starts[first:end]
+        return Lines(self._feed.buffer, self._rows, self._out.num_lines, chunk.offset, some, ends[first:end] - some)
+
+    def _lines(self, lines: Lines) -> None:
+        is_long = lines.lengths >= self._limits.line_bytes
+        if self._long is not None:
+            is_long[0], lines.is_blank[0] = True, False
+        self._operations.match(lines)
+        wanted = ~(lines.is_blank | is_long)
+        left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
+        data, size, places = lines.spliced(left)
+        found = places_of(data, size, (WORD,))
+        if len(found):
+            candidates = left[distinct(np.searchsorted(places, found, "right") - 1)]
+            if self._operations.learn(lines, candidates):
+                left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
+                data, size, places = lines.spliced(left)
+        hits, marks = self._reader.read(data, size, places)
+        dull = np.delete(left, [hit.line for hit in hits])
+        num_rest = len(dull)
+        num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
+        events: list[tuple[int, int, Hit | int | None]] = []
+        events += [(int(left[line]), 0, iteration) for line, iteration in self._marks(marks, left, lines)]
+        events += [(int(left[hit.line]), 1, hit) for hit in hits]
+        events += [(index, 2, None) for index in np.flatnonzero(is_long).tolist()]
+        events.sort(key=lambda one: one[:2])
+        for index, _, event in events:
+            number = lines.base + index + 1
+            if isinstance(event, int):
+                self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
+            elif event is not None:
+                self._keep(event, lines, index)
+            elif not self._long_line(lines, index, int(num_before[index])):
+                num_rest += 1
+        room = self._limits.rest_examples - len(self._out.rest_examples)
+        self._out.rest_examples += [lines.text(i, self._limits.clip_bytes).rstrip(b"\r") for i in dull[:room].tolist()]
+        self._count(lines, num_rest)
+
+    # -- lines that are no operations ------------------------------------------------------------------------------
+
+    def _marks(self, marks: Marks, left: Ints, lines: Lines) -> list[tuple[int, int]]:
+        """Count markers; returns those that are to be kept, as (line, iteration)."""
+        if not len(marks.lines):
+            return []
+        last = lines.base + int(left[marks.lines[-1]]) + 1
+        self._see(marks.iterations, last)
+        wanted = np.flatnonzero(marks.iterations % self._streams.mark_step == 0)
+        if len(wanted) > _FEW:  # of lines that begin alike and say the same iteration the first will do
+            begin = self._rows.take(lines.starts[left[marks.lines[wanted]]], 16)
+            _, firsts = np.unique(
+                marks.iterations[wanted].view(np.uint64) * _MIX[0] + begin @ _MIX[1:], return_index=True
+            )
+            wanted = wanted[np.sort(firsts)]
+        return list(zip(marks.lines[wanted].tolist(), marks.iterations[wanted].tolist(), strict=True))
+
+    def _see(self, iterations: Ints, last_line: int) -> None:
+        seen, highest = self._out.iterations, int(iterations.max())
+        seen.num_lines += len(iterations)
+        seen.first = int(iterations[0]) if seen.first is None else seen.first
+        seen.last, seen.last_line = int(iterations[-1]), last_line
+        seen.highest = highest if seen.highest is None else max(seen.highest, highest)
+
+    def _mark(self, iteration: int, text: bytes, number: int, num_before: int) -> None:
+        key = (iteration, text[:16])
+        if self._streams.wants(iteration) and key not in self._marked:
+            if len(self._marked) > _MOST_MARKED:
+                self._marked.clear()
+            self._marked.add(key)
+            self._streams.mark(Mark(iteration=iteration, number=number, tag=tag_of(writer(text))), num_before)
+
+    def _keep(self, hit: Hit, lines: Lines, index: int) -> None:
+        number, offset = lines.base + index + 1, lines.offset + int(lines.starts[index])
+        repeat = self._put(hit, number, offset)
+        if repeat >= 0 and hit.is_whole and not hit.is_marked:
+            self._learn_repeat(repeat, hit.text, lines, index)
+
+    def _put(self, hit: Hit, number: int, offset: int) -> int:
+        """Keep a line; the index of the repeat that it went into instead, or -1."""
+        line = RawLine(number=number, offset=offset, text=hit.text)
+        found = process_of(hit.text) if hit.is_nccl else None
+        process = "" if found is None else found[0]
+        if process:
+            self._last.set(process, line)
+        repeat = self._keeper.add(line, process)
+        if repeat < 0 and hit.is_block:
+            self._blocks.begin(line)
+        return repeat
+
+    def _learn_repeat(self, repeat: int, text: bytes, lines: Lines, index: int) -> None:
+        """Lines of this form are only counted from the next chunk on."""
+        forms = self._forms.get(repeat, 0)
+        if len(text) >= MOST_BYTES or forms >= _MOST_FORMS or (repeat, len(text)) in self._learnt:
+            return
+        self._learnt.add((repeat, len(text)))
+        found = process_of(text) if self._keeper.repeats[repeat].process else None
+        layout = self._templates.layout(len(text), checked=numbers_in(text, None if found is None else found[1]))
+        row = self._rows.take(lines.starts[index : index + 1], len(text))
+        hashed = self._templates.hash(layout, row)
+        if int(self._templates.look_up(layout, hashed, row)[0]) < 0:
+            self._templates.add(layout, hashed.tolist(), [-1 - repeat], [0])
+            self._forms[repeat] = forms + 1
+
+    def _long_line(self, lines: Lines, index: int, num_before: int) -> bool:
+        """A long line of which the end is in the chunk; whether it is interesting."""
+        start, end = int(lines.starts[index]), int(lines.starts[index] + lines.lengths[index])
+        is_rest = index == 0 and self._long is not None
+        offset = self._long if is_rest and self._long is not None else lines.offset + start
+        is_kept = self._pieces(start, end, end, lines.base + index + 1, offset, num_before)
+        return is_kept or (is_rest and self._is_long_kept)
+
+    def _pieces(self, start: int, stop: int, available: int, number: int, offset: int, num_before: int) -> bool:
+        """Look at a long line piece by piece; whether there was anything of interest."""
+        piece, overlap = self._limits.line_bytes, self._limits.clip_bytes
+        is_kept = False
+        for at in range(start, stop, piece):
+            end = min(at + piece + overlap, available)
+            data = bytes(self._feed.buffer[at:end]) + b"\n" * PADDING
+            before = piece if at + piece < stop or stop < available else None
+            hits, marks = self._reader.read(data, end - at, np.zeros(1, np.int64), before=before)
+            if len(marks.lines):
+                self._see(marks.iterations, number)
+                self._mark(int(marks.iterations[0]), b"", number, num_before)
+            for hit in hits:
+                self._put(hit, number, offset)
+                is_kept = True
+        return is_kept
+
+    # -- counting --------------------------------------------------------------------------------------------------
+
+    def _count(self, lines: Lines, num_rest: int) -> None:
+        out, targets = self._out, lines.targets
+        is_coll = lines.is_coll
+        num_coll, num_blank = int(np.count_nonzero(is_coll)), int(np.count_nonzero(lines.is_blank))
+        out.num_coll += num_coll
+        out.num_blank += num_blank
+        out.num_rest += num_rest
+        out.num_interesting += len(lines) - num_coll - num_blank - num_rest
+        out.num_coll_apart += int(np.count_nonzero(targets == APART))
+        with_stream = np.flatnonzero(targets >= 0)
+        if len(with_stream):
+            times = lines.times[with_stream]
+            self._streams.add(
+                targets[with_stream].astype(np.uint16), lines.codes[with_stream], with_stream + lines.base + 1,
+                None if np.isnan(times).all() else times,
+            )  # fmt: skip
+        repeated = np.flatnonzero((targets < 0) & (targets > APART))
+        if len(repeated):
+            indexes = -1 - targets[repeated]
+            counts = np.bincount(indexes)
+            last = np.zeros(len(counts), np.int64)
+            last[indexes] = repeated  # of equal indexes the last one stays
+            for index in np.flatnonzero(counts).tolist():
+                at = int(last[index])
+                self._keeper.repeated(
+                    index, int(counts[index]), lines.base + at + 1, lines.offset + int(lines.starts[at]), lines.text(at)
+                )
+        self._last.add(lines, self._streams.builders, [repeat.process for repeat in self._keeper.repeats])
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def result(self) -> Scanned:
+        """Everything that was found."""
+        self._blocks.finish()
+        out, keeper = self._out, self._keeper
+        builders = self._streams.finish()
+        out.streams = [builder.stream for builder in builders]
+        out.stream_tags = [builder.tag for builder in builders]
+        out.marks = self._streams.marks
+        out.last_lines = self._last.finish()
+        out.lines, out.num_head = keeper.lines, keeper.num_head
+        out.repeats, out.num_dropped = keeper.repeats, keeper.num_dropped
+        if self._feed.problem is not None:
+            out.problems.append(self._feed.problem)
+        if out.num_coll_apart:
+            out.problems.append(
+                f"{out.num_coll_apart} operations belong to more than {self._limits.streams} communicators: "
+                "they are counted, their order is not known"
+            )
+        if self._blocks.num_cut:
+            out.problems.append("some blocks (tracebacks, tables) were cut: there were too many")
+        return out

@@ -1,0 +1,290 @@
+"""Lines that are known, recognised by the thousand.
+
+Lines of equal length are put below each other as rows of 64-bit words.  A `Layout` says which bytes of such a row
+change from line to line; the others are hashed, and a hash that is known stands for one template: one operation of one
+communicator of one process, or one repeated line.  A row whose hash is unknown is parsed by itself.
+
+The hash has 64 bits with multipliers drawn at random in every process.  The words are folded before they are
+multiplied, so that two lines that differ anywhere fall together with a probability below 2**-48.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from allready.evidence.lines.coll import MOST_BYTES
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+MOST_LAYOUTS = 24  # of one length; more are forgotten, the least used first
+_MOST_WORDS = (MOST_BYTES + 7) // 8
+_BLOCK_WORDS = 32_768
+_SHIFT = np.uint64(0x10)
+_CLASS = np.uint64(0xC0)
+_FOLDS = (np.uint64(32), np.uint64(16))
+DIGIT, HEX = 0, 1
+_ALLOWED = np.zeros((2, 256), np.bool_)
+_ALLOWED[DIGIT, list(b"0123456789")] = True
+_ALLOWED[HEX, list(b"0123456789abcdef")] = True
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where the lines of one form may differ.
+
+    `checked`: columns that must be digits (or hexadecimal), for lines whose changing bytes decide what they are.
+    `number`: columns of a number that is read, where lines with any number are one template.  `date`: column of a full
+    date, and columns of its fraction's digits.
+    """
+
+    length: int
+    shift: Words
+    mask: Words
+    checked: npt.NDArray[np.intp]
+    classes: npt.NDArray[np.intp]
+    date: tuple[int, int, int] | None
+    number: tuple[int, int] | None
+    hashes: Words = field(default_factory=lambda: np.empty(0, np.uint64))
+    ids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    hits: int = 0
+
+
+class Rows:
+    """A buffer whose lines can be had as rows; it must be longer than its content by `MOST_BYTES`."""
+
+    def __init__(self, buffer: bytearray) -> None:
+        self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
+        self._buffer = buffer
+        self._views: dict[int, npt.NDArray[Any]] = {}
+
+    def take(self, starts: Ints, length: int) -> Words:
+        """The lines that begin at `starts`, and some bytes more, in words."""
+        width = (length + 7) // 8
+        view = self._views.get(width)
+        if view is None:
+            one = np.frombuffer(self._buffer, f"V{width * 8}", 1)
+            view = np.lib.stride_tricks.as_strided(one, (len(self._buffer) - width * 8 + 1,), (1,), writeable=False)
+            self._views[width] = view
+        return view[starts].view(np.uint64).reshape(-1, width)
+
+
+class Templates:
+    """All known templates.
+
+    `target[t]` >= 0 is a stream, with the operation `code[t]`; below 0 it is repeat -1 - target.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.target: npt.NDArray[np.int32] = np.empty(1024, np.int32)
+        self.code: npt.NDArray[np.uint16] = np.empty(1024, np.uint16)
+        self.generation = 0
+        self._most = most
+        self._random = np.random.default_rng()
+        self._words: Words = np.empty(_BLOCK_WORDS, np.uint64)
+        self._moved: Words = np.empty(_BLOCK_WORDS, np.uint64)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.generation += 1
+        weights = self._random.integers(0, 2**64, _MOST_WORDS, dtype=np.uint64)
+        self._weights: Words = weights | np.uint64(1)
+        self._layouts: dict[int, list[Layout]] = {}
+        self._by_key: dict[tuple[object, ...], Layout] = {}
+        self.num = 0
+
+    def make_room(self) -> bool:
+        """Between two chunks: forget everything when there is too much; what is needed is learnt again."""
+        if self.num <= self._most:
+            return False
+        self._forget()
+        return True
+
+    def layout(
+        self,
+        length: int,
+        *,
+        variable: Sequence[tuple[int, int]] = (),
+        checked: Sequence[tuple[int, int, int]] = (),
+        number: tuple[int, int] | None = None,
+        date: tuple[int, int, int] | None = None,
+    ) -> Layout:
+        """The layout with these spans, made where it is new.  `checked`: start, end and class."""
+        if number is not None:
+            checked = (*checked, (*number, DIGIT))
+        key = (length, tuple(variable), tuple(checked), number, date)
+        found = self._by_key.get(key)
+        if found is not None:
+            return found
+        width = (length + 7) // 8 * 8
+        shift, mask = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
+        mask[:length] = 0xFF
+        for start, end in variable:
+            shift[start:end], mask[start:end] = _SHIFT, _CLASS
+        for start, end, _ in checked:
+            mask[start:end] = 0
+        columns = [(c, kind) for start, end, kind in checked for c in range(start, end)]
+        layout = Layout(
+            length, shift.view(np.uint64), mask.view(np.uint64),
+            np.array([c for c, _ in columns], np.intp), np.array([k for _, k in columns], np.intp), date, number,
+        )  # fmt: skip
+        others = self._layouts.setdefault(length, [])
+        if len(others) >= MOST_LAYOUTS:
+            others.sort(key=lambda one: -one.hits)
+            gone = others.pop()
+            self._by_key = {k: one for k, one in self._by_key.items() if one is not gone}
+        others.append(layout)
+        self._by_key[key] = layout
+        return layout
+
+    def hash(self, layout: Layout, rows: Words) -> Words:
+        """One number per row.  Some rows at a time, so that what is between stays in the cache."""
+        num, width = rows.shape
+        hashed = np.empty(num, np.uint64)
+        some = _BLOCK_WORDS // width
+        for first in range(0, num, some):
+            part = rows[first : first + some]
+            words = self._words[: part.size].reshape(part.shape)
+            moved = self._moved[: part.size].reshape(part.shape)
+            np.add(part, layout.shift, out=words)
+            np.bitwise_and(words, layout.mask, out=words)
+            for fold in _FOLDS:
+                np.right_shift(words, fold, out=moved)
+                np.bitwise_xor(words, moved, out=words)
+            np.matmul(words, self._weights[:width], out=hashed[first : first + some])
+        return hashed
+
+    def add(self, layout: Layout, hashed: Sequence[int], targets: Sequence[int], codes: Sequence[int]) -> None:
+        """New templates of one layout."""
+        end = self.num + len(hashed)
+        if end > len(self.target):
+            room = max(end, 2 * len(self.target))
+            self.target = np.resize(self.target, room)
+            self.code = np.resize(self.code, room)
+        self.target[self.num : end] = targets
+        self.code[self.num : end] = codes
+        hashes = np.concatenate((layout.hashes, np.array(hashed, np.uint64)))
+        order = np.argsort(hashes, kind="stable")
+        layout.hashes = hashes[order]
+        layout.ids = np.concatenate((layout.ids, np.arange(self.num, end)))[order]
+        self.num = end
+
+    def look_up(self, layout: Layout, hashed: Words, rows: Words) -> Ints:
+        """The template of each row, -1 where unknown."""
+        if not len(layout.hashes):
+            return np.full(len(hashed), -1, np.int64)
+        at = np.searchsorted(layout.hashes, hashed)
+        at[at == len(layout.hashes)] = 0
+        known = layout.hashes[at] == hashed
+        if len(layout.checked) and known.any():
+            cells = rows.view(np.uint8).reshape(len(rows), -1)[:, layout.checked]
+            known &= _ALLOWED[layout.classes, cells].all(axis=1)
+        return np.where(known, layout.ids[at], -1)
+
+    def match(self, rows: Rows, starts: Ints, lengths: Ints, times: Floats, numbers: Ints) -> Ints:
+        """The template of each line, -1 where unknown.
+
+        Fills `times` where a known line has a full date, and `numbers` where its layout says that one is to be read.
+        """
+        found = np.full(len(starts), -1, np.int64)
+        if not self._layouts:
+            return found
+        short = np.minimum(lengths, MOST_BYTES).astype(np.uint16)
+        if len(self._layouts) > 4:
+            order = np.argsort(short, kind="stable")
+            sorted_ = short[order]
+            known = np.array(sorted(self._layouts), np.uint16)
+            firsts, ends = np.searchsorted(sorted_, known, "left"), np.searchsorted(sorted_, known, "right")
+            groups = [
+                (int(n), order[a:b])
+                for n, a, b in zip(known.tolist(), firsts.tolist(), ends.tolist(), strict=True) if b > a
+            ]  # fmt: skip
+        else:
+            groups = [(n, np.flatnonzero(short == n)) for n in self._layouts]
+        for length, members in groups:
+            if len(members):
+                self._match_group(rows, starts, length, members, found, times, numbers)
+        return found
+
+    def _match_group(
+        self, rows: Rows, starts: Ints, length: int, members: Ints, found: Ints, times: Floats, numbers: Ints
+    ) -> None:
+        """Lines of one length; so many at a time that they stay in the cache from the first step to the last."""
+        layouts = self._layouts[length]
+        some = _BLOCK_WORDS // ((length + 7) // 8 or 1)
+        for first in range(0, len(members), some):
+            part = members[first : first + some]
+            lines = rows.take(starts[part], length)
+            for layout in layouts:
+                ids = self.look_up(layout, self.hash(layout, lines), lines)
+                known = ids >= 0
+                num = int(np.count_nonzero(known))
+                layout.hits += num
+                if not num:
+                    continue
+                if num < len(part):
+                    mine, rest = (part[known], ids[known], lines[known]), (part[~known], lines[~known])
+                else:
+                    mine, rest = (part, ids, lines), (part[:0], lines[:0])
+                found[mine[0]] = mine[1]
+                if layout.date is not None:
+                    times[mine[0]] = dates(mine[2], layout.date)
+                if layout.number is not None:
+                    numbers[mine[0]] = decimals(mine[2], layout.number)
+                part, lines = rest
+                if not len(part):
+                    break
+        if len(layouts) > 1:
+            layouts.sort(key=lambda one: -one.hits)
+
+
+def decimals(lines: Words, number: tuple[int, int]) -> Ints:
+    """The number in these columns, at most eighteen digits."""
+    start, end = number
+    digits = lines.view(np.uint8).reshape(len(lines), -1)[:, start:end].astype(np.int64) - 48
+    value: Ints = digits @ (10 ** np.arange(end - start - 1, -1, -1, dtype=np.int64))
+    return value
+
+
+def dates(lines: Words, date: tuple[int, int, int]) -> Floats:
+    """Seconds since 1970 of `YYYY-MM-DD HH:MM:SS` at one column of the rows, NaN where there is no such moment."""
+    start, fraction, end = date
+    cells = lines.view(np.uint8).reshape(len(lines), -1)
+    digits = cells[:, start : start + 19].astype(np.int64) - 48
+
+    def number(*columns: int) -> Ints:
+        value: Ints = digits[:, columns[0]]
+        for column in columns[1:]:
+            value = value * 10 + digits[:, column]
+        return value
+
+    year, month, day = number(0, 1, 2, 3), number(5, 6), number(8, 9)
+    hour, minute, second = number(11, 12), number(14, 15), number(17, 18)
+    is_digit = (digits[:, (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18)] <= 9).all(axis=1)
+    good = is_digit & (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59) & (second <= 60)
+    good &= (year >= 1) & (day <= _days_of_month(year, month))
+    # Days since 1970 by the civil calendar: March is the first month, so that leap days come last.
+    y = year - (month <= 2)
+    since_march = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
+    days = y * 365 + y // 4 - y // 100 + y // 400 + since_march - 719_468
+    seconds = (days * 86_400 + hour * 3600 + minute * 60 + second).astype(np.float64)
+    if fraction:
+        part = cells[:, fraction : min(end, fraction + 9)].astype(np.int64) - 48
+        scale = 10.0 ** -np.arange(1, part.shape[1] + 1)
+        good &= (part <= 9).all(axis=1)
+        seconds += part @ scale
+    seconds[~good] = np.nan
+    return seconds
+
+
+def _days_of_month(year: Ints, month: Ints) -> Ints:
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    usual = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])[np.clip(month, 0, 12)]
+    days: Ints = usual + ((month == 2) & leap)
+    return days

@@ -1,0 +1,80 @@
+"""Blocks of lines that belong together: tracebacks, torchelastic's tables, `Rendezvous complete`."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allready.evidence.log import elastic, tracebacks
+from allready.evidence.log.elastic import Entry, ErrorFile
+from allready.evidence.log.line import Line
+from allready.evidence.log.tracebacks import Traceback
+from allready.evidence.log.who import Writer
+
+MOST_BLOCKS = 5000
+_NOISE = re.compile(
+    r"frame #\d+:|Exception raised from |C\+\+ CapturedTraceback:|#\d+ .{1,300} from .{1,300}:\d+|"
+    r"={8,}\s*$|-{8,}\s*$|\*{8,}\s*$|=== Source Location Trace"
+)
+"""Parts of messages that say nothing alone."""
+
+
+@dataclass(slots=True)
+class Blocks:
+    """All blocks of a log; integers are indices into its lines."""
+
+    tracebacks: list[Traceback] = field(default_factory=list)
+    entries: list[tuple[int, Entry]] = field(default_factory=list)
+    rendezvous: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    error_files: list[tuple[int, ErrorFile]] = field(default_factory=list)
+    of_error: dict[int, Traceback] = field(default_factory=dict)  # line that names the exception -> its traceback
+
+    def table_rows(self, lines: Sequence[Line]) -> Iterator[tuple[Writer, int | None, int | None, int | None]]:
+        """(writer, rank, local rank, pid) of every failed process in a table."""
+        for at, entry in self.entries:
+            yield lines[at].prefix.writer, entry.rank, entry.local_rank, entry.pid
+
+    def local_to_global(self, lines: Sequence[Line]) -> dict[tuple[Writer, int], int]:
+        """Global rank by the launcher's stream and local rank, where the file holds one answer only."""
+        found: dict[tuple[Writer, int], set[int]] = {}
+        for at, values in self.rendezvous.items():
+            task, _, node = lines[at].prefix.writer
+            ranks = elastic.numbers(values.get("global_ranks"))
+            locals_ = elastic.numbers(values.get("local_ranks")) or list(range(len(ranks)))
+            for local, rank in zip(locals_, ranks, strict=False):
+                found.setdefault(((task, None, node), local), set()).add(rank)
+        return {key: next(iter(ranks)) for key, ranks in found.items() if len(ranks) == 1}
+
+
+def find(lines: Sequence[Line]) -> Blocks:
+    """Every block, once; its lines are marked as understood."""
+    found = Blocks()
+    taken: set[int] = set()
+    num = 0
+    for at, line in enumerate(lines):
+        if at in taken or num >= MOST_BLOCKS or not line.is_known or line.prefix.kind == "nccl":
+            continue
+        if _NOISE.match(line.rest):
+            line.is_understood = True
+            continue
+        members: list[int] = []
+        if line.text.lstrip().startswith("{") and '"message"' in line.text:
+            said = elastic.read_error_file(line.text)
+            if said is not None:
+                found.error_files.append((at, said))
+                members = [at]
+        elif tracebacks.begins(line):
+            block = tracebacks.read(lines, at)
+            if block is not None:
+                found.tracebacks.append(block)
+                found.of_error.update(dict.fromkeys(block.error_lines, block))
+                members = block.taken
+        elif elastic.is_section(line):
+            entries, members = elastic.read_section(lines, at)
+            found.entries += [(at, entry) for entry in entries]
+        elif "Rendezvous complete for workers" in line.text:
+            found.rendezvous[at], members = elastic.read_settings(lines, at)
+        num += bool(members)
+        for member in members:
+            taken.add(member)
+            lines[member].is_understood = True
+    return found

@@ -1,0 +1,179 @@
+"""What several lines say of one process's end, put together into one `Death`."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allready.model import Death, Origin
+
+_KINDS = ("exit", "signal", "abort", "exception", "oom")
+"""What is told later in this list explains what is told earlier: an exception explains exit code 1."""
+_NEAR_LINES = 200
+_MOST_CANDIDATES = 64
+
+
+def signal_name(number: int) -> str | None:
+    """`SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class DeathDraft:
+    """One statement about one process's end.
+
+    `task`: srun's or mpirun's number of the process.  `writer`: whose stream said so; local ranks mean something
+    only there.
+    """
+
+    kind: str
+    origin: Origin
+    rank: int | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    writer: object = None
+    node: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    text: str = ""
+    site: str | None = None
+    time_s: float | None = None
+    by_launcher: bool = False
+    first: bool = False
+    is_collective_error: bool = False
+    is_own: bool = False  # in the process's own words
+    is_table: bool = False  # the launcher's last word
+
+    def set_exit(self, code: int) -> None:
+        """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too."""
+        number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
+        self.signal = (signal_name(number) if number else None) or self.signal
+        self.exit_code = code
+        if self.kind == "exit" and self.signal is not None:
+            self.kind = "abort" if self.signal == "SIGABRT" else "signal"
+
+    def finished(self) -> Death:
+        return Death(
+            kind=self.kind,
+            origin=self.origin,
+            rank=self.rank,
+            local_rank=self.local_rank,
+            node=self.node,
+            host=self.host,
+            pid=self.pid,
+            signal=self.signal,
+            exit_code=self.exit_code,
+            text=self.text[:1000],
+            site=self.site,
+            time_s=self.time_s,
+            by_launcher=self.by_launcher,
+            first=self.first,
+            is_collective_error=self.is_collective_error,
+        )
+
+
+def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
+    """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
+    merged = _merged(_merged(drafts))  # twice: a table may have told later who a pid was
+    for draft in merged:
+        if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
+            draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None
+        if draft.first or (draft.is_own and draft.kind in ("exception", "abort")):
+            draft.by_launcher = False
+    return [draft.finished() for draft in merged]
+
+
+def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
+    found: list[DeathDraft] = []
+    places: dict[object, list[int]] = {}
+    for draft in drafts:
+        same = {at for key in _keys(draft) for at in places.get(key, ())[-_MOST_CANDIDATES:]}
+        for at in sorted(same, reverse=True):
+            if _is_same(found[at], draft):
+                _join(found[at], draft)
+                break
+        else:
+            found.append(draft)
+            at = len(found) - 1
+        for key in _keys(found[at]):
+            known = places.setdefault(key, [])
+            if at not in known[-_MOST_CANDIDATES:]:
+                known.append(at)
+    return found
+
+
+def _keys(draft: DeathDraft) -> list[object]:
+    """What two statements about one process have in common, any of it."""
+    keys: list[object] = [
+        (name, value)
+        for name, value in (("pid", draft.pid), ("rank", draft.rank), ("task", draft.task))
+        if value is not None
+    ]
+    if draft.local_rank is not None:
+        keys.append(("local rank", draft.local_rank))
+    return keys or ["nobody"]
+
+
+def _is_same(old: DeathDraft, new: DeathDraft) -> bool:
+    if _differ(old.pid, new.pid) or _differ(old.rank, new.rank) or _differ(old.task, new.task):
+        return False
+    if old.is_own and new.is_own and old.is_table and _differ(old.text, new.text):
+        return False  # another attempt of the same rank
+    same_stream = old.writer == new.writer
+    if old.pid is not None and old.pid == new.pid:
+        return same_stream or not _differ(old.host, new.host)
+    if old.rank is not None and old.rank == new.rank:
+        return True
+    if old.task is not None and old.task == new.task:
+        return True
+    if _differ(old.local_rank, new.local_rank):
+        return False
+    if old.local_rank is not None and old.local_rank == new.local_rank and same_stream:
+        return True
+    nameless = all(v is None for v in (old.pid, old.rank, old.local_rank, new.pid, new.rank, new.local_rank))
+    return (
+        nameless
+        and same_stream
+        and old.origin.line is not None
+        and new.origin.line is not None
+        and abs(new.origin.line - old.origin.line) <= _NEAR_LINES
+        and {old.kind, new.kind} <= {"abort", "signal"}
+        and not _differ(old.signal, new.signal)
+    )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier time; a table's time has no fraction, so that of two in one second the later is the exact one."""
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other) if int(one) == int(other) else min(one, other)
+
+
+def _differ(one: object, other: object) -> bool:
+    return one is not None and other is not None and one != other
+
+
+def _join(old: DeathDraft, new: DeathDraft) -> None:
+    better = _KINDS.index(new.kind) > _KINDS.index(old.kind) and not (old.is_own and new.kind == "abort" and old.text)
+    if better:
+        old.kind = new.kind
+    if (new.is_own and not old.is_own) or (new.text and not old.text):
+        old.origin = new.origin
+        old.text = new.text or old.text
+    elif better and new.is_own:
+        old.text = new.text or old.text
+    for name in ("rank", "local_rank", "task", "node", "host", "pid", "signal", "exit_code", "site"):
+        if getattr(old, name) is None:
+            setattr(old, name, getattr(new, name))
+    if new.is_table and new.exit_code is not None:
+        old.exit_code, old.signal = new.exit_code, new.signal or (old.signal if new.exit_code < 0 else None)
+    old.time_s = _earlier(old.time_s, new.time_s)
+    old.by_launcher = old.by_launcher or new.by_launcher
+    old.first = old.first or new.first
+    old.is_collective_error = old.is_collective_error or new.is_collective_error
+    old.is_own = old.is_own or new.is_own
+    old.is_table = old.is_table or new.is_table

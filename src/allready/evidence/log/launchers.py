@@ -1,0 +1,338 @@
+"""Ends of processes in the words of launchers, shells, schedulers, kernels and of the dying process itself."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from allready.evidence.log import tracebacks
+from allready.evidence.log.line import Line
+
+MOST_TASKS = 4096
+
+_SIGNALS = {
+    "Killed": "SIGKILL",
+    "Terminated": "SIGTERM",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Aborted": "SIGABRT",
+    "Illegal instruction": "SIGILL",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Interrupt": "SIGINT",
+    "Hangup": "SIGHUP",
+}
+_NAMES = "|".join(_SIGNALS)
+
+
+@dataclass(slots=True, kw_only=True)
+class Statement:
+    """What one line (or block) says; the identity of the process only as far as the words name it."""
+
+    kind: str
+    text: str
+    rank: int | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    pid: int | None = None
+    host: str | None = None
+    node: str | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    by_launcher: bool = False
+    first: bool = False
+    is_own: bool = False  # the writer of the line speaks of itself
+    is_collective_error: bool = False
+    site: str | None = None
+
+
+_CLOSING = re.compile(r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})")
+_FORCED = re.compile(r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})")
+_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
+_CHILD = re.compile(r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})")
+_RETURNED = re.compile(r"exits with return code = (-?\d{1,6})")
+_LOCAL_RANK = re.compile(r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})")
+_SRUN = re.compile(r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})")
+_SPAWNED = re.compile(r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))")
+_MPI = re.compile(
+    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,255}) "
+    r"exited on signal (\d{1,3})"
+)
+_MPI_NAME = re.compile(r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]")
+_MPI_CODE = re.compile(r"Exit code: +(-?\d{1,6})")
+_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7})")
+_ERROR_CODE = re.compile(r"[Ww]ith errorcode (-?\d{1,9})")
+_HYDRA = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})")
+_HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))")
+_SHELL = re.compile(rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b")
+_ALONE = re.compile(r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$")
+_KERNEL_KILL = re.compile(r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)")
+_KERNEL_KILL_OLD = re.compile(r"^Killed process (\d{1,9}) \(([^)]{0,64})\)")
+_SEGFAULT = re.compile(r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)")
+_OOM_STEP = re.compile(r"[Dd]etected \d+ oom[_-]kill event")
+_POD_ROW = re.compile(r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b")
+_OOM_REASON = re.compile(r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b")
+_FATAL = re.compile(r"Fatal Python error: ([^\n:]{1,100})")
+_THREAD = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
+_TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
+_WHAT = re.compile(r"\s*what\(\): +(.*)$")
+_WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
+_DUMPING = "Terminating the process after attempting to dump debug info"
+_ENDING = "taking the entire process down"
+
+
+@dataclass(slots=True)
+class _Here:
+    """A line among the others."""
+
+    lines: Sequence[Line]
+    at: int
+
+    @property
+    def line(self) -> Line:
+        return self.lines[self.at]
+
+    @property
+    def text(self) -> str:
+        return self.lines[self.at].rest
+
+    def following(self, most: int) -> Iterable[Line]:
+        """The next lines of the same stream."""
+        taken = 0
+        for other in self.lines[self.at + 1 : self.at + 1 + 10 * most]:
+            if other.continues(self.line):
+                yield other
+                taken += 1
+                if taken >= most:
+                    return
+
+    def joined(self, most: int) -> str:
+        return "\n".join([self.text, *(other.rest[:500] for other in self.following(most))])
+
+
+def _closing(here: _Here) -> Iterable[Statement]:
+    for pattern, default in ((_CLOSING, "SIGTERM"), (_FORCED, "SIGKILL")):
+        match = pattern.search(here.text)
+        if match is not None:
+            name = match[2] if match[2].startswith("SIG") else default
+            yield Statement(kind="signal", text=here.text.strip(), pid=int(match[1]), signal=name, by_launcher=True)
+
+
+def _failed(here: _Here) -> Iterable[Statement]:
+    match = _FAILED.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="exit", text=here.text.strip(), exit_code=int(match[1]), local_rank=int(match[2]), pid=int(match[3]),
+            first=True,
+        )  # fmt: skip
+    match = _CHILD.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="exit", text=here.text.strip(), pid=int(match[2]), exit_code=int(match[3]), first=True,
+        )  # fmt: skip
+    match = _RETURNED.search(here.text)
+    local_rank = _LOCAL_RANK.search(here.text)
+    if match is not None and match[1] != "0":
+        yield Statement(
+            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=True,
+            local_rank=None if local_rank is None else int(local_rank[1]),
+        )  # fmt: skip
+    match = _SPAWNED.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="signal" if match[2] else "exit", text=here.text.strip(), local_rank=int(match[1]), signal=match[2],
+            exit_code=None if match[3] is None else int(match[3]), first=True,
+        )  # fmt: skip
+
+
+def _srun(here: _Here) -> Iterable[Statement]:
+    match = _SRUN.search(here.text)
+    if match is None:
+        return
+    node, tasks, words = match.groups()
+    made = _ended(words)
+    if made is None:
+        return
+    kind, name, code = made
+    for task in _ranges(tasks):
+        yield Statement(
+            kind=kind, text=here.text.strip(), node=node, task=task, signal=name, exit_code=code,
+            by_launcher=name == "SIGTERM",
+        )  # fmt: skip
+
+
+def _ended(words: str) -> tuple[str, str | None, int | None] | None:
+    code = re.match(r"Exited with exit code (\d{1,6})", words)
+    if code is not None:
+        return "exit", None, int(code[1])
+    if words.startswith("Out Of Memory"):
+        return "oom", "SIGKILL", None
+    name = next((name for start, name in _SIGNALS.items() if words.startswith(start)), None)
+    if name is None:
+        return None
+    return ("abort" if name == "SIGABRT" else "signal"), name, None
+
+
+def _ranges(text: str) -> list[int]:
+    """`0-2,5` -> 0, 1, 2, 5."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (last.isdigit() or not last):
+            found += range(int(first), min(int(last or first), int(first) + MOST_TASKS) + 1)
+        if len(found) >= MOST_TASKS:
+            break
+    return found[:MOST_TASKS]
+
+
+def _mpirun(here: _Here) -> Iterable[Statement]:
+    text = here.joined(3)
+    match = _MPI.search(text)
+    if match is not None:
+        rank, pid, node, number = match.groups()
+        yield Statement(
+            kind="exit", text=here.text.strip(), task=int(rank), pid=int(pid) or None, node=node,
+            exit_code=-int(number), first=number != "15", by_launcher=number == "15",
+        )  # fmt: skip
+    if "detected that one or more processes exited" in here.text:
+        text = here.joined(12)
+        name, code = _MPI_NAME.search(text), _MPI_CODE.search(text)
+        if name is not None and code is not None:
+            yield Statement(kind="exit", text=here.text.strip(), task=int(name[1]), exit_code=int(code[1]), first=True)
+    match = _MPI_ABORT.search(here.text)
+    if match is not None:
+        code = _ERROR_CODE.search(here.joined(4))
+        yield Statement(
+            kind="exit", text=here.text.strip(), task=int(match[1]), exit_code=None if code is None else int(code[1]),
+            first=True,
+        )  # fmt: skip
+
+
+def _hydra(here: _Here) -> Iterable[Statement]:
+    text = here.joined(6)
+    who, end = _HYDRA.search(text), _HYDRA_END.search(text)
+    if who is None or end is None:
+        return
+    number, code, status = end.groups()
+    yield Statement(
+        kind="exit", text=here.text.strip(" ="), task=None if who[1] is None else int(who[1]), pid=int(who[2]),
+        node=who[3], exit_code=-int(number) if number else _shell_code(int(code or status or 0)), first=True,
+    )  # fmt: skip
+
+
+def _shell_code(code: int) -> int:
+    """Old Hydra prints the wait status: 9 is signal 9."""
+    return -code if code in (6, 7, 9, 11, 15) else code
+
+
+def _shell(here: _Here) -> Iterable[Statement]:
+    match = _SHELL.search(here.text)
+    if match is not None:
+        name = _SIGNALS[match[2]]
+        yield Statement(
+            kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), pid=int(match[1]), signal=name
+        )
+        return
+    match = _ALONE.match(here.text)
+    if match is not None:
+        name = _SIGNALS[match[1]]
+        yield Statement(kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name)
+
+
+def _kernel(here: _Here) -> Iterable[Statement]:
+    match = _KERNEL_KILL.search(here.text) or _KERNEL_KILL_OLD.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="oom", text=here.text.strip(), pid=int(match[1]), host=here.line.prefix.host, signal="SIGKILL"
+        )
+        return
+    match = _SEGFAULT.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="signal", text=here.text.strip(), pid=int(match[2]), host=here.line.prefix.host, signal="SIGSEGV"
+        )
+
+
+def _oom(here: _Here) -> Iterable[Statement]:
+    if _OOM_STEP.search(here.text) is not None:
+        yield Statement(kind="oom", text=here.text.strip(), signal="SIGKILL")
+        return
+    row = _POD_ROW.search(here.text)
+    if row is not None or _OOM_REASON.search(here.text) is not None:
+        yield Statement(kind="oom", text=here.text.strip(), node=None if row is None else row[1], signal="SIGKILL")
+
+
+def _fatal_python(here: _Here) -> Iterable[Statement]:
+    match = _FATAL.search(here.text)
+    if match is None:
+        return
+    name = _SIGNALS.get(match[1].strip(), "SIGABRT")
+    frames: list[tuple[str, int, str]] = []
+    is_current = False
+    for other in here.following(120):
+        text = other.rest
+        if "(most recent call first)" in text:
+            if frames:
+                break
+            is_current = text.lstrip().startswith(("Current thread", "Thread"))
+        frame = _THREAD.match(text)
+        if frame is not None and is_current:
+            frames.append((frame[1], int(frame[2]), frame[3]))
+            other.is_understood = True
+    yield Statement(
+        kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name, is_own=True,
+        site=tracebacks.innermost(frames),
+    )  # fmt: skip
+
+
+def _terminate(here: _Here) -> Iterable[Statement]:
+    match = _TERMINATE.search(here.text)
+    if match is None:
+        return
+    here_too = here.text.partition("what(): ")[2]
+    words = here_too.strip() or next((w[1] for o in here.following(6) if (w := _WHAT.match(o.rest))), "")
+    rank = _WORLD_RANK.search(words)
+    is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
+    yield Statement(
+        kind="abort", text=f"{match[1]}: {words}" if words else match[1], signal="SIGABRT", is_own=True,
+        rank=None if rank is None else int(rank[1]),
+        is_collective_error=is_collective or ("watchdog thread terminated" in words and "CUDA error" not in words),
+    )  # fmt: skip
+
+
+def _own_end(here: _Here) -> Iterable[Statement]:
+    is_library = _ENDING in here.text or _DUMPING in here.text or "JAX distributed service detected" in here.text
+    if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
+        yield Statement(
+            kind="abort", text=here.text.strip(), is_own=True,
+            is_collective_error=is_library or "ProcessGroup" in (here.line.prefix.file or ""),
+        )  # fmt: skip
+
+
+_Reader = Callable[[_Here], Iterable[Statement]]
+_READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
+    (("closing signal", "via signal", "forcefully exiting via"), _closing),
+    (("failed (exitcode:", "Child process with PID", "exits with return code", "terminated with "), _failed),
+    ((": task",), _srun),
+    (("noticed that process rank", "detected that one or more processes exited", "MPI_ABORT was"), _mpirun),
+    (("BAD TERMINATION OF ONE",), _hydra),
+    (("ill process", "illed process", ": segfault at", "general protection"), _kernel),
+    (("oom_kill event", "oom-kill event", "OOMKilled"), _oom),
+    (("Fatal Python error",), _fatal_python),
+    (("terminate called after throwing",), _terminate),
+    ((": line ", "Killed", "Segmentation fault", "Bus error", "Aborted"), _shell),
+)
+
+
+def read(lines: Sequence[Line], at: int) -> list[Statement]:
+    """What `lines[at]` says of anybody's end; empty for nearly all lines."""
+    here = _Here(lines, at)
+    text = here.text
+    found: list[Statement] = []
+    for marks, reader in _READERS:
+        if any(mark in text for mark in marks):
+            found += reader(here)
+            if found:
+                return found
+    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or "JAX distributed service" in text:
+        found += _own_end(here)
+    return found

@@ -1,0 +1,44 @@
+"""One line of a log, ready to be read: decoded, its prefix off."""
+
+import re
+from dataclasses import dataclass
+
+from allready.evidence.prefix import Prefix
+
+MOST_CHARACTERS = 4096
+MOST_EVENT_TEXT = 1000
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+@dataclass(slots=True)
+class Line:
+    """`number` from 1.  `is_known`: the scanner or the caller gave it for its own sake, not as another's follower."""
+
+    number: int
+    text: str
+    prefix: Prefix
+    is_known: bool = True
+    is_understood: bool = False
+
+    @property
+    def rest(self) -> str:
+        return self.prefix.rest
+
+    def continues(self, opener: "Line") -> bool:
+        """Whether this may be a later line of what `opener` began: same stream, same rank, no prefix of its own."""
+        mine, its = self.prefix, opener.prefix
+        return (
+            mine.writer == its.writer
+            and (mine.rank is None or its.rank is None or mine.rank == its.rank)
+            and mine.kind in ("", its.kind if its.kind in ("syslog", "kernel") else "")
+        )
+
+
+def decode(raw: bytes) -> str:
+    """The line as text, without its end, colours and NULs."""
+    text = raw[:MOST_CHARACTERS].decode("utf-8", "replace").rstrip("\r\n")
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    if "\r" in text:  # a progress bar overwrote itself: what stayed on the screen
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    return text.replace("\x00", "") if "\x00" in text else text

@@ -1,0 +1,67 @@
+"""What a file's name says of who wrote it.  Only a hint: what the lines say wins."""
+
+import re
+from dataclasses import dataclass
+
+_RANK = re.compile(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
+_LOCAL_RANK = re.compile(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
+_ATTEMPT = re.compile(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
+_NODE = re.compile(
+    r"(?<![a-z])((?:[a-z0-9]+-)*(?:node|worker|master|launcher|host|server|gpu-node|pod|task)[_\-]?\d{1,6})(?![\da-z])"
+)
+_PID = re.compile(r"(?<![a-z])pid[_\-.=]?(\d{1,9})(?!\d)")
+_SUFFIX = re.compile(r"\.(?:log|txt|out|err|gz|zst|xz|bz2|\d{1,2})$")
+_NOT_HOSTS = re.compile(
+    r"(?:nccl|rccl|debug|info|log|logs|file|warn|trace|subsys|output|out|err|stdout|stderr|rank\d*|node\d*|v\d.*|\d+)?$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """Parts of a path that look like a rank, a node, a host or a process."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+def hints(source: str) -> Hints:
+    """`nccl.node0.vm.1130.log`, `rank_3/stderr.log`, `attempt_0/3/stdout.log`, `worker-1.txt`, ..."""
+    path = source.replace("!", "/").replace("\\", "/")
+    parts = [part for part in path.split("/") if part][-4:]
+    if not parts or source == "-":
+        return Hints()
+    tail = "/".join(parts).lower()
+    local = _LOCAL_RANK.search(tail) or _ATTEMPT.search(tail)
+    rank = next((m for part in reversed(parts) if (m := _RANK.search(_without_local(part.lower())))), None)
+    node = next((m for part in reversed(parts) if (m := _NODE.search(part.lower()))), None)
+    name = parts[-1]
+    while (match := _SUFFIX.search(name)) is not None:
+        name = name[: match.start()]
+    host, pid = _debug_file(name)
+    said = _PID.search(name.lower())
+    return Hints(
+        rank=None if rank is None else int(rank[1]),
+        local_rank=None if local is None else int(local[1]),
+        node=None if node is None else node[1],
+        host=host,
+        pid=int(said[1]) if said is not None else pid,
+    )
+
+
+def _without_local(part: str) -> str:
+    return _LOCAL_RANK.sub("", part)
+
+
+def _debug_file(name: str) -> tuple[str | None, int | None]:
+    """NCCL_DEBUG_FILE's usual `nccl...%h.%p`: host and process."""
+    if not name.lower().startswith(("nccl", "rccl")):
+        return None, None
+    match = re.match(r"(.+?)[._\-](\d{2,9})$", name)
+    if match is None:
+        return None, None
+    words = [word for word in re.split(r"[._]", match[1]) if not _NOT_HOSTS.match(word.lower())]
+    first = re.sub(r"^[nr]ccl[\-]?(?:debug|info|log)?-?", "", words[-1], flags=re.IGNORECASE) if words else ""
+    return first or None, int(match[2])

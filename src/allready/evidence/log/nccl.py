@@ -1,0 +1,355 @@
+"""NCCL's and RCCL's INFO lines of one process -> its `ProcessRecord`.  All shapes from 2.8 to 2.30."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from allready.evidence.log.comms import Comms
+from allready.model import ProcessRecord, Transport
+
+_Item = TypeVar("_Item")
+
+MOST_TRANSPORTS = 4096
+MOST_NAMES = 256
+
+_CHANNEL = re.compile(
+    r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
+    r"(?: comm (0x[0-9a-fA-F]+).*)?$"
+)
+_ENV = re.compile(r"([A-Z][A-Z0-9_]{2,80}) set(?: by (?:environment|env))? to (.*)$")
+_ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>")
+_PORT = re.compile(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b")
+_GDR_NIC = re.compile(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
+_COUNTS = re.compile(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
+_TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})")
+_TIMINGS = re.compile(r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)")
+_BOOTSTRAP = re.compile(r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)")
+_PART = re.compile(r"(\w{1,40}) ([\d.]{1,20})(?:,|$)")
+_VERSION = re.compile(r"(NCCL|RCCL|HIP|ROCm) version *:? *(\d[\w.]*?)((?:\+|-).*)?(?:\s|$)")
+_CUDA = re.compile(r"\+cuda(\d+(?:\.\d+)*)")
+_HIP = re.compile(r"\+hip(\d+(?:\.\d+)*)")
+_PLUGIN = re.compile(
+    r"(?:(NET|TUNER|PROFILER|ENV|GIN|RMA|COLLNET)/Plugin ?: )?(?:Loaded|Using|Successfully loaded external) "
+    r"(?:(?:net|network|coll|collnet|tuner|profiler|tuning) )?(?:plugin )?([\w.\-/ ]{1,80}?)(?: plugin)?"
+    r"(?: \(?(v\d{1,3})\)?)?$"
+)
+_PROVIDER = re.compile(r"NET/(\w{1,30}) (?:Selected [Pp]rovider is|Using aws-ofi-nccl) ([\w.\-;]{1,60})")
+_FILLED = re.compile(r"Filled ([\w.\-]{1,64}) in topo")
+_CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+
+_KNOWN = re.compile(
+    r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
+    r"Topology|TOPO/NET|Could not (?:get speed|find real path)|MNNVL|RAS |Comm config|CC O|P2P |Check P2P|ncclP2p|"
+    r"\[Proxy|\[Service|\[MSCCL|threadThresholds|Setting affinity|NVLS |DMA-BUF|Initialized|Assigned|Intra|ncclTopo|"
+    r"Failed to initialize NET plugin|Failed to find ncclNet|dlvsym failed|Latency/AlgBw|Max NThreads|comm 0x|"
+    r"\w+/Plugin|Using |Plugin |Ring|coll channels|Symmetric|Register|register|Mem |Allocated|Connecting|P2P/|SHM|"
+    r"workFifo|Dynamic|Hostname|Librccl|Launch mode|Kernel|GPU Direct|Algorithm|Protocol|Function|isAll|Nvls|"
+    r"Rank \d+ has color|misc/|socketProgressOpt: abort called|Received and initiated operation|UDS|ncclProxy|proxy|"
+    r"(?:Loading|Loaded|Unloading|Closing|Destroying) |\|"
+)
+"""Beginnings of INFO lines that are understood and say nothing that is kept."""
+
+_TEARDOWN = re.compile(
+    r"Destroy (?:START|COMPLETE)|Abort (?:START|COMPLETE)|Revoke |Closing env plugin|abort called|"
+    r"Connection closed by localRank|[Uu]nload|[Ff]inaliz"
+)
+_CONNECT = re.compile(
+    r"Channel |Connected |New proxy|Connecting|P2P/|Received and initiated operation|\[Proxy Progress"
+)
+_INIT = re.compile(
+    r"Init (?:START|COMPLETE|timings)|Bootstrap|NET/|/Plugin|Using network|version|cudaDriver|set by env|comm 0x|Tree|"
+    r"Ring|Pattern|Topology|TOPO|GPU/|CPU/|NVS/|MNNVL|channels|threadThresholds|Comm config|Setting affinity|RAS|=== |"
+    r"\[Proxy Service|Initialized|Assigned|DMA-BUF|NVLS|CC O|P2P |Check|dlvsym|Could not|ncclTopo|ncclP2p"
+)
+
+
+def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
+    """What a process was doing when it printed this: see `ProcessRecord.last_line_class`."""
+    if ": opCount " in text:
+        return "operation"
+    if _TEARDOWN.search(text):
+        return "teardown"
+    if level in (("ERROR", "FATAL", "ABORT", "WARN") if is_nccl else ("ERROR", "FATAL")) or _CODE.match(text):
+        return "error"
+    if _CONNECT.match(text):
+        return "connect"
+    return "init" if _INIT.search(text) else "other"
+
+
+def version_of(text: str) -> dict[str, str]:
+    """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
+    match = _VERSION.search(text)
+    if match is None:
+        return {}
+    found = {match[1].lower(): match[2]}
+    for name, pattern in (("cuda", _CUDA), ("hip", _HIP)):
+        built = pattern.search(match[3] or "")
+        if built is not None:
+            found[name] = built[1]
+    return found
+
+
+@dataclass(slots=True)
+class NcclProcess:
+    """One process of one host, line by line."""
+
+    host: str
+    pid: int
+    cuda_dev: int | None = None
+    node: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    network: str | None = None
+    plugins: list[str] = field(default_factory=list)
+    interfaces: list[tuple[str, str]] = field(default_factory=list)
+    oob: tuple[str, str] | None = None
+    hcas: list[str] = field(default_factory=list)
+    available: list[str] = field(default_factory=list)
+    gdr: dict[str, bool] = field(default_factory=dict)
+    num_channels: dict[str, int] = field(default_factory=dict)
+    algorithms: dict[str, int] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    comms: Comms = field(default_factory=Comms)
+    _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = field(default_factory=dict)
+    _timed_ranks: int = 0
+    _tid: int | None = None
+    _line: int = 0
+
+    def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
+        """Take one INFO line in; False when it is of no known kind."""
+        self._tid, self._line = tid, line
+        first = text.partition(" ")[0]
+        reader = _READERS.get(first)
+        if reader is not None and reader(self, text):
+            return True
+        if self.comms.feed(text, tid=tid, time_s=time_s):
+            return True
+        for mark, reader in _BY_MARK:
+            if mark in text and reader(self, text):
+                return True
+        return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
+
+    def record(self, first_operations: Mapping[str, int] | None = None) -> ProcessRecord:
+        """What is known so far.  `first_operations`: communicator -> line of its first COLL line."""
+        world = self.comms.world()
+        layout = None if world is None else self.comms.layout.get(world.comm)
+        available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
+        if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
+            available.append(self.oob[0])
+        return ProcessRecord(
+            host=self.host,
+            pid=self.pid,
+            rank=None if world is None else world.rank,
+            local_rank=None if layout is None else layout[2],
+            node=self.node,
+            cuda_dev=self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
+            nvml_dev=None if world is None else world.nvml_dev,
+            bus_id=None if world is None else world.bus_id,
+            versions=dict(self.versions),
+            env=dict(self.env),
+            network=self.network,
+            plugins=tuple(self.plugins),
+            interfaces=tuple(self.interfaces),
+            oob=self.oob,
+            hcas=tuple(self.hcas),
+            available=tuple(dict.fromkeys(available)),
+            gdr=dict(self.gdr),
+            num_nodes=None if layout is None else layout[0],
+            num_local_ranks=None if layout is None else layout[1],
+            num_channels=dict(self.num_channels),
+            algorithms=dict(self.algorithms),
+            comms=self.comms.records(),
+            transports=self._all_transports(first_operations or {}),
+            phases_s=dict(self.timings),
+        )
+
+    def _chose(self, name: str) -> bool:
+        return any(hca.partition(":")[0] == name for hca in self.hcas)
+
+    def _all_transports(self, first_operations: Mapping[str, int]) -> tuple[Transport, ...]:
+        merged: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
+        for (src, dst, how, direction, comm), channels in self._transports.items():
+            if comm is not None and comm.startswith("@"):
+                comm = self.comms.connecting(int(comm[1:]), first_operations)
+            merged.setdefault((src, dst, how, direction, comm), set()).update(channels)
+        return tuple(
+            Transport(src=src, dst=dst, how=how, direction=direction, num_channels=len(channels), comm=comm)
+            for (src, dst, how, direction, comm), channels in merged.items()
+        )
+
+    # Readers of one line each; True when the line was theirs.
+
+    def read_channel(self, text: str) -> bool:
+        match = _CHANNEL.match(text)
+        if match is None:
+            return text.startswith("Channel ")
+        channel, connection, src, dst, direction, how, comm = match.groups()
+        if comm is None:
+            comm = self.comms.initialising(self._tid)
+        if comm is None:
+            comm = f"@{self.comms.burst(self._line)}"
+        key = (int(src), int(dst), how.strip(), direction or "", comm)
+        if key in self._transports or len(self._transports) < MOST_TRANSPORTS:
+            self._transports.setdefault(key, set()).add((channel, connection or ""))
+        return True
+
+    def read_connected(self, text: str) -> bool:
+        if text.startswith(("Connected all", "Connected binomial", "Connected NVLS", "Connected Coll")):
+            self.comms.end_burst()
+        return True
+
+    def read_setting(self, text: str) -> bool:
+        match = _ENV.match(text)
+        if match is None:
+            return False
+        name, value = match[1], match[2].strip()
+        if value.endswith(".") and value[:-1].lstrip("-").isdigit():
+            value = value[:-1]
+        if name in self.env or len(self.env) < MOST_NAMES:
+            self.env[name] = value
+        if name == "NCCL_HOSTID":
+            self.node = value
+        return True
+
+    def read_net(self, text: str) -> bool:
+        head, _, oob = text.partition("OOB ")
+        if " : Using " in head:
+            addresses = _ADDRESS.findall(head) if "NET/Socket" in head or "NET/IB" not in head else []
+            for name, address in addresses:
+                _add(self.interfaces, (name, address))
+            for name, port, layer in _PORT.findall(head):
+                _add(self.hcas, f"{name}:{port}/{layer}")
+        match = _ADDRESS.search(oob)
+        if match is not None:
+            self.oob = self.oob or (match[1], match[2])
+        match = _GDR_NIC.match(text)
+        if match is not None and len(self.gdr) < MOST_NAMES:
+            self.gdr[match[4]] = match[2] == "Enabled"
+        match = _PROVIDER.match(text)
+        if match is not None:
+            _add(self.plugins, f"NET {match[1]} {match[2]}")
+        self.read_plugin(text)
+        return text.startswith("NET/")
+
+    def read_bootstrap(self, text: str) -> bool:
+        timings = _BOOTSTRAP.match(text)
+        if timings is not None:
+            total = _number(timings[1])
+            if total > self.timings.get("bootstrap total", -1.0):
+                self.timings["bootstrap total"] = total
+                self.timings |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
+            return True
+        match = _ADDRESS.search(text) if "Using" in text else None
+        if match is not None:
+            self.oob = (match[1], match[2])
+        return match is not None or "Using" in text
+
+    def read_network(self, text: str) -> bool:
+        if not text.startswith("Using network "):
+            return False
+        self.network = text.removeprefix("Using network ").strip() or None
+        return True
+
+    def read_initialized(self, text: str) -> bool:
+        for start in ("Initialized NET plugin ", "Assigned NET plugin "):
+            if text.startswith(start):
+                name = text.removeprefix(start).removesuffix(" to comm").strip()
+                self.network = self.network or name or None
+                return True
+        return False
+
+    def read_plugin(self, text: str) -> bool:
+        match = _PLUGIN.match(text)
+        if match is None or (match[1] is None and "external" not in text):
+            return False
+        if "internal" not in match[2]:
+            _add(self.plugins, " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part))
+        return True
+
+    def read_versions(self, text: str) -> bool:
+        found = version_of(text)
+        self.versions |= found
+        return bool(found)
+
+    def read_driver(self, text: str) -> bool:
+        value = text.removeprefix("cudaDriverVersion ").strip()
+        if value.isdigit():
+            self.versions["cuda-driver"] = value[:20]
+        return True
+
+    def read_counts(self, text: str) -> bool:
+        for number, kind, per_peer in _COUNTS.findall(text):
+            self.num_channels[f"{kind}{per_peer}"] = int(number)
+        return True
+
+    def read_tuning(self, text: str) -> bool:
+        match = _TUNING.search(text)
+        if match is None:
+            return False
+        operation, _, algorithm, protocol = match.groups()
+        key = f"{_named(algorithm, _ALGORITHMS)}/{_named(protocol, _PROTOCOLS)}"
+        key = f"{operation} {key}" if operation else key
+        if key in self.algorithms or len(self.algorithms) < MOST_NAMES:
+            self.algorithms[key] = self.algorithms.get(key, 0) + 1
+        return True
+
+    def read_timed(self, text: str) -> bool:
+        match = _TIMINGS.match(text)
+        if match is None:
+            return False
+        if int(match[1]) > self._timed_ranks:
+            self._timed_ranks = int(match[1])
+            self.timings["init total"] = _number(match[2])
+            self.timings |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
+        return True
+
+    def read_filled(self, text: str) -> bool:
+        match = _FILLED.search(text)
+        if match is not None:
+            _add(self.available, match[1])
+        return match is not None
+
+
+def _add(items: list[_Item], item: _Item) -> None:
+    if item not in items and len(items) < MOST_NAMES:
+        items.append(item)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _named(word: str, names: tuple[str, ...]) -> str:
+    return names[int(word)] if word.isdigit() and int(word) < len(names) else word
+
+
+_Reader = Callable[[NcclProcess, str], bool]
+_READERS: dict[str, _Reader] = {
+    "Channel": NcclProcess.read_channel,
+    "Connected": NcclProcess.read_connected,
+    "Bootstrap": NcclProcess.read_bootstrap,
+    "Bootstrap:": NcclProcess.read_bootstrap,
+    "Using": NcclProcess.read_network,
+    "Init": NcclProcess.read_timed,
+    "Initialized": NcclProcess.read_initialized,
+    "Assigned": NcclProcess.read_initialized,
+    "cudaDriverVersion": NcclProcess.read_driver,
+    "NCCL": NcclProcess.read_versions,
+    "RCCL": NcclProcess.read_versions,
+    "HIP": NcclProcess.read_versions,
+    "ROCm": NcclProcess.read_versions,
+    "ncclTopoPopulateNics": NcclProcess.read_filled,
+}
+_BY_MARK: tuple[tuple[str, _Reader], ...] = (
+    (" set ", NcclProcess.read_setting),
+    ("NET/", NcclProcess.read_net),
+    (" Bytes -> Algo ", NcclProcess.read_tuning),
+    (" coll channels", NcclProcess.read_counts),
+    ("lugin", NcclProcess.read_plugin),
+)

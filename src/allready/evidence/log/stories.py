@@ -1,0 +1,171 @@
+"""The events of one log: its known lines, each with the lines that belong to it."""
+
+import re
+from typing import TYPE_CHECKING
+
+from allready.evidence.log import tracebacks
+from allready.evidence.log.events import Collector, Finder, values_of
+from allready.evidence.log.line import MOST_EVENT_TEXT, Line
+from allready.model import Event, Origin, Role
+from allready.signatures import Signature
+
+if TYPE_CHECKING:
+    from allready.evidence.log.interpret import Log
+
+RENDEZVOUS = "elastic.rendezvous_complete"
+_STACK = "Stack trace of the failed collective"
+_STACK_FRAME = re.compile(r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$")
+_WATCHDOG = re.compile(
+    r"Watchdog caught collective operation timeout|raised the following async exception|etected by watchdog at work|"
+    r"Timeout at NCCL work"
+)
+_HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
+_CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
+_MOST_MORE = 12
+
+
+def tell(log: "Log") -> Collector:
+    """All events, equal ones counted."""
+    finder, collector = Finder(), Collector()
+    watchdogs: dict[tuple[object, ...], int] = {}
+    for at, line in enumerate(log.lines):
+        if not line.is_known:
+            continue
+        found = finder.find(line.rest, line.text)
+        if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
+            continue
+        origin = log.origin(line)
+        stack = _stack_after(log, at) if _STACK in line.text else []
+        if stack:
+            _complete_watchdog(collector, watchdogs.get(_key(origin)), stack)
+        if found is None and at not in log.blocks.rendezvous:
+            continue
+        event = _event(log, at, origin, found, stack)
+        line.is_understood = True
+        place = collector.add(event)
+        if place is not None and _WATCHDOG.search(line.rest):
+            before = watchdogs.get(_key(origin))
+            if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in collector[before].text:
+                watchdogs[_key(origin)] = place
+    _add_repeats(log, finder, collector)
+    return collector
+
+
+def _key(origin: Origin) -> tuple[object, ...]:
+    return (origin.rank,) if origin.rank is not None else (origin.host, origin.pid, origin.local_rank, origin.node)
+
+
+def _event(
+    log: "Log", at: int, origin: Origin, found: tuple[Signature, re.Match[str]] | None, stack: list[str]
+) -> Event:
+    line = log.lines[at]
+    signature, match = found or (None, None)
+    values = {} if match is None else values_of(match)
+    if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
+        values |= _named_below(log, at, signature)
+    extra: tuple[str, ...] = ()
+    if at in log.blocks.rendezvous:
+        values |= log.blocks.rendezvous[at]
+    block = log.blocks.of_error.get(at)
+    if block is not None:
+        extra = tuple(block.lines)
+        said = next((f.last_error for f in block.failures if f.last_error), None)
+        if said:
+            values.setdefault("last_error", said[:MOST_EVENT_TEXT])
+        if block.root.site is not None:
+            values.setdefault("site", block.root.site)
+    elif any(mark in line.rest for mark in _HAS_MORE):
+        extra = tuple(_more(log, at))
+        said = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
+        if said:
+            values.setdefault("last_error", said[:MOST_EVENT_TEXT])
+    elif stack:
+        extra = tuple(stack)
+    return Event(
+        signature=RENDEZVOUS if signature is None else signature.id,
+        origin=origin,
+        text=line.rest.strip()[:MOST_EVENT_TEXT],
+        time_s=log.time_of(line),
+        values=values,
+        extra=extra,
+        role=Role.RECORD if signature is None else signature.role,
+    )
+
+
+def _named_below(log: "Log", at: int, signature: Signature) -> dict[str, str]:
+    """A list of ranks often begins on the next line: the pattern is tried again over both."""
+    below = _more(log, at)
+    if not below:
+        return {}
+    text = "\n".join([log.lines[at].rest.rstrip(), *below[:8]])
+    for line in signature.lines:
+        again = line.pattern.search(text) if line.anchor in text else None
+        if again is not None and again.groupdict().get("ranks"):
+            return values_of(again)
+    return {}
+
+
+def _more(log: "Log", at: int) -> list[str]:
+    """The next lines of the same message: up to the C++ frames or a line of its own."""
+    found: list[str] = []
+    opener = log.lines[at]
+    for line in log.lines[at + 1 : at + 1 + 10 * _MOST_MORE]:
+        if line.prefix.writer != opener.prefix.writer:
+            continue
+        if not line.continues(opener) or not line.rest.strip() or _CPP_FRAME.match(line.rest):
+            break
+        found.append(line.rest.strip()[:500])
+        line.is_understood = True
+        if len(found) >= _MOST_MORE:
+            break
+    return found
+
+
+def _stack_after(log: "Log", at: int) -> list[str]:
+    """The frames below `Stack trace of the failed collective`."""
+    found: list[str] = []
+    opener = log.lines[at]
+    for line in log.lines[at + 1 : at + 400]:
+        if not line.continues(opener):
+            continue
+        if _STACK_FRAME.match(line.rest) is None:
+            break
+        found.append(line.rest.strip()[:500])
+        line.is_understood = True
+        if len(found) >= 100:
+            break
+    opener.is_understood = opener.is_understood or bool(found)
+    return found
+
+
+def _complete_watchdog(collector: Collector, place: int | None, stack: list[str]) -> None:
+    if place is None or "site" in collector[place].values:
+        return
+    frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := _STACK_FRAME.match(text))]
+    site = tracebacks.innermost(frames)
+    event = collector[place]
+    values = dict(event.values) | ({} if site is None else {"site": site})
+    collector.change(place, values=values, extra=(*event.extra, *stack))
+
+
+def _add_repeats(log: "Log", finder: Finder, collector: Collector) -> None:
+    """Lines of which the scanner kept the number only."""
+    for repeat in log.scanned.repeats:
+        line = Line(repeat.last, "", log.prefix_of(repeat.text))
+        found = finder.find(line.rest, line.rest)
+        if found is None:
+            continue
+        signature, match = found
+        time_s = log.time_of(line)
+        collector.add(
+            Event(
+                signature=signature.id,
+                origin=log.origin(line),
+                text=line.rest.strip()[:MOST_EVENT_TEXT],
+                time_s=time_s,
+                last_time_s=time_s,
+                values=values_of(match),
+                count=repeat.count,
+                role=signature.role,
+            )
+        )

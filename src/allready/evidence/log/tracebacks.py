@@ -1,0 +1,294 @@
+"""Python's own words about an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from allready.evidence.log.line import Line
+from allready.evidence.prefix import Prefix
+
+HEADER = "Traceback (most recent call last)"
+MOST_LINES = 400
+MOST_SKIPPED = 3000
+MOST_MESSAGE_LINES = 30
+MOST_KEPT = 60
+
+_FRAME = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?')
+_RICH_FRAME = re.compile(r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})")
+_MARGIN = re.compile(r"\s*[|+] ?")
+_RULE = re.compile(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
+_ERROR = re.compile(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
+_BORDER = re.compile(r"(?:={8,}|-{8,}|\*{8,})$")
+_SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
+_NESTED = ("Original Traceback", '"""')
+_CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
+_NOT_DEADLY = (
+    "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",
+    "exception was never retrieved", "Exception occurred in preprocessing",
+)  # fmt: skip
+_LIBRARIES = (
+    "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python", "/lib64/python", "<string>", "/torch/distributed/",
+    "/torch/nn/modules/", "/jax/_src/", "/jaxlib/", "/importlib/", "<__array_function__",
+)  # fmt: skip
+_LAUNCHERS = (
+    "torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/",
+    "distributed/elastic/agent",
+    "accelerate/commands/", "deepspeed/launcher/", "bin/torchrun", "bin/accelerate", "bin/deepspeed",
+)  # fmt: skip
+_ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
+
+_COLLECTIVE_TYPES = re.compile(
+    r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
+)
+_COLLECTIVE = re.compile(
+    r"NCCL error|NCCL operation|nccl(?:Unhandled|System|Internal|Remote|InvalidUsage|Invalid)\w*|NCCL communicator|"
+    r"NCCL Error|/gloo/|Gloo |store->get|Socket Timeout|wait timeout after|Watchdog caught|Connection closed by peer|"
+    r"Timed out initializing process group|monitoredBarrier|mismatch between collectives|recvValue failed|"
+    r"store based barrier|client socket|server socket|Timed out waiting \d+ms|Timed out after \d+ seconds waiting for|"
+    r"Connection reset by peer|Broken pipe|connectFullMesh|coordination service|Barrier timed out|heartbeat timeout|"
+    r"GetKeyValue\(\) timed out|JAX distributed service|failed to connect to all addresses|"
+    r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait"
+)
+
+_OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
+"""Python's own: a data source, a tracker or a loader's pipe; the libraries of collectives raise RuntimeError."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """One exception: its name, its words, the frames it came through (outermost first)."""
+
+    name: str
+    message: str = ""
+    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    more: list[str] = field(default_factory=list)  # further lines of its message
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+    @property
+    def last_error(self) -> str | None:
+        """What NCCL said last, from the line after `Last error:`."""
+        for at, line in enumerate(self.more):
+            _before, found, after = line.partition("Last error:")
+            if found:
+                return after.strip() or next((m.strip() for m in self.more[at + 1 : at + 2] if m.strip()), None)
+        return None
+
+    @property
+    def site(self) -> str | None:
+        return innermost(self.frames[::-1])
+
+    @property
+    def is_collective_error(self) -> bool:
+        if _COLLECTIVE_TYPES.search(self.name):
+            return True
+        if self.name in _OF_THE_PROGRAM:
+            return False
+        return _COLLECTIVE.search("\n".join((self.message, *self.more))) is not None
+
+
+@dataclass(slots=True)
+class Traceback:
+    """A whole block.  `root` is the exception that began it; `failures` are all, as printed."""
+
+    start: int  # index of the header
+    last: int  # index of the last line that belongs to it
+    failures: list[Failure]
+    root: Failure
+    lines: list[str]
+    error_lines: list[int]  # indices of the lines that name an exception
+    taken: list[int]  # indices of all its lines
+    is_deadly: bool
+    is_launcher: bool
+    spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
+
+
+def innermost(frames: Sequence[tuple[str, int, str]]) -> str | None:
+    """`file:line function` of the first frame outside the libraries; frames innermost first."""
+    for file, line, function in frames:
+        if not any(mark in file for mark in _LIBRARIES):
+            return f"{file}:{line} {function}"
+    return None
+
+
+def begins(line: Line) -> bool:
+    """Whether a traceback begins here."""
+    return HEADER in line.text
+
+
+class _Reader:
+    """State of one block while its lines come in."""
+
+    def __init__(self, opener: Line) -> None:
+        self.failures: list[Failure] = []
+        self.root: Failure | None = None
+        self.frames: list[tuple[str, int, str]] = []
+        self.all_frames: list[tuple[str, int, str]] = []
+        self.in_message = False
+        self.after_blank = False
+        self.expects_header = False
+        self.is_nested = False
+        self.spawned: int | None = None
+        self.is_group = "Exception Group Traceback" in opener.rest
+        self.is_boxed = "╭" in opener.rest or "─ Traceback" in opener.rest
+        self.last_number = opener.number
+
+    def take(self, line: Line) -> bool | None:
+        """True when the line was taken, None when it is somebody else's, False when the block has ended."""
+        text = line.rest
+        if self.is_boxed:
+            return self._take_boxed(text)
+        if self.is_group:
+            if _RULE.match(text):
+                self.in_message = False
+                self.frames = []
+                return True
+            margin = _MARGIN.match(text)
+            if margin is None and self.in_message:
+                return False
+            text = text[margin.end() :] if margin else text
+        if HEADER in text:
+            return self._take_header(text)
+        if self.in_message:
+            return self._take_message(text, is_next=line.number <= self.last_number + 2 or line.prefix.rank is not None)
+        return self._take_frame(text)
+
+    def _take_boxed(self, text: str) -> bool:
+        frame = _RICH_FRAME.search(text)
+        if frame is not None:
+            self._add_frame(frame[1], int(frame[2]), frame[3])
+        elif "╰" in text:
+            self.is_boxed = False
+        return True
+
+    def _take_header(self, text: str) -> bool:
+        self.is_nested = self.is_nested or "Original Traceback" in text
+        starts_other = self.in_message and not (self.expects_header or self.is_nested or self.is_group)
+        if starts_other or (not self.in_message and self.frames and not self.is_group):
+            return False
+        self.in_message = self.expects_header = self.after_blank = False
+        self.frames = []
+        return True
+
+    def _take_message(self, text: str, *, is_next: bool) -> bool:
+        stripped = text.strip()
+        if not stripped:
+            if self.after_blank and not self.expects_header:
+                return False
+            self.after_blank = True
+            return True
+        if stripped.startswith(_CHAIN):
+            self.expects_header = True
+            return True
+        spawned = _SPAWNED.match(stripped)
+        if spawned is not None:
+            self.spawned, self.is_nested = int(spawned[1]), True
+            return True
+        if stripped.startswith(_NESTED):
+            self.is_nested = True
+            return True
+        if self.expects_header or self.after_blank or not is_next or _BORDER.match(stripped):
+            return False
+        if len(self.failures[-1].more) >= MOST_MESSAGE_LINES:
+            return False
+        self.failures[-1].more.append(text[:1000])
+        return True
+
+    def _take_frame(self, text: str) -> bool | None:
+        if not text.strip():
+            return True
+        frame = _FRAME.match(text)
+        if frame is not None:
+            self._add_frame(frame[1], int(frame[2]), frame[3] or "?")
+            return True
+        if text[0] in " \t":
+            return True
+        error = _ERROR.match(text)
+        if error is None:
+            return None
+        self._add_failure(error[1], error[2] or "")
+        return True
+
+    def _add_frame(self, file: str, line: int, function: str) -> None:
+        for frames in (self.frames, self.all_frames):
+            if len(frames) < MOST_LINES:
+                frames.append((file, line, function.strip()))
+
+    def _add_failure(self, name: str, message: str) -> None:
+        failure = Failure(name, message[:2000], self.frames)
+        is_first_leaf = self.is_group and len(self.failures) == 1
+        if self.root is None or self.is_nested or is_first_leaf:
+            self.root = failure
+        self.failures.append(failure)
+        self.frames = []
+        self.in_message, self.is_nested, self.after_blank = True, False, False
+
+
+def read(lines: Sequence[Line], start: int) -> Traceback | None:
+    """The traceback whose header is `lines[start]`; None when its exception is not in `lines`."""
+    opener = lines[start]
+    reader = _Reader(opener)
+    taken, error_lines = [start], []
+    for at in range(start + 1, min(len(lines), start + MOST_SKIPPED)):
+        line = lines[at]
+        if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
+            continue
+        if not line.continues(opener):
+            if reader.in_message and not reader.expects_header:
+                break
+            continue
+        before = len(reader.failures)
+        verdict = reader.take(line)
+        if verdict is False or len(taken) > MOST_LINES:
+            break
+        if verdict:
+            taken.append(at)
+            reader.last_number = line.number
+            if len(reader.failures) > before:
+                error_lines.append(at)
+    if reader.root is None:
+        return None
+    while len(taken) > 1 and not lines[taken[-1]].rest.strip():
+        taken.pop()
+    kept = taken if len(taken) <= MOST_KEPT else taken[:10] + taken[10 - MOST_KEPT :]
+    is_launcher = any(mark in file for file, _, _ in reader.all_frames for mark in _LAUNCHERS)
+    return Traceback(
+        start=start,
+        last=taken[-1],
+        failures=reader.failures,
+        root=reader.root,
+        lines=[lines[at].rest[:500] for at in kept],
+        error_lines=error_lines,
+        taken=taken,
+        is_deadly=_is_deadly(lines, start, reader),
+        is_launcher=is_launcher,
+        spawned=reader.spawned,
+    )
+
+
+def _is_deadly(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
+    """Whether nobody caught it: Python's hook printed it (torch marks it with the rank), not a logger."""
+    opener = lines[start]
+    before = lines[start - 1] if start else None
+    is_next = before is not None and before.number == opener.number - 1
+    if before is not None and is_next and any(mark in before.text for mark in _NOT_DEADLY):
+        return False
+    if any(mark in opener.text for mark in _NOT_DEADLY) or opener.prefix.kind in ("glog", "python"):
+        return False
+    if opener.prefix.rank is not None or reader.spawned is not None:
+        return True
+    return bool(reader.all_frames) and reader.all_frames[0][2] in _ENTRANCES
+
+
+def read_text(text: str) -> Failure | None:
+    """The exception that began it, from a traceback in one piece; also from a single `Name: words`."""
+    rows = text.splitlines()[:2000]
+    lines = [Line(number, row, Prefix(row)) for number, row in enumerate(rows, start=1)]
+    for at, line in enumerate(lines):
+        if HEADER in line.text:
+            found = read(lines, at)
+            return None if found is None else found.root
+    error = _ERROR.match(rows[0]) if rows else None
+    return None if error is None else Failure(error[1], (error[2] or "")[:2000], [], rows[1 : 1 + MOST_MESSAGE_LINES])

@@ -1,0 +1,291 @@
+"""Tables of nccl-tests and rccl-tests, of every layout they have had."""
+
+import re
+from dataclasses import dataclass, field
+
+from allready.evidence.reading import Reading
+from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
+
+MOST_ROWS = 10_000
+MOST_DEVICES = 100_000
+MOST_EXAMPLES = 5
+NOT_CHECKED = -1
+"""`num_wrong` of a row whose values were not compared (N/A), or whose old `error` column has another meaning."""
+
+_PREFIX = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT\S+ )?"
+    r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:[ ]?|\[(?:default|rank)\d{1,6}\]:[ ]?|\d{1,6}: )?"
+)
+_DEVICE = re.compile(
+    r"^#\s+Rank\s+(?P<rank>\d{1,7})(?:\s+Group\s+\d{1,7})?\s+Pid\s+(?P<pid>\d{1,10})\s+on\s+(?P<host>\S{1,255})\s+device"
+    r"\s+(?P<device>\d{1,4})\s+\[(?P<bus>[0-9a-zA-Z:.]{1,20})\]\s*(?P<name>.{0,200})"
+)
+_VERSION = re.compile(r"^# (?P<suite>nccl-tests|rccl-tests)\b.*?(?:(?:nccl|rccl)-library=(?P<code>\d{4,6}))?$")
+_BEGIN = re.compile(r"^# nThread \d+ nGpus \d+ minBytes \d+")
+_HEADER = re.compile(r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:algbw|algBw)\b")
+_PROGRAM = re.compile(
+    r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?allv?|send_?recv|reduce|gather|scatter|hypercube)_perf\b"
+)
+_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
+_AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})")
+_NOTE = re.compile(
+    r"^#\s*(?:$|\(B\)|out-of-place|in-place|Using devices|Blocking Enabled|Parallel Init|Collective test|Reducing"
+    r"|Per-Iteration|Writing JSON)"
+)
+_SIZES = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8,
+    "uint64": 8, "int": 4, "char": 1,
+}  # fmt: skip
+_NAMES = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
+    "alltoallv": "all_to_all", "sendrecv": "send_recv",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table whose rows are still coming."""
+
+    line: int
+    operation: str
+    columns: list[str]
+    rows: list[BenchRow] = field(default_factory=list)
+    in_place: list[BenchRow] = field(default_factory=list)
+    hints: list[tuple[str, str, str, int, int]] = field(default_factory=list)  # type, redop, root, size, count
+    average: float | None = None
+    out_of_bounds: int | None = None
+
+
+def is_nccl_tests(head: bytes) -> bool:
+    """Whether a file that begins so holds a run of nccl-tests, among whatever else."""
+    lines = (_stripped(line) for line in head[:65536].decode("utf-8", "replace").splitlines())
+    return any(_BEGIN.match(x) or _HEADER.match(x) or _VERSION.match(x) or _AVERAGE.match(x) for x in lines)
+
+
+def read_nccl_tests(data: bytes, source: str) -> Reading:
+    """All tables in one file.
+
+    Args:
+        data: the file; lines that are no part of a table (NCCL's own log) are counted and left alone.
+        source: its name for the report.
+    """
+    reader = _Reader(source)
+    lines = data.decode("utf-8", "replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        reader.take(_stripped(line[:4096]), number)
+    reader.close()
+    record = SourceRecord(
+        path=source,
+        kind="nccl-tests",
+        size_bytes=len(data),
+        num_lines=len(lines),
+        num_understood=reader.num_known,
+        num_unknown=reader.num_unknown,
+        unknown_examples=tuple(reader.examples),
+        problem="the last table has no end" if reader.is_cut else None,
+    )
+    return Reading(source=record, benches=reader.benches, processes=reader.processes)
+
+
+def _stripped(line: str) -> str:
+    return _PREFIX.sub("", line, count=1).rstrip()
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.benches: list[BenchRun] = []
+        self.processes: list[ProcessRecord] = []
+        self.num_known = 0
+        self.num_unknown = 0
+        self.examples: list[str] = []
+        self.is_cut = False
+        self._table: _Table | None = None
+        self._operation = ""
+        self._num_ranks = 0
+        self._version: dict[str, str] = {}
+
+    def take(self, line: str, number: int) -> None:
+        """One line without its prefix."""
+        if not line.strip():
+            return
+        if self._comment(line, number) if line.startswith("#") else self._row(line, number):
+            self.num_known += 1
+            return
+        if match := _PROGRAM.search(line):
+            self._operation = _name(match.group(1))
+        self.num_unknown += 1
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append(line[:200])
+
+    def _comment(self, line: str, number: int) -> bool:
+        if match := _DEVICE.match(line):
+            self._device(match)
+        elif _HEADER.match(line):
+            self.close()
+            self._table = _Table(line=number, operation=self._operation, columns=_columns(line))
+        elif match := _VERSION.match(line):
+            self._start()
+            if match["code"]:
+                self._version = {"nccl": _version(int(match["code"]))}
+        elif _BEGIN.match(line):
+            self._start()
+        elif (match := _OUT_OF_BOUNDS.match(line)) and self._table is not None:
+            self._table.out_of_bounds = int(match.group(1))
+        elif (match := _AVERAGE.match(line)) and self._table is not None:
+            self._table.average = _float(match.group(1))
+            self.close()
+        elif not _NOTE.match(line):
+            return False
+        if match := _PROGRAM.search(line):
+            self._operation = _name(match.group(1))
+            if self._table is not None and not self._table.operation:
+                self._table.operation = self._operation
+        return True
+
+    def _start(self) -> None:
+        """Another run begins: its devices come next."""
+        self.close()
+        self._num_ranks = 0
+
+    def _device(self, match: re.Match[str]) -> None:
+        self._num_ranks += 1
+        if len(self.processes) < MOST_DEVICES:
+            self.processes.append(
+                ProcessRecord(
+                    host=match["host"],
+                    pid=int(match["pid"]),
+                    rank=int(match["rank"]),
+                    sources=(self.source,),
+                    cuda_dev=int(match["device"]),
+                    bus_id=match["bus"],
+                    versions=self._version | {"gpu": match["name"].strip()} if match["name"].strip() else self._version,
+                )
+            )
+
+    def _row(self, line: str, number: int) -> bool:
+        words = line.split()
+        if not words[0].isdecimal() or len(words[0]) > 18 or len(words) < 7:
+            return False
+        if self._table is None:
+            columns = _guessed_columns(words)
+            if columns is None:
+                return False
+            self._table = _Table(line=number, operation=self._operation, columns=columns)
+        return _take_row(self._table, words)
+
+    def close(self) -> None:
+        """The table that is open is at its end."""
+        table, self._table = self._table, None
+        if table is None or not (table.rows or table.in_place):
+            return
+        self.is_cut = table.average is None
+        self.benches.append(
+            BenchRun(
+                origin=Origin(source=self.source, line=table.line),
+                operation=table.operation or _inferred(table, self._num_ranks),
+                rows=tuple(table.rows),
+                in_place_rows=tuple(table.in_place),
+                avg_busbw_gb_per_s=table.average,
+                out_of_bounds=table.out_of_bounds,
+            )
+        )
+
+
+def _name(program: str) -> str:
+    return _NAMES.get(program.replace("_", ""), program)
+
+
+def _columns(header: str) -> list[str]:
+    """size, count, type, [redop], [root], then time, algbw, busbw, wrong twice, maybe with more in between."""
+    words = header.lstrip("# ").split()
+    names = {"bytes": "size", "n": "count", "op": "redop", "cputime": "time", "#wrong": "wrong", "wrong": "wrong"}
+    return [names.get(w.lower(), w.lower()) for w in words]
+
+
+def _guessed_columns(words: list[str]) -> list[str] | None:
+    """The layout of a row whose header is not there: told by the number of columns."""
+    leads = {13: ["redop", "root"], 12: ["redop"], 11: []}
+    lead = leads.get(len(words))
+    if lead is None or words[2] not in _SIZES or not words[1].isdecimal():
+        return None
+    if any(_float(w) is None and w != "N/A" for w in words[-8:]):
+        return None
+    return ["size", "count", "type", *lead, *(["time", "algbw", "busbw", "wrong"] * 2)]
+
+
+def _take_row(table: _Table, words: list[str]) -> bool:
+    columns = [c for c in table.columns if c != "timestamp"]
+    if "time" not in columns:
+        return False
+    first = columns.index("time")
+    groups = [c for c in range(first, len(columns)) if columns[c] == "time"]
+    width = len(columns) - groups[-1]
+    lead, rest = words[:first], words[first:]
+    if len(lead) < first or len(rest) < width or len(table.rows) + len(table.in_place) >= MOST_ROWS:
+        return False
+    cells = [rest[i * width : (i + 1) * width] for i in range(len(groups)) if len(rest) >= (i + 1) * width]
+    rows = [_measured(int(lead[0]), dict(zip(columns[groups[-1] :], cell, strict=True))) for cell in cells]
+    if not rows or rows[0] is None:
+        return False
+    if len(groups) == 2 and len(rows) == 1:
+        # Only one half is there: nccl-tests leaves the first one blank when it measures in place only.
+        table.in_place.append(rows[0])
+    else:
+        table.rows.append(rows[0])
+        table.in_place += [r for r in rows[1:2] if r is not None]
+    told = dict(zip(columns[:first], lead, strict=True))
+    if len(table.hints) < 1000 and told["count"].isdecimal() and len(told["count"]) < 18:
+        kind = (told.get("type", ""), told.get("redop", ""), told.get("root", ""))
+        table.hints.append((*kind, int(lead[0]), int(told["count"])))
+    return True
+
+
+def _measured(size: int, cell: dict[str, str]) -> BenchRow | None:
+    time_us, algbw, busbw = (_float(cell.get(k, "")) for k in ("time", "algbw", "busbw"))
+    if time_us is None or algbw is None or busbw is None:
+        return None
+    wrong = _float(cell.get("wrong", ""))
+    is_number = wrong is not None and wrong >= 0 and wrong == int(wrong)
+    return BenchRow(size, time_us, algbw, busbw, int(wrong) if wrong is not None and is_number else NOT_CHECKED)
+
+
+def _float(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if -1e18 < value < 1e18 else None
+
+
+def _version(code: int) -> str:
+    """22707 is 2.27.7; before 2.9 there was one digit for the minor number."""
+    if code >= 10_000:
+        return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
+    return f"{code // 1000}.{code // 100 % 10}.{code % 100}"
+
+
+def _inferred(table: _Table, num_ranks: int) -> str:
+    """The operation, where the columns and the factor between the two bandwidths leave only one; else ""."""
+    best = max(table.rows or table.in_place, key=lambda r: r[2])
+    if not table.hints or best[2] < 1.0:
+        return ""
+    dtype, redop, root, size, count = table.hints[-1]
+    factor = best[3] / best[2]
+    reduces = redop not in {"", "none"}
+    has_root = root.isdecimal()
+    if reduces and has_root:
+        return "reduce"
+    if num_ranks < 2 or num_ranks > 16:
+        return ""
+    part = (num_ranks - 1) / num_ranks
+    if reduces and root == "-1":
+        return "all_reduce" if _near(factor, 2 * part) else "reduce_scatter" if _near(factor, part) else ""
+    if redop == "none" and has_root:
+        return "broadcast" if _near(factor, 1.0) else ""
+    whole = _SIZES.get(dtype, 0) * count == size
+    return "send_recv" if redop == "none" and root == "-1" and whole and _near(factor, 1.0) else ""
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) < 0.02 * b

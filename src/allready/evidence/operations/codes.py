@@ -1,0 +1,174 @@
+"""Reading the compressed operations of a stream again, a portion at a time."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from allready.evidence.reading import OpShape, OpStream
+from allready.model import Operation
+
+Ids = npt.NDArray[np.int32]
+
+CHUNK = 4_096
+POINT_TO_POINT = {"send", "recv"}
+_SIZES = {
+    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
+    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3": 1,
+}  # fmt: skip
+
+
+def raw_codes(stream: OpStream) -> Iterator[npt.NDArray[np.uint16]]:
+    """All codes in order, never more than `CHUNK` at once, whatever a block holds."""
+    for block in stream.blocks:
+        inflate = zlib.decompressobj()
+        rest, left = block, b""
+        while rest:
+            try:
+                part = left + inflate.decompress(rest, 2 * CHUNK)
+            except zlib.error:
+                return
+            rest = inflate.unconsumed_tail
+            whole = len(part) // 2 * 2
+            left = part[whole:]
+            if whole:
+                yield np.frombuffer(part[:whole], "<u2")
+            elif not rest or inflate.eof:
+                break
+
+
+class Table:
+    """One number for every operation that occurs in any of the streams.
+
+    Where a stream had too many different operations to keep their arguments, all are told apart by name only.
+    """
+
+    def __init__(self, streams: Iterable[OpStream]) -> None:
+        self.shapes: list[OpShape] = []
+        self._numbers: dict[OpShape, int] = {}
+        streams = list(streams)
+        self.by_name = any(s.count < 0 for stream in streams for s in stream.shapes)
+        for stream in streams:
+            for shape in stream.shapes:
+                self._number(shape)
+
+    def _number(self, shape: OpShape) -> int:
+        if self.by_name:
+            shape = OpShape(name=shape.name, count=-1, dtype="", redop="", root=-1)
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self._numbers[shape] = len(self.shapes)
+            self.shapes.append(shape)
+        return number
+
+    def numbers(self, stream: OpStream) -> Ids:
+        """Code of the stream -> number."""
+        return np.array([self._number(s) for s in stream.shapes], dtype=np.int32)
+
+
+class Cursor:
+    """The numbers of one stream's collectives, taken a few at a time."""
+
+    def __init__(self, stream: OpStream, table: Table) -> None:
+        self._numbers = table.numbers(stream)
+        self._is_p2p = np.array([s.name in POINT_TO_POINT for s in stream.shapes], dtype=bool)
+        self._has_p2p = bool(self._is_p2p.any())
+        self._source = raw_codes(stream)
+        self._held: Ids = np.empty(0, dtype=np.int32)
+
+    def take(self, most: int) -> Ids:
+        """The next ones; fewer than `most` at the end only."""
+        parts, num = [self._held], len(self._held)
+        while num < most:
+            codes = next(self._source, None)
+            if codes is None:
+                break
+            codes = codes[codes < len(self._numbers)]
+            if self._has_p2p:
+                codes = codes[~self._is_p2p[codes]]
+            parts.append(self._numbers[codes])
+            num += len(codes)
+        together = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        self._held = together[most:].copy()
+        return together[:most]
+
+
+def num_collectives(stream: OpStream) -> int:
+    """Operations that all ranks of the communicator have to make together."""
+    return sum(n for s, n in zip(stream.shapes, stream.counts, strict=False) if s.name not in POINT_TO_POINT)
+
+
+def place_of(stream: OpStream, index: int) -> int:
+    """How many operations of any kind stand before the collective number `index` (from 0)."""
+    is_p2p = np.array([s.name in POINT_TO_POINT for s in stream.shapes], dtype=bool)
+    if not is_p2p.any():
+        return index
+    place = seen = 0
+    for codes in raw_codes(stream):
+        good = np.flatnonzero(~is_p2p[codes])
+        if seen + len(good) > index:
+            return place + int(good[index - seen])
+        seen += len(good)
+        place += len(codes)
+    return place
+
+
+def counts_by_name(stream: OpStream) -> dict[str, int]:
+    """Operation name -> how many."""
+    counts: dict[str, int] = {}
+    for shape, count in zip(stream.shapes, stream.counts, strict=False):
+        if count:
+            counts[shape.name] = counts.get(shape.name, 0) + count
+    return counts
+
+
+def last_shape(stream: OpStream) -> OpShape | None:
+    """The operation that was logged last."""
+    last = None
+    if stream.blocks:
+        for codes in raw_codes(OpStream(origin=stream.origin, comm=stream.comm, blocks=stream.blocks[-1:])):
+            last = int(codes[-1])
+    return stream.shapes[last] if last is not None and last < len(stream.shapes) else None
+
+
+def operation(shape: OpShape, seq: int, time_s: float | None = None) -> Operation:
+    """As the model has it."""
+    known = shape.count >= 0
+    width = _SIZES.get(shape.dtype)
+    return Operation(
+        seq=seq,
+        name=shape.name,
+        num_elements=shape.count if known else None,
+        dtype=shape.dtype or None,
+        root=shape.root if known else None,
+        redop=(shape.redop or None) if shape.name in {"all_reduce", "reduce", "reduce_scatter"} else None,
+        size_bytes=shape.count * width if known and width else None,
+        created_s=time_s,
+        is_p2p=shape.name in POINT_TO_POINT,
+    )
+
+
+def iteration_of(marks: Mapping[int, int], place: int) -> int | None:
+    """The iteration whose marker came last before the operation at `place`.
+
+    Markers may be thinned out; between two that are further apart it is told only if the operations divide evenly.
+    """
+    before = [(n, i) for i, n in marks.items() if n <= place]
+    after = [(n, i) for i, n in marks.items() if n > place]
+    if not before:
+        return None
+    start, first = max(before)
+    if not after:
+        step = _least_step(sorted(marks))
+        return first if step in {None, 1} else None
+    end, last = min(after)
+    if last - first == 1:
+        return first
+    each, rest = divmod(end - start, last - first) if last > first else (0, 1)
+    return first + (place - start) // each if not rest and each else None
+
+
+def _least_step(iterations: Sequence[int]) -> int | None:
+    return min((b - a for a, b in pairwise(iterations)), default=None)

@@ -1,0 +1,153 @@
+"""From streams of operations to progress, mismatches, iterations and lags."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
+from allready.evidence.operations.compare import first_mismatch
+from allready.evidence.operations.iterations import count_iterations
+from allready.evidence.operations.lags import lag_of
+from allready.evidence.operations.members import Group, Process, gather_groups, gather_processes
+from allready.evidence.operations.pairs import pair_mismatches
+from allready.evidence.reading import OpStream
+from allready.model import CommRecord, GroupProgress, Iterations, Lag, Mismatch, Position, ProcessRecord
+
+MOST_ABSENT = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationsJoin:
+    """What the COLL lines of all processes say together.
+
+    `num_unjoined`: streams that no communicator could be found for (logs without Init lines, unknown ranks).
+    """
+
+    progress: tuple[GroupProgress, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    iterations: Iterations | None = None
+    lags: tuple[Lag, ...] = ()
+    num_unjoined: int = 0
+
+
+def operations_progress(
+    streams: Sequence[OpStream], processes: Sequence[ProcessRecord], *, marker: str = "iteration"
+) -> OperationsJoin:
+    """Join the operations of all processes by communicator and compare them.
+
+    A `Position.enqueued` counts the operations that all ranks make together; sends and receives are in `counts` only,
+    as every rank may have its own number of them.
+
+    Args:
+        streams: of all sources.
+        processes: merged, one per process; their communicators say which stream belongs to which.
+        marker: what iterations are called in the report.
+    """
+    gathered = gather_processes(streams, processes)
+    groups, num_unjoined = gather_groups(gathered)
+    progress, mismatches, lags = [], [], []
+    for group in sorted(groups, key=lambda g: (g.is_child, -g.nranks, g.name)):
+        found = {r: s for r, (_, _, s) in group.members.items() if s is not None}
+        if not found:
+            continue
+        ranks = _ranks(group)
+        if ranks is None:
+            num_unjoined += len(found)
+            continue
+        by_rank = {ranks[r]: s for r, s in sorted(found.items())}
+        complete = _is_complete(group)
+        if any(num_collectives(s) for s in by_rank.values()):
+            progress.append(_progress(group, ranks, by_rank, complete=complete))
+            mismatch = first_mismatch(by_rank, group=group.name, complete=complete)
+            mismatches += [mismatch] if mismatch is not None else []
+        mismatches += pair_mismatches(by_rank, ranks, group=group.name)
+        lag = lag_of(group.name, by_rank, _clocks(group, ranks))
+        lags += [lag] if lag is not None else []
+    of_process = {p.rank: list(p.streams.values()) for p in gathered if p.rank is not None and p.streams}
+    return OperationsJoin(
+        progress=tuple(progress),
+        mismatches=tuple(mismatches),
+        iterations=count_iterations(of_process, marker),
+        lags=tuple(lags),
+        num_unjoined=num_unjoined,
+    )
+
+
+def _ranks(group: Group) -> dict[int, int] | None:
+    """Rank in the communicator -> global rank, None unless all are known and differ."""
+    ranks: dict[int, int] = {}
+    for rank, (process, _, _) in sorted(group.members.items()):
+        if process.rank is None:
+            return None
+        ranks[rank] = process.rank
+    return ranks if len(set(ranks.values())) == len(ranks) else None
+
+
+def _is_complete(group: Group) -> bool:
+    """All ranks ended the communicator in order."""
+    records = [comm for _, comm, _ in group.members.values()]
+    return len(records) == group.nranks and all(c.destroyed and not c.aborted for c in records)
+
+
+def _progress(
+    group: Group, ranks: Mapping[int, int], by_rank: Mapping[int, OpStream], *, complete: bool
+) -> GroupProgress:
+    absent: dict[int, str] = {}
+    positions = {rank: _position(stream) for rank, stream in by_rank.items()}
+    for number, (process, comm, stream) in group.members.items():
+        if stream is None:
+            known = _without_stream(process, comm)
+            if isinstance(known, str):
+                absent[ranks[number]] = known
+            else:
+                positions[ranks[number]] = known
+    is_whole = group.is_whole and all(a == b for a, b in ranks.items())
+    if is_whole and group.nranks - len(ranks) <= MOST_ABSENT:
+        absent |= {r: "no log" for r in range(group.nranks) if r not in ranks}
+    is_full = len(ranks) == group.nranks
+    return GroupProgress(
+        group=group.name,
+        source="coll log",
+        members=tuple(ranks[r] for r in sorted(ranks)) if is_full else tuple(range(group.nranks)) if is_whole else (),
+        size=group.nranks,
+        positions=dict(sorted(positions.items())),
+        absent=dict(sorted(absent.items())),
+        complete=complete,
+        origin=next(iter(by_rank.values())).origin,
+    )
+
+
+def _without_stream(process: Process, comm: CommRecord) -> Position | str:
+    """A process that logs operations of other communicators made none in this one; of others nothing is known."""
+    if process.streams and comm.init_completed:
+        return Position(enqueued=0)
+    return "no line"
+
+
+def _position(stream: OpStream) -> Position:
+    num = num_collectives(stream)
+    last = last_shape(stream)
+    time_s = stream.times[-1][1] if stream.times else None
+    return Position(
+        enqueued=num,
+        last=operation(last, num) if last is not None else None,
+        counts=counts_by_name(stream),
+        time_s=time_s,
+        origin=stream.origin,
+    )
+
+
+def _clocks(group: Group, ranks: Mapping[int, int]) -> dict[int, float] | None:
+    """How far every rank's clock is ahead: all complete the communicator's start together; one host has one clock."""
+    members = list(group.members.items())
+    hosts = {(p.record.host, p.record.node) for _, (p, _, _) in members}
+    if len(hosts) == 1 and None not in next(iter(hosts))[:1]:
+        return {ranks[r]: 0.0 for r, _ in members}
+    done = {ranks[r]: comm.completed_s for r, (_, comm, _) in members if comm.completed_s is not None}
+    if len(done) < len(members):
+        return None
+    first = min(done.values())
+    by_host: dict[tuple[str | None, str | None], list[float]] = {}
+    for r, (process, _, _) in members:
+        by_host.setdefault((process.record.host, process.record.node), []).append(done[ranks[r]] - first)
+    ahead = {host: sorted(values)[len(values) // 2] for host, values in by_host.items()}
+    return {ranks[r]: ahead[p.record.host, p.record.node] for r, (p, _, _) in members}

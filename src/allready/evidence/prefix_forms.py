@@ -1,0 +1,57 @@
+"""Regular expressions for every prefix that `evidence.prefix` takes off.  All are bounded: no line takes long."""
+
+import re
+
+LEVEL = r"INFO|WARN|ATTN|TRACE|CALL|ABORT|VERSION|ERROR"
+NCCL = re.compile(
+    rf"([\w.\-]{{1,255}}):(\d{{1,9}}):(\d{{1,9}}) (?:\[(-?\d{{1,4}})\] )?"
+    rf"(?:(?:[\d.]{{1,20}} )?([^\s:]{{1,200}}:\d{{1,7}}) (?:\([^\n]{{0,200}}?\) )?)?NCCL ({LEVEL})(?: |$)"
+)
+NCCL_WORD = re.compile(rf"NCCL (?:{LEVEL})(?: |$)")
+WORDS = {
+    "I": "INFO", "W": "WARN", "E": "ERROR", "F": "FATAL", "D": "DEBUG", "WARNING": "WARN", "CRITICAL": "FATAL",
+}  # fmt: skip
+LEVEL_NAME = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
+GLOG = (
+    r"([IWEF])(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) +(?:(\d{1,20}) +)?"
+    r"([^\s:\]\[]{1,300}):(\d{1,7})"
+)
+GLOG_INSIDE = re.compile(GLOG + r"\] ?")
+OLD_GLOG = re.compile(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
+DATE = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
+)
+US_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
+TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
+C_DATE = re.compile(
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) "
+    r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? (\d{4})"
+)
+SYSLOG = re.compile(
+    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? "
+)
+SYSLOG_WHO = re.compile(r"([\w.\-]{1,255}) (?:kernel|([\w./@()\-]{1,100})\[(\d{1,9})\]): ?")
+UPTIME = re.compile(r"\[ *\d{1,12}\.\d{6}\](?:\[ *[TC]\d+\])? ?")
+PRIORITY = re.compile(r"<\d{1,3}>(?=\[)")
+LABEL = re.compile(r" {0,3}(\d{1,6}):(?: |$)")
+AFTER_LEVEL = r"(?: ?[-|:] | |$)"
+LOGGED = re.compile(
+    rf"(?: [-|:] ?|[-|:] | )?(?:\[?({LEVEL_NAME})\]?{AFTER_LEVEL}(?:[A-Za-z_][\w.]{{0,100}} - )?|"
+    rf"([A-Za-z_][\w.\-]{{0,100}})(?: [-|:] ?|: | )\[?({LEVEL_NAME})\]?{AFTER_LEVEL})"
+)
+LOGGING = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.\-]{0,200}):")
+AFTER_DATE = re.compile(rf"([A-Za-z_][\w.\-]{{0,200}}): \[({LEVEL_NAME})\] ?")
+COMPOSE = re.compile(r"([A-Za-z0-9][\w.\-]{0,200}) +\| ?")
+NAMED = re.compile(r"([A-Za-z][\w.\-]{0,200}): ?")
+STERN = re.compile(r"([a-z0-9][a-z0-9.\-]{0,200}) ([a-z0-9][a-z0-9\-]{0,100}) ")
+RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(\d{1,9})(?:, ip=([\w.:\-]{1,100}))?\) ?")
+MPI = re.compile(r"\[(?:[\w.\-]{1,255}@)?\d{1,10},(\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
+OUTPUT_TAG = re.compile(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
+RANK = re.compile(r"\[rank(\d{1,7})\]: ?")
+ROLE = re.compile(r"\[([A-Za-z_][\w\-]{0,60}?)(\d{1,4})\]:")
+RUNNER = re.compile(r"\[node ?([\w.\-]{1,100})(?: rank ?(\d{1,7}))?(?: local[ _-]rank ?(\d{1,4}))?\] ?")
+POD = re.compile(r"\[(?:pod/)?([a-z0-9][a-z0-9.\-]{0,252})/([a-z0-9][a-z0-9.\-]{0,252})\] ?")
+HYDRA = re.compile(r"\[(\d{1,6})\] ")
+BRACKETED_LEVEL = re.compile(rf"\[({LEVEL_NAME})\] ?")
+BRACKETED_FILE = re.compile(r"\[([\w./\-]{1,200}\.\w{1,4}):(\d{1,7})(?::[\w<>.]{1,100})?\] ?")
+STARTS = re.compile(r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.|\[|Traceback \(most recent|\d{4}-\d\d-\d\d[T ]|NCCL version ")

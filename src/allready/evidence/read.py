@@ -1,0 +1,327 @@
+"""All sources -> all readings, over a few processes where there is enough to read."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from allready.evidence import sniff
+from allready.evidence.inputs import Found, find, unpack
+from allready.evidence.inputs.find import STDIN
+from allready.evidence.inputs.source import Source
+from allready.evidence.inputs.workers import Lost, Workers, can_fork
+from allready.evidence.readers import (
+    DEFAULT,
+    ReadOptions,
+    kind_of_source,
+    read_found,
+    read_source,
+    scan_range,
+    with_record,
+)
+from allready.evidence.reading import Reading
+from allready.model import SourceRecord
+
+if TYPE_CHECKING:
+    from allready.evidence.lines.model import Scanned
+
+__all__ = ["Crew", "Progress", "ReadOptions", "read_all", "read_found", "read_source"]
+
+SPLIT_BYTES = 64 << 20
+"""A log above this may be read in parts by several workers."""
+
+MOST_WORKERS = 8
+"""By default: each takes memory, and beyond so many the disk is the limit."""
+
+_WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
+_SPAWN_BYTES = 1 << 22
+_LOOK_AHEAD = 20_000  # files that are known before the first is read
+_MOST_BARE = 1_000  # records of one kind of sources that gave nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far the reading is.  `total_bytes` is None while the walk still goes on."""
+
+    done_bytes: int
+    total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    index: int
+    found: Found
+    options: ReadOptions
+    part: tuple[int, int, int] | None = None  # number, first byte, byte after the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What one part of a log gave."""
+
+    task: _Task
+    scanned: "Scanned"
+
+
+def _work(task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[int, Reading] | _Part]":
+    """What a worker does."""
+    if task.part is None:
+        for reading in read_found(task.found, task.options, took):
+            yield task.index, reading
+        return
+    yield _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], task.options, took))
+
+
+@dataclass(slots=True)
+class _Results:
+    """Readings by the order of their sources; of sources that gave nothing only so many are kept one by one."""
+
+    kept: list[tuple[int, int, Reading]] = field(default_factory=list)
+    bare: dict[str, list[int]] = field(default_factory=dict)  # kind -> number, those left out, their bytes
+
+    def add(self, index: int, reading: Reading) -> None:
+        record = reading.source
+        gave = (
+            reading.events, reading.processes, reading.deaths, reading.op_streams, reading.dumps, reading.ras,
+            reading.stacks, reading.benches, reading.inspections, reading.reports,
+        )  # fmt: skip
+        is_bare = not any(gave)
+        if is_bare:
+            counts = self.bare.setdefault(record.kind, [0, 0, 0])
+            counts[0] += 1
+            if counts[0] > _MOST_BARE:
+                counts[1] += 1
+                counts[2] += record.size_bytes
+                return
+        self.kept.append((index, len(self.kept), reading))
+
+    def readings(self) -> list[Reading]:
+        out = [reading for _, _, reading in sorted(self.kept, key=lambda entry: entry[:2])]
+        for kind, (_, more, num_bytes) in sorted(self.bare.items()):
+            if more:
+                record = SourceRecord(path=f"({more:,} more)", kind=kind, size_bytes=num_bytes)
+                out.append(Reading(source=record))
+        return out
+
+
+class Crew:
+    """Context manager: looks at what there is, starts as many workers as it is worth, reads, ends them.
+
+    Enter it before this process starts threads: then workers are forked, which takes milliseconds.
+    """
+
+    def __init__(
+        self, items: Iterable[Found | SourceRecord], *, options: ReadOptions = DEFAULT, workers: int | None = None
+    ) -> None:
+        self._options = options
+        walk = iter(items)
+        # A folder gives its files in any order; reports should not depend on it.
+        self._first = sorted(islice(walk, _LOOK_AHEAD), key=_name)
+        following = next(walk, None)
+        self._is_all = following is None
+        self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)
+        self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
+        self._num = max(1, workers if workers is not None else min(MOST_WORKERS, _num_cpus()))
+        self._pool: Workers[_Task, tuple[int, Reading] | _Part] | None = None
+
+    def __enter__(self) -> Self:
+        num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
+        if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
+            _load_readers()
+            self._pool = Workers(num, _work)
+            self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.__exit__(kind, error, trace)
+            self._pool = None
+
+    def read(
+        self, progress: Callable[[Progress], None] = lambda _: None, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Reading]:
+        """Every source's reading, ordered by name.
+
+        Args:
+            progress: called now and then, at least ten times a second while workers read.
+            meanwhile: called once, while workers read: what this process will need next may be loaded there.
+        """
+        results = _Results()
+        done = 0
+
+        def took(num_bytes: int) -> None:
+            nonlocal done
+            done += num_bytes
+            progress(Progress(done_bytes=done, total_bytes=self.total_bytes if self._is_all else None))
+
+        alone: list[tuple[int, Found]] = []
+        shared: list[tuple[int, Found]] = []
+        for index, item in enumerate(self._first):
+            if isinstance(item, SourceRecord):
+                results.add(index, Reading(source=item))
+            elif self._pool is None or item.path == STDIN or item.is_open_pipe:
+                alone.append((index, item))
+            else:
+                shared.append((index, item))
+        for index, item in alone:
+            for reading in read_found(item, self._options, took):
+                results.add(index, reading)
+        shared.sort(key=lambda entry: -entry[1].size_bytes)
+        following = self._following(results)
+        if self._pool is None:
+            for index, item in following:
+                for reading in read_found(item, self._options, took):
+                    results.add(index, reading)
+        else:
+            self._share(self._pool, shared, following, results, took, meanwhile)
+        return results.readings()
+
+    def _following(self, results: _Results) -> Iterator[tuple[int, Found]]:
+        for index, item in enumerate(self._rest, start=len(self._first)):
+            if isinstance(item, SourceRecord):
+                results.add(index, Reading(source=item))
+            else:
+                yield index, item
+
+    def _share(
+        self,
+        pool: "Workers[_Task, tuple[int, Reading] | _Part]",
+        shared: Sequence[tuple[int, Found]],
+        following: Iterator[tuple[int, Found]],
+        results: _Results,
+        took: Callable[[int], None],
+        meanwhile: Callable[[], None],
+    ) -> None:
+        parts = _Parts(self._options)
+        tasks = chain(
+            (t for index, found in shared for t in self._tasks(index, found, parts)),
+            (_Task(index=index, found=found, options=self._options) for index, found in following),
+        )
+        for answer in pool.run(tasks, took, meanwhile):
+            if isinstance(answer, Lost):
+                if answer.task.part is None:
+                    record = SourceRecord(
+                        path=answer.task.found.label, kind="unread", size_bytes=answer.task.found.size_bytes,
+                        problem=answer.why,
+                    )  # fmt: skip
+                    results.add(answer.task.index, Reading(source=record))
+                    continue
+                whole = parts.lost(answer.task, answer.why)
+            elif isinstance(answer, _Part):
+                whole = parts.add(answer.task, answer.scanned)
+            else:
+                results.add(*answer)
+                continue
+            if whole is not None:
+                results.add(answer.task.index, whole)
+
+    def _tasks(self, index: int, found: Found, parts: "_Parts") -> Iterator[_Task]:
+        """One task, or one for each part of a log that is too long for one worker."""
+        share = self.total_bytes // self._num
+        if found.size_bytes >= 2 * SPLIT_BYTES and found.size_bytes > share * 0.6:
+            ranges = parts.split(found, index, self._num)
+            if ranges:
+                for number, (start, stop) in enumerate(ranges):
+                    yield _Task(index=index, found=found, options=self._options, part=(number, start, stop))
+                return
+        yield _Task(index=index, found=found, options=self._options)
+
+
+class _Parts:
+    """Logs that are read in parts."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._sources: dict[int, tuple[Source, str]] = {}
+        self._missing: dict[int, int] = {}
+        self._scanned: dict[int, dict[int, Scanned]] = {}
+        self._problems: dict[int, str] = {}
+
+    def split(self, found: Found, index: int, workers: int) -> list[tuple[int, int]]:
+        """Ranges of bytes to read apart; none when it is no plain log."""
+        from allready.evidence.lines.model import split_ranges
+
+        first = next(unpack(found), None)
+        if not isinstance(first, Source) or first.path is None or first.size_bytes is None:
+            return []
+        kind = kind_of_source(first)
+        if kind != sniff.LOG or (self._options.kinds and kind not in self._options.kinds):
+            return []
+        ranges = split_ranges(first.size_bytes, workers, smallest_bytes=SPLIT_BYTES)
+        if len(ranges) < 2:
+            return []
+        self._sources[index] = (first, kind)
+        self._missing[index] = len(ranges)
+        self._scanned[index] = {}
+        return ranges
+
+    def add(self, task: _Task, scanned: "Scanned") -> Reading | None:
+        """The reading when this was the last part that was missing."""
+        assert task.part is not None
+        self._scanned[task.index][task.part[0]] = scanned
+        return self._one_less(task.index)
+
+    def lost(self, task: _Task, why: str) -> Reading | None:
+        """The same for a part that will not come."""
+        assert task.part is not None
+        self._problems[task.index] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
+        return self._one_less(task.index)
+
+    def _one_less(self, index: int) -> Reading | None:
+        self._missing[index] -= 1
+        if self._missing[index]:
+            return None
+        from allready.evidence.lines.model import merge
+        from allready.evidence.log import interpret
+
+        source, kind = self._sources.pop(index)
+        parts = self._scanned.pop(index)
+        scanned = merge([parts[number] for number in sorted(parts)])
+        reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+        return with_record(reading, source, kind, self._problems.pop(index, None))
+
+
+def read_all(
+    items: Iterable[Found | SourceRecord],
+    *,
+    options: ReadOptions = DEFAULT,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> list[Reading]:
+    """What all sources say, ordered by name.
+
+    Args:
+        items: of `allready.evidence.inputs.find`.
+        workers: most processes besides this one; by default as many as there are CPUs, up to 8.
+        progress: see `Crew.read`.
+    """
+    with Crew(items, options=options, workers=workers) as crew:
+        return crew.read(progress)
+
+
+def read_paths(paths: Sequence[str], options: ReadOptions = DEFAULT) -> list[Reading]:
+    """`read_all` of paths as a user names them."""
+    return read_all(find(paths), options=options)
+
+
+def _name(item: Found | SourceRecord) -> str:
+    return item.label if isinstance(item, Found) else item.path
+
+
+def _num_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _load_readers() -> None:
+    """Import what forked workers will need, once for all of them."""
+    # numpy's linear algebra starts threads that nobody here needs, and a process with threads cannot fork safely.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import allready.evidence.lines.scan
+    import allready.evidence.log  # noqa: F401
+    from allready.signatures import table
+
+    table.anchors()

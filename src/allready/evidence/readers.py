@@ -1,0 +1,264 @@
+"""One source -> one `Reading`: find out what it is and give it to the reader of its kind.
+
+Nothing that a source contains ends the whole: a reader that fails is a problem of that source, told in its record.
+"""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, BinaryIO
+
+from allready.evidence import sniff
+from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
+from allready.evidence.reading import Reading
+from allready.model import SourceRecord
+
+if TYPE_CHECKING:
+    from allready.evidence.lines.model import Limits as LineLimits
+    from allready.evidence.lines.model import Scanned
+
+MOST_WHOLE_BYTES = 256 << 20
+"""Readers of small kinds take a whole file; of a longer one they get the beginning."""
+
+_STACK_MARK = b"(most recent call first):"
+_TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
+MOST_ASIDE_BYTES = 64 << 20
+_MOST_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What the user asked of the readers.
+
+    kinds: read only sources of these kinds; empty for all.
+    iteration_marker: a regular expression with one group, the number.
+    """
+
+    kinds: frozenset[str] = frozenset()
+    iteration_marker: str | None = None
+    limits: Limits = LIMITS
+
+
+DEFAULT = ReadOptions()
+
+
+def read_found(
+    found: Found, options: ReadOptions = DEFAULT, took: Callable[[int], None] = lambda _: None
+) -> Iterator[Reading]:
+    """Everything in one found file, in order."""
+    for item in unpack(found, limits=options.limits, took=took):
+        if isinstance(item, SourceRecord):
+            yield Reading(source=item)
+        elif (reading := read_source(item, options)) is not None:
+            yield reading
+
+
+def read_source(source: Source, options: ReadOptions = DEFAULT) -> Reading | None:
+    """What one source says; None when its kind was not asked for.
+
+    Damage, a reader that raises and memory that is too small are told in the record's `problem`.
+    """
+    kind = kind_of_source(source)
+    if options.kinds and kind not in options.kinds:
+        return None
+    empty = SourceRecord(path=source.label, kind=kind, size_bytes=source.size_bytes or len(source.head))
+    if kind in sniff.PASSED_OVER:
+        return Reading(source=empty)
+    problem = None
+    try:
+        with source.open() as stream:
+            reading = _READERS[kind](stream, source, options)
+    except MemoryError:
+        reading, problem = Reading(source=empty), "there was not enough memory to read it"
+    except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
+        text = " ".join(str(error).split())[:300]
+        reading, problem = Reading(source=empty), f"its reader failed: {type(error).__name__}: {text}"
+    return with_record(reading, source, kind, problem)
+
+
+def with_record(reading: Reading, source: Source, kind: str, problem: str | None) -> Reading:
+    """The reading with what is known of its source from outside."""
+    problems = [p for p in (reading.source.problem, source.problem, problem) if p]
+    size = source.size_bytes if source.size_bytes is not None else source.num_read
+    record = replace(
+        reading.source,
+        path=source.label,
+        kind=kind,
+        size_bytes=size,
+        problem="; ".join(dict.fromkeys(problems)) or None,
+    )
+    reading.source = record
+    return reading
+
+
+def kind_of_source(source: Source) -> str:
+    """`sniff.kind_of` its head; where a file begins with a hole, of what follows the hole."""
+    head = source.head
+    if source.path is not None and head and not head.strip(b"\0"):
+        head = _after_hole(source.path) or head
+    return sniff.kind_of(head, name=source.label)
+
+
+def _after_hole(path: str) -> bytes | None:
+    """The first bytes of a file that are on disk: a log that was cut while its writer went on begins with a hole."""
+    try:
+        with open_plain(path) as file:
+            file.seek(os.lseek(file.fileno(), 0, os.SEEK_DATA))
+            return (file.read(sniff.HEAD_BYTES) or b"").lstrip(b"\0")
+    except OSError:
+        return None
+
+
+def _whole(stream: BinaryIO) -> tuple[bytes, str | None]:
+    data = stream.read(MOST_WHOLE_BYTES + 1)
+    if len(data) > MOST_WHOLE_BYTES:
+        return data[:MOST_WHOLE_BYTES], f"only its first {MOST_WHOLE_BYTES >> 20} MiB were read"
+    return data, None
+
+
+def _read_log(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    from allready.evidence.lines.scan import scan
+    from allready.evidence.log import interpret
+
+    aside = _tables_and_stacks(stream, source)
+    scanned = scan(
+        io.BytesIO(aside) if aside is not None else stream,
+        source=source.label,
+        iteration_marker=options.iteration_marker,
+    )
+    reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+    if aside is not None:
+        add_asides(reading, aside, source.label)
+    return reading
+
+
+def scan_range(
+    found: Found,
+    start: int,
+    stop: int,
+    options: ReadOptions,
+    took: Callable[[int], None] = lambda _: None,
+    *,
+    limits: "LineLimits | None" = None,
+) -> "Scanned":
+    """The lines of a plain log whose first bytes lie in [start, stop); for `lines.model.merge`.
+
+    Raises:
+        OSError: the file is gone, or no plain file any more.
+    """
+    from allready.evidence.lines.model import LIMITS as LINE_LIMITS
+    from allready.evidence.lines.scan import scan
+
+    with open_plain(found.path) as file:
+        return scan(
+            file, source=found.label, first_byte=start, last_byte=stop, iteration_marker=options.iteration_marker,
+            on_bytes=took, limits=limits or LINE_LIMITS,
+        )  # fmt: skip
+
+
+def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
+    """The whole of a log that also holds a table of nccl-tests or Python stacks, for their readers; else None.
+
+    A table begins near the top; stacks stand at either end.
+    """
+    is_small = source.size_bytes is not None and source.size_bytes <= MOST_ASIDE_BYTES
+    ends = source.head
+    if is_small and source.path is not None:
+        ends += _tail(source.path)
+    elif source.size_bytes is not None and len(source.head) < source.size_bytes <= _MOST_MEMBER_BYTES:
+        return stream.read()
+    if not is_small or not any(mark in ends for mark in (*_TABLE_MARKS, _STACK_MARK)):
+        return None
+    return stream.read(MOST_ASIDE_BYTES + 1)
+
+
+def _tail(path: str) -> bytes:
+    """The last bytes of a file."""
+    try:
+        with open_plain(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - sniff.HEAD_BYTES))
+            return file.read(sniff.HEAD_BYTES) or b""
+    except OSError:
+        return b""
+
+
+def add_asides(reading: Reading, data: bytes, label: str) -> None:
+    """Put a log's tables of nccl-tests and Python stacks into its reading."""
+    if any(mark in data for mark in _TABLE_MARKS):
+        from allready.evidence.nccl_tests import read_nccl_tests
+
+        reading.benches += read_nccl_tests(data, label).benches
+    if _STACK_MARK in data:
+        from allready.evidence.stacks import read_stacks
+
+        reading.stacks += read_stacks(data, label).stacks
+
+
+def _read_dump(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    from allready.evidence.flight.reader import read_dump
+
+    del options
+    data, problem = _whole(stream)
+    return _with_problem(read_dump(data, source.label, name_hint=source.label), problem)
+
+
+def _read_ras(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    from allready.evidence.ras import read_ras
+
+    del options
+    data, problem = _whole(stream)
+    return _with_problem(read_ras(data, source.label), problem)
+
+
+def _read_stacks(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    from allready.evidence.stacks import read_stacks
+
+    del options
+    data, problem = _whole(stream)
+    return _with_problem(read_stacks(data, source.label), problem)
+
+
+def _read_inspector(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    from allready.evidence.inspector import read_inspector
+
+    del options
+    return read_inspector(stream, source.label)
+
+
+def _read_table(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
+    data, problem = _whole(stream)
+    from allready.evidence.lines.scan import scan
+    from allready.evidence.log import interpret
+
+    scanned = scan(io.BytesIO(data), source=source.label, iteration_marker=options.iteration_marker)
+    reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+    add_asides(reading, data, source.label)
+    return _with_problem(reading, problem)
+
+
+def _read_report(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+    del options
+    data, problem = _whole(stream)
+    record = SourceRecord(path=source.label, kind=sniff.REPORT, num_understood=1, problem=problem)
+    return Reading(source=record, reports=[data.decode("utf-8", "replace")])
+
+
+def _with_problem(reading: Reading, problem: str | None) -> Reading:
+    if problem is not None:
+        reading.source = replace(reading.source, problem="; ".join(p for p in (reading.source.problem, problem) if p))
+    return reading
+
+
+_READERS: dict[str, Callable[[BinaryIO, Source, ReadOptions], Reading]] = {
+    sniff.LOG: _read_log,
+    sniff.ELASTIC_ERROR: _read_log,
+    sniff.FLIGHT: _read_dump,
+    sniff.RAS: _read_ras,
+    sniff.STACKS: _read_stacks,
+    sniff.NCCL_TESTS: _read_table,
+    sniff.INSPECTOR: _read_inspector,
+    sniff.REPORT: _read_report,
+}

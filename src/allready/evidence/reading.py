@@ -1,0 +1,175 @@
+"""What reading one source gives.  Everything here can be pickled: sources are read in worker processes."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from allready.model import (
+    BenchRun,
+    Death,
+    Event,
+    GroupProgress,
+    Origin,
+    ProcessRecord,
+    ProcessStack,
+    SourceRecord,
+)
+
+BLOCK = 65_536
+"""Most operations in one compressed block of an `OpStream`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpShape:
+    """What one COLL line says of an operation, without its buffers."""
+
+    name: str  # canonical, as in model.Operation
+    count: int
+    dtype: str
+    redop: str
+    root: int
+
+
+@dataclass(slots=True, kw_only=True)
+class OpStream:
+    """All COLL lines of one communicator of one process, in order.
+
+    `shapes[c]` is the operation that code `c` stands for.  `blocks`: zlib-compressed runs of codes (little-endian
+    uint16), each of at most `BLOCK` operations; a loop repeats itself, so millions take kilobytes.
+    `marks`: iteration number -> how many operations came before its marker (only where markers stand in the same file).
+    `times`: (operations before, time_s) samples where lines have times, at most a few thousand.
+    """
+
+    origin: Origin  # of the first line; host, pid
+    comm: str
+    nranks: int | None = None
+    shapes: list[OpShape] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)  # by code
+    blocks: list[bytes] = field(default_factory=list)
+    num_operations: int = 0
+    marks: dict[int, int] = field(default_factory=dict)
+    times: list[tuple[int, float]] = field(default_factory=list)
+    first_line: int | None = None
+    last_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightShape:
+    """What an entry of a flight recorder does, without when and where; a ring has many entries and few shapes.
+
+    `src`, `dst`: ranks in the group, for send and recv.  `sizes`, `dtypes` are those of the input, then of the output.
+    """
+
+    name: str  # canonical, as in model.Operation
+    raw: str  # as recorded: "nccl:_all_gather_base"
+    is_p2p: bool = False
+    src: int | None = None
+    dst: int | None = None
+    in_sizes: tuple[tuple[int, ...], ...] | None = None
+    out_sizes: tuple[tuple[int, ...], ...] | None = None
+    in_dtypes: tuple[str, ...] = ()
+    out_dtypes: tuple[str, ...] = ()
+    timeout_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class FlightRing:
+    """The entries of one group in one dump, in the order of enqueueing, as columns: two million of them fit in memory.
+
+    `seq` is collective_seq_id (`seq_id` before version 2.0), `p2p_seq` p2p_seq_id.  `shape`, `site`: indices into the
+    dump's tables.  `state`: 0 scheduled, 1 started, 2 completed, 3 unknown; plus 4 when retired.
+    Times in nanoseconds, 0 when unknown; `started_ns` is empty when no entry has one.
+    """
+
+    seq: "array[int]"
+    p2p_seq: "array[int]"  # empty when there is no p2p operation
+    shape: "array[int]"
+    site: "array[int]"
+    num_in: "array[int]"  # elements; empty when every shape has its sizes, -1 where not recorded
+    num_out: "array[int]"
+    state: bytes
+    created_ns: "array[int]"
+    started_ns: "array[int]"
+    completed_ns: "array[int]"  # empty when no entry has one
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+
+@dataclass(slots=True, kw_only=True)
+class FlightDump:
+    """One rank's flight-recorder dump.
+
+    `groups`: process-group name -> (description, global ranks; empty when not told).  `status`: group name ->
+    (enqueued, started, completed), None where never.  `rings`: group name -> its entries.  `stacks[i]`: frames,
+    innermost first, of call site `sites[i]` (the innermost frame outside the libraries); 0 is "unknown".
+    `is_whole`: the ring was never overwritten and the file is not cut: the first entry is the process's first.
+    `is_cut`: the file ends early, so the newest entries are missing.
+    `completes_by_retirement`: the backend (Gloo) records no completion; an entry that was retired has ended somehow.
+    """
+
+    origin: Origin
+    rank: int | None
+    version: str
+    backend: str = ""  # "nccl", "gloo", "xccl"
+    groups: Mapping[str, tuple[str, Sequence[int]]] = field(default_factory=dict)
+    status: Mapping[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
+    shapes: list[FlightShape] = field(default_factory=list)
+    sites: list[str | None] = field(default_factory=list)
+    stacks: list[tuple[str, ...]] = field(default_factory=list)
+    rings: dict[str, FlightRing] = field(default_factory=dict)
+    num_entries: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    lib_version: str | None = None
+    is_whole: bool = False
+    is_cut: bool = False
+    completes_by_retirement: bool = False
+    problem: str | None = None  # "truncated after 812 entries", ...
+
+
+@dataclass(slots=True, kw_only=True)
+class RasAnswer:
+    """One answer of a RAS port: every communicator's progress, and whom RAS could not ask."""
+
+    origin: Origin
+    time_s: float | None = None
+    nccl_version: str | None = None
+    groups: list[GroupProgress] = field(
+        default_factory=list
+    )  # group = commId hash; members are ranks in the communicator
+    hosts: Mapping[tuple[str, int], tuple[str, int | None]] = field(default_factory=dict)  # (group, rank) -> host, pid
+    dead: list[tuple[str, int]] = field(default_factory=list)  # (host, pid) considered dead
+    problem: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class InspectorSummary:
+    """One Inspector file: per communicator and operation number, how long the rank spent in it."""
+
+    origin: Origin
+    rank: int
+    num_ranks: int
+    group: str
+    host: str | None = None
+    pid: int | None = None
+    durations_s: dict[int, float] = field(default_factory=dict)  # operation number -> seconds; at most 10,000, the last
+    busbw_gb_per_s: list[float] = field(default_factory=list)
+    num_operations: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """Everything one source gave."""
+
+    source: SourceRecord
+    events: list[Event] = field(default_factory=list)
+    processes: list[ProcessRecord] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    op_streams: list[OpStream] = field(default_factory=list)
+    dumps: list[FlightDump] = field(default_factory=list)
+    ras: list[RasAnswer] = field(default_factory=list)
+    stacks: list[ProcessStack] = field(default_factory=list)
+    benches: list[BenchRun] = field(default_factory=list)
+    inspections: list[InspectorSummary] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)  # text of report.json files of other commands

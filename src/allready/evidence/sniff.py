@@ -1,0 +1,137 @@
+"""What a source is, from its first bytes; names are not asked, they lie.
+
+A log may contain anything: a stack, a table of nccl-tests, a RAS answer.  So another kind than "log" is given only to
+what is nothing else from its first line on.
+"""
+
+import re
+
+HEAD_BYTES = 1 << 16
+
+LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
+REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
+
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)
+"""Kinds that have a reader."""
+
+PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY)
+
+_BINARY_MAGICS = (
+    b"\x7fELF", b"\x89PNG", b"%PDF-", b"SQLite format 3\0", b"\x93NUMPY", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"OggS",
+    b"\x00\x00\x00\x18ftyp", b"\x1a\x45\xdf\xa3", b"PK\x03\x04", b"PK\x05\x06", b"\xca\xfe\xba\xbe", b"!<arch>\n",
+    b"LPKSHHRH", b"GGUF", b"PAR1", b"ARROW1", b"\x89HDF", b"\x28\xb5\x2f\xfd", b"\xff\xfe", b"\xfe\xff",
+)  # fmt: skip
+
+_NOT_TEXT = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
+_MOST_NOT_TEXT = 0.05
+"""Share of control characters that a log does not have; random bytes have 0.10."""
+
+_TABLE_STARTS = (
+    b"# Collective test starting",
+    b"# nccl-tests version",
+    b"# rccl-tests",
+    b"# nThread ",
+    b"# Using devices",
+)
+_RAS_MARKS = (b"NCCL version", b"SERVER PROTOCOL", b"PEER_", b'"nccl_version"', b'"communicators')
+_STACK_MARKS = (b"(most recent call first)", b"Thread ", b"Process ", b"#0 ", b"[<0>]")
+_LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
+_ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
+
+
+def kind_of(head: bytes, *, name: str = "") -> str:
+    """The kind of a source that begins with `head` (up to 64 KiB).  `name` changes nothing.
+
+    "log" is what remains when it is text and nothing special.
+    """
+    del name
+    if not head.strip(b"\0\r\n\t "):
+        return BINARY if b"\0" in head else EMPTY
+    if head[0] == 0x80 and head[1] in (2, 3, 4, 5):
+        return FLIGHT if _is_dump(head) else BINARY
+    if is_binary(head):
+        return FLIGHT if _is_dump(head) else BINARY  # protocol 0 and 1 have no mark
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\0\r\n\t ")
+    if text.startswith((b"{", b"[{", b"[\n", b"[ ")):
+        return _kind_of_json(text)
+    if text[:15].lower() == b"<!doctype html>" or text[:6].lower() == b"<html>":
+        return PAGE
+    if text.startswith(b"#!"):
+        return SCRIPT
+    if text.startswith(_TABLE_STARTS):
+        return NCCL_TESTS
+    if _LOG_LINE.search(text):
+        return LOG
+    if b"nccl_" in text[:4096]:
+        from allready.evidence.inspector import is_inspector
+
+        if is_inspector(text):
+            return INSPECTOR
+    if any(mark in text for mark in _RAS_MARKS):
+        from allready.evidence.ras import is_ras
+
+        if is_ras(text):
+            return RAS
+    if any(mark in text for mark in _STACK_MARKS):
+        from allready.evidence.stacks import is_stacks
+
+        if is_stacks(text):
+            return STACKS
+    return LOG
+
+
+def _is_dump(head: bytes) -> bool:
+    from allready.evidence.flight.reader import is_dump
+
+    return is_dump(head)
+
+
+def is_binary(head: bytes) -> bool:
+    """No text in any encoding that logs have.
+
+    NUL bytes alone do not make a log binary: one that was cut while it was written begins with many.
+    """
+    if head.startswith(_BINARY_MAGICS) or _is_safetensors(head):
+        return True
+    num_meant = len(head) - head.count(0)
+    if not num_meant:
+        return True
+    num_wrong = num_meant - len(head.translate(None, _NOT_TEXT + b"\0"))
+    if num_wrong > _MOST_NOT_TEXT * num_meant:
+        return True
+    # Sparse bytes between many zeros: numbers, a core dump.  A log with holes has whole lines between them.
+    return num_meant < len(head) // 2 and not _has_words(head)
+
+
+def _has_words(head: bytes) -> bool:
+    return re.search(rb"[\t\x20-\x7e\x80-\xff]{20}", head) is not None and b"\n" in head
+
+
+def _is_safetensors(head: bytes) -> bool:
+    return len(head) > 10 and head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32
+
+
+def _kind_of_json(text: bytes) -> str:
+    start = text[:4096]
+    if b'"allready.report/' in start and b'"schema"' in start:
+        return REPORT
+    if b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start):
+        from allready.evidence.inspector import is_inspector
+
+        if is_inspector(text):
+            return INSPECTOR
+    if b'"communicators"' in text or b'"PEER_' in text or b'"nccl_version"' in start:
+        from allready.evidence.ras import is_ras
+
+        if is_ras(text):
+            return RAS
+    if b'"entries"' in text or b'"pg_config"' in text or b'"pg_status"' in text:
+        return FLIGHT if _is_dump(text) else LOG
+    if _ERROR_FILE.match(start) and any(key in text for key in (b'"extraInfo"', b'"errorCode"', b'"timestamp"')):
+        return ELASTIC_ERROR
+    if b'"frames"' in text:
+        from allready.evidence.stacks import is_stacks
+
+        if is_stacks(text):
+            return STACKS
+    return LOG

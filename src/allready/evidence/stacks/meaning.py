@@ -1,0 +1,129 @@
+"""What a process is doing by its stack, and the frame that says so."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allready.evidence.stacks.libraries import is_native, is_users
+from allready.evidence.stacks.patterns import meaning_of
+from allready.model import Frame, ProcessStack, ThreadStack
+
+_STRENGTH = (
+    "exit", "in_collective", "data_loading", "import_or_compile", "tokenize", "io", "subprocess_wait", "network_wait",
+    "gpu_wait", "stopped", "queue", "sleep", "lock",
+)  # fmt: skip
+"""What a stack means when several of its frames mean something: a lock inside of a loader is loading."""
+
+_NATIVE_WEAK = {"io", "network_wait", "subprocess_wait", "lock", "sleep"}
+"""Kinds that a system call may serve: the library above it says what for."""
+
+_GROUP_STOP = re.compile(r"PtraceEvent\(.*\bSIGSTOP\b")
+"""py-spy cannot halt a process that somebody has stopped already: it gets this event instead of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What the main thread does.
+
+    kind: "in_collective", "gpu_wait", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait",
+    "import_or_compile", "tokenize", "cpu_work" (computing), "exit", "stopped" (SIGSTOP or a freezer), "user_idle"
+    (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell), "user_code" (is
+    there, and the dump does not tell running from waiting: faulthandler), "unreadable".
+    `site`: the deciding frame, `file:line function`; `user_site`: the innermost frame of the user's own code.
+    `certain`: False where the frames only show that no library is entered; a built-in such as `.item()` has no frame.
+    """
+
+    kind: str
+    site: str | None = None
+    user_site: str | None = None
+    thread: str = ""
+    certain: bool = True
+
+
+def describe(stack: ProcessStack) -> Activity:
+    """Judge one process by its main thread."""
+    thread = _main(stack.threads)
+    if thread is None or not thread.frames:
+        held = _kernel_hold(stack.threads)
+        if held is None and stack.error is not None and _GROUP_STOP.search(stack.error):
+            held = Activity(kind="stopped")
+        return held or Activity(kind="unreadable")
+    frames = thread.frames
+    user = next((f for f in frames if is_users(f)), None)
+    user_site = _site(user) if user is not None else None
+    held = _kernel_hold(stack.threads)
+    if held is not None:
+        return Activity(kind=held.kind, site=user_site or held.site, user_site=user_site, thread=thread.name)
+    found = _strongest(_until_user(frames))
+    if found is None or found[0] == "queue":
+        outer = _around(frames)
+        found = outer if outer is not None else found
+    if found is not None:
+        kind, frame = found
+        # A queue or a pipe is where data comes from in a training loop.
+        kind = "data_loading" if kind == "queue" else kind
+        return Activity(kind=kind, site=_site(frame), user_site=user_site, thread=thread.name)
+    where = user if user is not None else frames[0]
+    kind = {"active": "cpu_work", "gil": "cpu_work", "idle": "user_idle"}.get(thread.state, "user_code")
+    if all(is_native(f) for f in frames):
+        kind = "unreadable"
+    is_certain = thread.state == "gil"
+    return Activity(kind=kind, site=_site(where), user_site=user_site, thread=thread.name, certain=is_certain)
+
+
+def _main(threads: Sequence[ThreadStack]) -> ThreadStack | None:
+    marked = next((t for t in threads if t.is_main), None)
+    return marked if marked is not None else threads[0] if len(threads) == 1 else None
+
+
+def _site(frame: Frame) -> str:
+    line = f":{frame.line}" if frame.line is not None else ""
+    return f"{frame.file or '?'}{line} {frame.function}"
+
+
+def _until_user(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames that the innermost line of the user's code has called."""
+    for i, frame in enumerate(frames):
+        if is_users(frame):
+            return frames[:i]
+    return frames
+
+
+def _strongest(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
+    """The strongest meaning and its frame."""
+    best: tuple[int, str, Frame] | None = None
+    for frame in frames:
+        kind = meaning_of(frame)
+        if kind is None:
+            continue
+        rank = _STRENGTH.index(kind)
+        if is_native(frame) and kind in _NATIVE_WEAK:
+            rank += len(_STRENGTH)
+        # Of equals the innermost, but a call that Python shows rather than the C++ inside of it.
+        if best is None or rank < best[0] or (rank == best[0] and is_native(best[2]) and not is_native(frame)):
+            best = (rank, kind, frame)
+    return None if best is None else (best[1], best[2])
+
+
+def _around(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
+    """What the user's innermost code is called for: a data set's item, a tokenizing map, an end handler."""
+    inner = next((f for f in frames if is_users(f)), None)
+    if inner is None:
+        return None
+    for frame in frames[frames.index(inner) :]:
+        kind = meaning_of(frame)
+        if kind in {"data_loading", "tokenize", "exit"}:
+            return kind, inner
+    return None
+
+
+def _kernel_hold(threads: Sequence[ThreadStack]) -> Activity | None:
+    """A kernel stack that says that the process is stopped, or in which file system or driver it waits."""
+    for thread in threads:
+        if thread.name != "kernel":
+            continue
+        for frame in thread.frames:
+            kind = meaning_of(frame)
+            if kind in {"stopped", "io"}:
+                return Activity(kind=kind, site=_site(frame), thread=thread.name)
+    return None

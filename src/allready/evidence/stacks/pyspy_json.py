@@ -1,0 +1,68 @@
+"""`py-spy dump --json`: a list with one object per thread."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from allready.evidence.stacks.threads import OpenProcess, OpenThread
+from allready.model import Frame
+
+_DECODER = json.JSONDecoder()
+MOST_THREADS = 20_000
+
+
+def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, str | None]:
+    """The processes of the list that begins at `start`, where it ends, and what was wrong with it."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return [], len(text), "broken JSON"
+    if not isinstance(value, list):
+        return [], end, "not a list of threads"
+    found: dict[int, OpenProcess] = {}
+    for item in value[:MOST_THREADS]:
+        thread = _dict(item)
+        pid = _number(thread.get("pid"))
+        if pid is None:
+            continue
+        process = found.get(pid)
+        if process is None:
+            info = _dict(thread.get("process_info"))
+            process = found[pid] = OpenProcess(
+                line=line,
+                kind="py-spy",
+                pid=pid,
+                parent=_number(_dict(info.get("parent")).get("pid")),
+                command=_text(info.get("command_line"))[:4000],
+            )
+        _take_thread(process, thread)
+    return list(found.values()), end, None
+
+
+def _take_thread(process: OpenProcess, thread: Mapping[str, Any]) -> None:
+    state = "gil" if thread.get("owns_gil") is True else "active" if thread.get("active") is True else "idle"
+    ident = _number(thread.get("os_thread_id")) or _number(thread.get("thread_id"))
+    opened = process.begin(OpenThread(name=_text(thread.get("thread_name"))[:200], state=state, ident=str(ident or "")))
+    frames = thread.get("frames")
+    for item in frames if isinstance(frames, list) else ():
+        frame = _dict(item)
+        file = _text(frame.get("short_filename")) or _text(frame.get("filename"))
+        opened.add(Frame(function=_text(frame.get("name"))[:200], file=file[-400:], line=_number(frame.get("line"))))
+        values = frame.get("locals")
+        for value in values if isinstance(values, list) else ():
+            local = _dict(value)
+            text = _text(local.get("repr"))
+            if local.get("name") in {"global_rank", "world_rank"} and text.isdecimal() and len(text) < 8:
+                process.rank = int(text)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63 else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,151 @@
+"""A file of stacks: any number of processes, any of the tools, mixed and with the prefixes of launchers."""
+
+import re
+from pathlib import PurePath
+
+from allready.evidence.reading import Reading
+from allready.evidence.stacks.pyspy_json import take_json
+from allready.evidence.stacks.text import ANSI, StackLines
+from allready.evidence.stacks.threads import MOST_PROCESSES, OpenProcess, finished
+from allready.model import Origin, SourceRecord
+
+MOST_EXAMPLES = 5
+MOST_WRITERS = 2_000
+LONGEST_LINE = 8_192
+
+_PREFIX = re.compile(
+    r"^(?:\[rank(\d{1,7})\]:[ ]?|\[default(\d{1,7})\]:|\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>:)"
+)
+_JSON = re.compile(r'(?m)^(?P<space>[ \t]*)\[\s*\{\s*"pid"\s*:\s*\d+\s*,\s*"thread_id"')
+_FILE_PID = re.compile(
+    r"(?:^|[._-])(?:py-?spy|p?stack|gdb|faulthandler|dump|pid|trace)s?[._-]?(\d{2,10})(?=\D|$)", re.IGNORECASE
+)
+_FILE_RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)", re.IGNORECASE)
+_FILE_NODE = re.compile(r"(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)", re.IGNORECASE)
+
+_LOOKS = re.compile(
+    r'^(?:Process \d+: |Python v\d\S* \(|Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: ")'
+    r"| {4}\S.* \(\S+\)$|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):"
+    r'| {2}File ".*", line \d+,? in '
+    r"|Thread \d+ \(.*LWP \d+|#\d+ +(?:0x[0-9a-f]{8,} )?\S|\[<(?:0|[0-9a-f]{8,16})>\] |TID \d+:|PID \d+ - "
+    r"| {8}(?:Arguments|Locals):| {12}\w+: |Fatal Python error: |Timeout \(\d+:\d\d:\d\d)"
+)
+_BEGINS = re.compile(
+    r"\s*(?:Process \d+: .*\nPython v|Error: Failed to .*\n\s*(?:Reason|Caused)|Permission Denied: Try running)"
+)
+_ANCHOR = re.compile(
+    r"(?m)^(?:\[\w+\]:[ ]?|\d+: |\[\d+,\d+\]<std\w+>:[ ]?)?"
+    r"(?:Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: \")"
+    r"|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):|#0 +\S|\[<(?:0|[0-9a-f]{8,16})>\] \S)"
+)
+
+
+def is_stacks(head: bytes) -> bool:
+    """Whether a file that begins so is made of stacks: most lines are frames, threads and processes."""
+    text = ANSI.sub("", head[:65536].decode("utf-8", "replace")).replace("\r\n", "\n")
+    if _JSON.search(text):
+        return True
+    if _BEGINS.match(text):
+        return True
+    if not _ANCHOR.search(text):
+        return False
+    lines = [_PREFIX.sub("", x, count=1) for x in text.split("\n")[:400] if x.strip()]
+    return sum(1 for x in lines if _LOOKS.match(x)) * 2 > len(lines)
+
+
+def read_stacks(data: bytes, source: str) -> Reading:
+    """All stacks in one file.
+
+    Args:
+        data: the file.
+        source: its name for the report; a pid, rank or node in it helps where the text has none.
+    """
+    text = ANSI.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
+    reader = _Reader()
+    at, line = 0, 1
+    while at < len(text):
+        match = _JSON.search(text, at)
+        end = match.end("space") if match else len(text)
+        line = reader.lines(text[at:end], line)
+        if match is None:
+            break
+        found, at, problem = take_json(text, end, line)
+        reader.take_processes(found, problem)
+        line += text.count("\n", end, at)
+    processes = finished(reader.processes, source, _hints(source))
+    record = SourceRecord(
+        path=source,
+        kind="stacks",
+        size_bytes=len(data),
+        num_lines=text.count("\n") + (bool(text) and not text.endswith("\n")),
+        num_understood=reader.num_known,
+        num_unknown=reader.num_unknown,
+        unknown_examples=tuple(reader.examples),
+        problem=reader.problem,
+    )
+    return Reading(source=record, stacks=processes)
+
+
+class _Reader:
+    """Gives every line to the machine of its prefix."""
+
+    def __init__(self) -> None:
+        self.processes: list[OpenProcess] = []
+        self.writers: dict[str, StackLines] = {}
+        self.num_known = 0
+        self.num_unknown = 0
+        self.examples: list[str] = []
+        self.problem: str | None = None
+
+    def lines(self, text: str, number: int) -> int:
+        """Lines of text; the number of the line that they end on."""
+        parts = text.split("\n")
+        for i, raw in enumerate(parts, number):
+            line = raw[:LONGEST_LINE].rstrip()
+            match = _PREFIX.match(line)
+            if match:
+                line = line[match.end() :]
+            if not line.strip():
+                continue
+            if self._writer(match).take(line, i):
+                self.num_known += 1
+                continue
+            self.num_unknown += 1
+            if len(self.examples) < MOST_EXAMPLES:
+                self.examples.append(line[:200])
+        return number + len(parts) - 1
+
+    def _writer(self, match: re.Match[str] | None) -> StackLines:
+        prefix = match.group().strip() if match else ""
+        if prefix not in self.writers and len(self.writers) >= MOST_WRITERS:
+            prefix = ""
+        if prefix not in self.writers:
+            rank, local_rank = match.groups() if match and prefix else (None, None)
+            self.writers[prefix] = StackLines(
+                self.processes,
+                rank=int(rank) if rank else None,
+                local_rank=int(local_rank) if local_rank else None,
+            )
+        return self.writers[prefix]
+
+    def take_processes(self, found: list[OpenProcess], problem: str | None) -> None:
+        """The processes of a JSON list; a header line before it may have told their rank."""
+        told = self.writers[""].pending if "" in self.writers else {}
+        rank = told.pop("rank", None)
+        told.clear()
+        if len(found) == 1 and isinstance(rank, int):
+            found[0].rank = rank
+        self.processes += found[: MOST_PROCESSES - len(self.processes)]
+        self.num_known += len(found)
+        self.problem = self.problem or problem
+
+
+def _hints(source: str) -> Origin:
+    name = PurePath(source.rpartition("!")[2]).name
+    pid, rank, node = _FILE_PID.search(name), _FILE_RANK.search(name), _FILE_NODE.search(name)
+    return Origin(
+        source=source,
+        pid=int(pid.group(1)) if pid else None,
+        rank=int(rank.group(1)) if rank else None,
+        node=node.group(1) if node else None,
+    )

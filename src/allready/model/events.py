@@ -1,0 +1,87 @@
+"""What was read from the ruins of a run, before anybody judges it: sources, lines with a meaning, their parts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a line of a log is in the chain of events."""
+
+    ROOT = "root"  # may be the first cause
+    CASCADE = "cascade"  # a consequence: somebody else's fault arrived here
+    TEARDOWN = "teardown"  # printed because the job is being ended
+    RECORD = "record"  # states what was or is (a watchdog's record, a setting): evidence, not an accusation
+    HARMLESS = "harmless"  # looks bad and is not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who wrote a line, as far as the line, its neighbours and its file say.
+
+    `host` and `pid` are as logged (a container's own); `node` is any name or number of the node found in a prefix,
+    in NCCL_HOSTID or in the file's name; `rank` is the global rank.
+    """
+
+    source: str  # path as given by the user, inside an archive `archive!member`; "-" for standard input
+    line: int | None = None  # from 1
+    host: str | None = None
+    pid: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line (or block of lines) that a signature knows.
+
+    `time_s`: seconds since 1970 as if the log's local time were UTC; None when the line has no time.
+    `values`: what the signature's named groups caught, as text.  `extra`: lines that belong to it (a traceback).
+    `count`, `last_time_s`: how many lines of the same origin and values it stands for, and the time of the last.
+    """
+
+    signature: str
+    origin: Origin
+    text: str  # at most 1,000 characters
+    time_s: float | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    count: int = 1
+    last_time_s: float | None = None
+    role: Role = Role.RECORD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRecord:
+    """One file, archive member or stream that was read.
+
+    kind: "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "archive", "empty", "binary".
+    `num_understood`: lines (or records) that a reader knew; `num_unknown`: that it did not, with a few of them in
+    `unknown_examples`.  `problem`: why it could not be read, or only in part.
+    """
+
+    path: str
+    kind: str
+    size_bytes: int = 0
+    num_lines: int = 0
+    num_understood: int = 0
+    num_unknown: int = 0
+    unknown_examples: tuple[str, ...] = ()
+    problem: str | None = None
+    first_time_s: float | None = None
+    last_time_s: float | None = None
+
+
+def clock_time(time_s: float | None) -> str | None:
+    """A log's time as ISO-8601 without a zone: logs rarely say theirs."""
+    if time_s is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time_s, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError, ValueError):
+        return None

@@ -1,0 +1,89 @@
+"""Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
+
+from collections.abc import Sequence
+
+from allready.model import Aftermath, Culprits, Death, Evidence, Role, clock_time
+from allready.rules._ruins import who
+from allready.signatures import of_line
+
+SAME_MOMENT_S = 2.0
+"""Deaths this close to the first are told together: launchers write whole seconds."""
+
+
+def causes(after: Aftermath) -> tuple[Death, ...]:
+    """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
+    own = [d for d in after.deaths if not d.by_launcher and not d.is_collective_error and not _planned(d, after)]
+    hung_s = min(
+        (e.time_s for e in after.events if e.signature == "torch.watchdog_timeout" and e.time_s is not None),
+        default=None,
+    )
+    if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
+        own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
+    own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
+    return tuple(own)
+
+
+def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
+    """Of the causes those that came first (and at the same moment), if they are of these kinds."""
+    found = causes(after)
+    if not found:
+        return ()
+    start = found[0].time_s
+    first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+    named = [d for d in first if d.first] or first  # a launcher that says which was the first on its node knows better
+    strongest = [d for d in named if d.kind in {"oom", "exception", "signal", "abort"}] or named
+    return tuple(d for d in strongest if d.kind in kinds)
+
+
+def _planned(death: Death, after: Aftermath) -> bool:
+    """Somebody told the whole job to stop: a launcher says so, or everybody got the same SIGTERM."""
+    if death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
+        return False
+    told = any(e.signature == "elastic.death_signal" for e in after.events)
+    return told or death.signal == "SIGTERM"
+
+
+def is_told_by_a_line(death: Death) -> bool:
+    """A signature knows the error better than "an exception": that finding is the one to give."""
+    return any(s.role is Role.ROOT and s.code is not None for s, _ in of_line(death.text))
+
+
+def culprits_of(deaths: Sequence[Death], after: Aftermath) -> Culprits:
+    """Ranks where they are known; a node where only that is."""
+    ranks = tuple(sorted({d.rank for d in deaths if d.rank is not None}))
+    nodes: set[int] = set()
+    for death in deaths:
+        number = after.node_numbers.get(death.node or death.origin.node or death.host or "")
+        if death.rank is None and number is not None:
+            nodes.add(number)
+    return Culprits(ranks=ranks, nodes=tuple(sorted(nodes)))
+
+
+def who_died(deaths: Sequence[Death], after: Aftermath) -> str:
+    """The ranks, or whatever else is known of the first."""
+    ranks = [d.rank for d in deaths if d.rank is not None]
+    return who(after, ranks) if ranks else called(deaths[0])
+
+
+def evidence_of(deaths: Sequence[Death], after: Aftermath) -> tuple[Evidence, ...]:
+    """The deaths, then the first words of those that felt them."""
+    own = [Evidence(source=str(d.origin), text=_said(d), time=clock_time(d.time_s)) for d in deaths[:4]]
+    felt = [
+        Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
+        for e in after.events
+        if e.role is Role.CASCADE
+    ]
+    return (*own, *felt[:3])
+
+
+def _said(death: Death) -> str:
+    how = death.text or death.signal or f"exit code {death.exit_code}"
+    return f"{called(death)}: {how}" + (f", at {death.site}" if death.site else "")
+
+
+def called(death: Death) -> str:
+    """`rank 2 (pid 1234)`, `local rank 0 on gpu01`, `pid 77`: as far as it is known."""
+    names = {"rank": death.rank, "local rank": None if death.rank is not None else death.local_rank, "pid": death.pid}
+    parts = [f"{name} {number}" for name, number in names.items() if number is not None]
+    where = f" on {death.node or death.host}" if death.rank is None and (death.node or death.host) else ""
+    return (parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else "a process") + where

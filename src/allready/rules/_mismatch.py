@@ -1,0 +1,63 @@
+"""What a mismatch between ranks means: another flow of calls, or other arguments in the same call."""
+
+from collections.abc import Mapping
+
+from allready.model import Aftermath, Evidence, Mismatch, Operation
+
+FLOW = {"name", "root_call", "missing"}
+
+
+def is_flow(mismatch: Mismatch) -> bool:
+    """Some rank made a call more or less, or another call; not the same call with other arguments."""
+    if mismatch.shift:
+        return True
+    if mismatch.kind == "name":
+        return True
+    sites = {o.site for o in mismatch.by_rank.values() if o.site}
+    return len(sites) > 1 and all(o.site for o in mismatch.by_rank.values())
+
+
+def described(operation: Operation) -> str:
+    """`all_reduce [1048576] float32 at train.py:33`, as far as known."""
+    parts = [operation.name]
+    if operation.sizes:
+        parts.append(
+            str([list(s) for s in operation.sizes]) if len(operation.sizes) > 1 else str(list(operation.sizes[0]))
+        )
+    elif operation.num_elements is not None:
+        parts.append(f"[{operation.num_elements}]")
+    if operation.dtype:
+        parts.append(operation.dtype)
+    if operation.redop:
+        parts.append(operation.redop)
+    if operation.root is not None and operation.name in {"broadcast", "reduce", "gather", "scatter", "send", "recv"}:
+        parts.append(f"root/peer {operation.root}")
+    return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
+
+
+def told(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
+    """What these ranks did, each different thing once."""
+    return "; ".join(dict.fromkeys(described(operations[r]) for r in ranks if r in operations)) or "?"
+
+
+def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
+    """One line per different operation, the odd ranks first."""
+    order = sorted(mismatch.by_rank, key=lambda r: (r not in mismatch.odd, r))
+    found: dict[str, Evidence] = {}
+    for rank in order:
+        text = described(mismatch.by_rank[rank])
+        found.setdefault(
+            text, Evidence(source=str(mismatch.origin or mismatch.source), text=f"rank {rank}, #{mismatch.seq}: {text}")
+        )
+    return tuple(found.values())[:6]
+
+
+def first_mismatches(after: Aftermath, *, flow: bool) -> list[Mismatch]:
+    """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind."""
+    found: dict[tuple[str, int], Mismatch] = {}
+    order = {"flight recorder": 0, "coll log": 1}
+    for mismatch in sorted(after.mismatches, key=lambda m: (order.get(m.source, 2), m.seq)):
+        # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
+        key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
+        found.setdefault(key, mismatch)
+    return [m for m in found.values() if is_flow(m) == flow]

@@ -1,0 +1,43 @@
+"""What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
+
+from collections.abc import Iterable, Sequence
+
+from allready.model import Aftermath, Evidence, Origin, Role, Severity, clock_time, ranges
+from allready.signatures import load
+
+
+def who(after: Aftermath, rank_numbers: Iterable[int]) -> str:
+    """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `?` when nobody is known; neutral enough for every language."""
+    named = tuple(sorted(set(rank_numbers)))
+    if not named:
+        return "?"
+    nodes = sorted({after.node_of_rank[r] for r in named if r in after.node_of_rank})
+    where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
+    return f"rank {ranges(named)}{where}"
+
+
+def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:
+    """A piece of evidence that names its source."""
+    return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
+
+
+def nodes_wholly(after: Aftermath, rank_numbers: Sequence[int]) -> tuple[int, ...]:
+    """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
+    named = set(rank_numbers)
+    by_node: dict[int, set[int]] = {}
+    for rank, node in after.node_of_rank.items():
+        by_node.setdefault(node, set()).add(rank)
+    whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
+    covered = {r for n in whole for r in by_node[n]}
+    return whole if named and covered == named and len(whole) < len(by_node) else ()
+
+
+def has_grave_root(after: Aftermath) -> bool:
+    """Some line states a first cause, and a grave one."""
+    signatures = load()
+    return any(
+        e.role is Role.ROOT
+        and (signature := signatures.get(e.signature)) is not None
+        and signature.severity.weight >= Severity.ERROR.weight
+        for e in after.events
+    )

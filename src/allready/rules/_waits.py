@@ -1,0 +1,196 @@
+"""Who waits for whom: set logic over how far each rank came in each group.
+
+A rank that is in operation k of a group waits for the members that have not enqueued k.  Ranks that others wait for
+and that wait for nobody are the ones to look at; ranks that wait for each other in a circle took their groups in
+different orders.  A rank of which this kind of evidence shows nothing counts as waited for, since it may be anywhere.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from allready.model import Aftermath, GroupProgress, Operation, Position
+
+TORCH = ("flight recorder", "watchdog")
+"""These two number operations alike, so that one fills the other's gaps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Some members of a group wait in an operation for others."""
+
+    group: str
+    label: str
+    source: str
+    operation: Operation
+    waiting: tuple[int, ...]
+    behind: tuple[int, ...]  # known to be behind
+    unseen: tuple[int, ...]  # nothing known
+    why_unseen: Mapping[int, str] = field(default_factory=dict)
+    progress: GroupProgress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What one kind of evidence says of the whole job.
+
+    `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
+    wait for each other.  `level`: groups in which everybody is in the same unfinished operation.
+    """
+
+    source: str
+    waits: tuple[Wait, ...] = ()
+    roots: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
+    cycle: tuple[int, ...] = ()
+    level: tuple[Wait, ...] = ()
+    frozen: bool = False
+
+    def waits_for(self, rank: int) -> tuple[Wait, ...]:
+        """The waits in which `rank` is missed."""
+        return tuple(w for w in self.waits if rank in w.behind or rank in w.unseen)
+
+
+def pictures(after: Aftermath) -> tuple[Picture, ...]:
+    """One picture per kind of evidence, the most telling first: torch's records, RAS, counted log lines."""
+    torch = _combined([p for p in after.progress if p.source in TORCH])
+    ras = [p for p in after.progress if p.source == "ras"]
+    logs = [_of_those_given(p) for p in after.progress if p.source == "coll log"]
+    found = [
+        _picture("torch", torch),
+        _picture("ras", [_with_pending(p) for p in ras]),
+        _picture("coll log", [_with_pending(p) for p in logs]),
+    ]
+    return tuple(p for p in found if p is not None)
+
+
+def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
+    """Flight-recorder groups, completed by what the watchdog's lines say of ranks that left no dump."""
+    dumps = [p for p in progress if p.source == "flight recorder"]
+    spoken = [p for p in progress if p.source == "watchdog"]
+    combined = []
+    for group in dumps:
+        said = next((w for w in spoken if _same_group(group, w)), None)
+        if said is not None:
+            more = {r: p for r, p in said.positions.items() if r not in group.positions and _fits(group, r)}
+            group = replace(
+                group,
+                positions={**group.positions, **more},
+                absent={r: why for r, why in group.absent.items() if r not in more},
+                label=group.label or said.label,
+            )
+        combined.append(group)
+    # Without dumps a group's members are those that spoke; the world's are all ranks.
+    combined += [w for w in spoken if not any(_same_group(d, w) for d in dumps)]
+    return [_with_names(g) for g in combined]
+
+
+def _with_names(group: GroupProgress) -> GroupProgress:
+    """A position that knows only a number gets the operation's name from a member that knows more."""
+    known = {p.stuck.seq: p.stuck for p in group.positions.values() if p.stuck is not None and p.stuck.name != "?"}
+    return replace(
+        group,
+        positions={
+            r: replace(p, stuck=known[p.stuck.seq])
+            if p.stuck is not None and p.stuck.name == "?" and p.stuck.seq in known
+            else p
+            for r, p in group.positions.items()
+        },
+    )
+
+
+def _same_group(a: GroupProgress, b: GroupProgress) -> bool:
+    if a.group == b.group:
+        return not (a.label and b.label and a.label != b.label)
+    return bool(a.label) and a.label == b.label == "default_pg"
+
+
+def _fits(group: GroupProgress, rank: int) -> bool:
+    return not group.members or rank in group.members
+
+
+def _of_those_given(group: GroupProgress) -> GroupProgress:
+    """Logs that were not given say nothing: a member without one is no silent member."""
+    return replace(group, members=tuple(sorted(group.positions)), absent={})
+
+
+def _with_pending(group: GroupProgress) -> GroupProgress:
+    """For sources that count launches only: who is ahead of somebody else is taken to be in its last operation."""
+    counts = [p.enqueued for p in group.positions.values()]
+    if not counts or (min(counts) == max(counts) and not group.absent):
+        return group
+    top = max(counts)
+
+    def pending(position: Position) -> Operation | None:
+        if position.enqueued < top:
+            return None
+        return position.last or Operation(seq=top, name="?")
+
+    return replace(
+        group,
+        positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()},
+    )
+
+
+def _picture(source: str, groups: Sequence[GroupProgress]) -> Picture | None:
+    if not groups:
+        return None
+    waits: list[Wait] = []
+    level: list[Wait] = []
+    for group in groups:
+        found = _wait(group)
+        if found is None:
+            continue
+        (waits if found.behind or found.unseen else level).append(found)
+    waiting_for: dict[int, set[int]] = {}
+    for wait in waits:
+        for rank in wait.waiting:
+            waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
+    missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
+    roots = sorted(r for r in missed if r not in waiting_for)
+    seen = {r for g in groups for r in g.positions}
+    return Picture(
+        source=source,
+        waits=tuple(waits),
+        roots=tuple(roots),
+        unseen=tuple(r for r in roots if r not in seen),
+        cycle=() if roots else _cycle(waiting_for),
+        level=tuple(level),
+        frozen=all(g.complete for g in groups),
+    )
+
+
+def _wait(group: GroupProgress) -> Wait | None:
+    pending = {r: p.stuck for r, p in group.positions.items() if p.stuck is not None}
+    if not pending:
+        return None
+    # Errors can leave an early number behind; what somebody really waits in is the latest one.
+    latest = max(pending.values(), key=lambda o: o.seq)
+    waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq))
+    behind = tuple(sorted(r for r, p in group.positions.items() if p.enqueued < latest.seq))
+    members = group.members or tuple(sorted({*group.positions, *group.absent}))
+    unseen = tuple(r for r in members if r not in group.positions)
+    return Wait(
+        group=group.group,
+        label=group.label,
+        source=group.source,
+        operation=next((o for o in pending.values() if o.seq == latest.seq and o.name != "?"), latest),
+        waiting=waiting,
+        behind=behind,
+        unseen=unseen,
+        why_unseen={r: group.absent.get(r, "no word") for r in unseen},
+        progress=group,
+    )
+
+
+def _cycle(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
+    """The ranks on one circle of waits, shortest walk from the lowest rank; empty when there is none."""
+    for start in sorted(waiting_for):
+        path = [start]
+        while True:
+            following = sorted(waiting_for.get(path[-1], ()))
+            if not following:
+                break
+            if following[0] in path:
+                return tuple(path[path.index(following[0]) :])
+            path.append(following[0])
+    return ()

@@ -1,0 +1,44 @@
+"""DTH004."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH004",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.2",
+    depth=45,
+    title="A rank ended with an error code and said nothing more",
+    message="{who} ended with exit code {exit_code}, and no traceback of it is in these files",
+    remedy="look at that rank's own output (torchrun --log-dir DIR --redirects 3, or --tee 3), and give it to "
+    "diagnose too",
+)
+def rank_exited(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks of which only an exit code is known: their launcher reports it, their own words are missing.
+    ## Why it matters
+    The cause is in the output of that rank, which was not kept or not given.
+    ## Check by hand
+    The log folder of torchrun: `attempt_0/LOCAL_RANK/stderr.log` and `error.json`.
+    ## When it is harmless
+    When another finding names a cause that explains this end.
+    """
+    deaths = first_causes(after, {"exit"})
+    if not deaths:
+        return
+    yield Hit(
+        culprits=culprits_of(deaths, after),
+        values={
+            "who": who_died(deaths, after),
+            "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
+        },
+        confidence=Confidence.LIKELY,
+        evidence=evidence_of(deaths, after),
+        fault_time=clock_time(deaths[0].time_s),
+    )

@@ -1,0 +1,58 @@
+"""DTH002."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
+from allready.rules.registry import Rule
+
+HINTS = {
+    "SIGKILL": "journalctl -k | grep -i -E 'out of memory|oom'",
+    "SIGBUS": "df -h /dev/shm",
+    "SIGSEGV": "coredumpctl info",
+    "SIGABRT": "grep -n -B 5 -i abort",
+    "SIGILL": "lscpu",
+    "SIGFPE": "coredumpctl info",
+}
+
+
+@Rule(
+    code="DTH002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.2",
+    depth=16,
+    title="A rank was killed by a signal",
+    message="{who} was ended by {signal}; the others only lost it",
+    remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
+    "from "
+    "a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS mostly "
+    "from a full /dev/shm",
+)
+def rank_killed(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.
+    ## Why it matters
+    A killed rank writes nothing; its peers print "connection closed by remote peer" or wait for a time-out.
+    ## Check by hand
+    torchelastic's table ("exitcode : -9"), `dmesg -T | grep -i oom`, the scheduler's accounting (`sacct -j JOB`).
+    ## When it is harmless
+    When you ended the job yourself.
+    """
+    deaths = first_causes(after, {"signal", "abort"})
+    if not deaths:
+        return
+    signal = deaths[0].signal or "?"
+    yield Hit(
+        culprits=culprits_of(deaths, after),
+        values={
+            "who": who_died(deaths, after),
+            "signal": signal,
+            "hint": HINTS.get(signal, "dmesg -T | tail -50"),
+        },
+        confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,
+        evidence=evidence_of(deaths, after),
+        fault_time=clock_time(deaths[0].time_s),
+    )

@@ -1,0 +1,1 @@
+"""Ranks that did not do the same."""

@@ -1,0 +1,95 @@
+"""DSY003."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    Aftermath,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    GroupProgress,
+    Hit,
+    Severity,
+    clock_time,
+)
+from allready.rules._deaths import causes
+from allready.rules._ruins import who
+from allready.rules._waits import TORCH
+from allready.rules.registry import Rule
+
+SIZE_ERRORS = (
+    "truncated",
+    "invalid usage",
+    "collective mismatch",
+    "doesn't match expected size",
+    "incorrect receive info",
+)
+"""What libraries say when a peer's operation was another one."""
+
+
+@Rule(
+    code="DSY003",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.2",
+    depth=22,
+    title="A rank has made more collective calls than the others",
+    message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
+    "operations that "
+    "do not match",
+    remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
+    "flight-"
+    "recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
+)
+def one_call_more(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Numbers of launched operations (watchdog lines, RAS counters, counted log lines): a minority is ahead, all others
+    are equal, and some rank reports an error of non-matching sizes or an invalid usage.
+    ## Why it matters
+    With one call more on one rank every later call is matched with a wrong partner.
+    ## Check by hand
+    Compare "last enqueued" of all ranks, or RAS's counters per operation.
+    ## When it is harmless
+    Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
+    """
+    if after.mismatches or causes(after):
+        return
+    said = [e for e in after.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
+    for progress in after.progress:
+        complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]
+        ahead = _ahead(progress)
+        if not ahead or not (said or complaints):
+            continue
+        counts = {r: p.enqueued for r, p in progress.positions.items()}
+        usual = min(counts.values())
+        yield Hit(
+            culprits=Culprits(ranks=ahead),
+            values={
+                "who": who(after, ahead),
+                "group": progress.label or progress.group,
+                "ahead": counts[ahead[0]],
+                "usual": usual,
+            },
+            confidence=Confidence.LIKELY,
+            evidence=(
+                *(
+                    Evidence(source=progress.source, text=f"rank {r}: {n} operations launched")
+                    for r, n in counts.items()
+                ),
+                *(Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s)) for e in said[:3]),
+            )[:10],
+            fault_time=clock_time(min((e.time_s for e in said if e.time_s is not None), default=None)),
+        )
+        return
+
+
+def _ahead(progress: GroupProgress) -> tuple[int, ...]:
+    """The minority that made more calls, if all others made equally many."""
+    if progress.source not in {*TORCH, "ras"} or len(progress.positions) < 3:
+        return ()
+    counts = {r: p.enqueued for r, p in progress.positions.items()}
+    low = min(counts.values())
+    ahead = tuple(sorted(r for r, n in counts.items() if n > low))
+    return ahead if 0 < len(ahead) < len(counts) / 2 and len({counts[r] for r in ahead}) == 1 else ()

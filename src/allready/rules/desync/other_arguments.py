@@ -1,0 +1,56 @@
+"""DSY002."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.rules._mismatch import evidence_of, first_mismatches, told
+from allready.rules._ruins import who
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DSY002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_ARGS,
+    since="0.2",
+    depth=21,
+    title="A rank called the same collective with another size, type or root",
+    message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",
+    remedy="make {kind} equal on all ranks at that call (uneven last batch, a parameter that exists on some ranks "
+    "only, mixed "
+    "precision on some ranks only). Results of this and later operations are not to be trusted, even if the job "
+    "ended with 0",
+)
+def other_arguments(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The k-th operation of every group, rank by rank: same operation, but another number of elements, data type,
+    reduction or root.
+    ## Why it matters
+    NCCL does not check it: the job may hang, may say "message truncated", or may go on with wrong numbers and end with
+    exit code 0.
+    ## Check by hand
+    Print shapes and dtypes on every rank before the call, or run once with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+    ## When it is harmless
+    all_to_all with uneven splits, and send/recv, are matched pairwise and not told here.
+    """
+    for mismatch in first_mismatches(after, flow=False)[:4]:
+        odd = mismatch.odd or tuple(mismatch.by_rank)[:1]
+        usual = tuple(r for r in mismatch.by_rank if r not in odd)
+        yield Hit(
+            culprits=Culprits(ranks=mismatch.odd),
+            values={
+                "seq": mismatch.seq,
+                "group": mismatch.label or mismatch.group,
+                "iteration": "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})",
+                "who": who(after, odd),
+                "odd": told(mismatch.by_rank, odd),
+                "usual": told(mismatch.by_rank, usual),
+                "kind": mismatch.kind,
+            },
+            confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
+            evidence=evidence_of(mismatch),
+            fault_time=clock_time(
+                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
+            ),
+        )

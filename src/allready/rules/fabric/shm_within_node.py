@@ -1,0 +1,78 @@
+"""FAB001."""
+
+from collections.abc import Iterator
+
+from allready.model import (
+    Aftermath,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    ProcessRecord,
+    Severity,
+    Transport,
+    ranges,
+)
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="FAB001",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.SLOW_COMM,
+    since="0.2",
+    depth=70,
+    title="GPUs of one node talk through host memory",
+    message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",
+    remedy="unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL if they are set; else see why the driver offers no peer access: "
+    "nvidia-smi topo -p2p r, IOMMU and ACS (lspci -vvv | grep ACSCtl), virtual machine, container isolation",
+)
+def shm_within_node(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL's Channel lines: pairs on one node that are connected via SHM or NET instead of P2P.
+    ## Why it matters
+    NVLink carries hundreds of GB/s, PCIe peer to peer tens; through host memory it is some GB/s, and the CPU takes
+    part.
+    ## Check by hand
+    `grep "Channel 00" nccl.log | grep via`; `nvidia-smi topo -m`.
+    ## When it is harmless
+    On machines whose GPUs have neither NVLink nor peer access.
+    """
+    slow: dict[int, str] = {}
+    asked = []
+    for process in after.processes:
+        if process.rank is None:
+            continue
+        here = after.node_of_rank.get(process.rank)
+        for transport in process.transports:
+            if not _in_global_ranks(transport, process, after):
+                continue
+            other = transport.dst if transport.direction != "receive" else transport.src
+            if other == process.rank or here is None or after.node_of_rank.get(other) != here:
+                continue
+            if transport.how.startswith(("SHM", "direct shared memory", "NET")):
+                slow[process.rank] = transport.how
+        if process.env.get("NCCL_P2P_DISABLE", "0") not in {"0", ""}:
+            asked.append(process)
+    if not slow:
+        return
+    yield Hit(
+        culprits=Culprits(variables=("NCCL_P2P_DISABLE",) if asked else ()),
+        values={
+            "ranks": ranges(tuple(sorted(slow))),
+            "how": ", ".join(sorted(set(slow.values()))[:3]),
+            "reason": " (NCCL_P2P_DISABLE=1)" if asked else "",
+        },
+        evidence=tuple(
+            Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {slow[p.rank]}")
+            for p in after.processes
+            if p.rank in slow
+        )[:6],
+    )
+
+
+def _in_global_ranks(transport: Transport, process: ProcessRecord, after: Aftermath) -> bool:
+    """A connection of a smaller group is logged in that group's own ranks."""
+    whole = {c.comm for c in process.comms if c.parent is None and c.nranks == after.expected_ranks}
+    return transport.comm in whole if transport.comm is not None else len(process.comms) < 2

@@ -1,0 +1,54 @@
+"""FAB002."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Culprits, Evidence, FaultClass, Hit, Severity, ranges
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="FAB002",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.SLOW_COMM,
+    since="0.2",
+    depth=71,
+    title="Some ranks use sockets where others use a faster network",
+    message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",
+    remedy="see on the nodes of ranks {slow} why: ibstat or ls /sys/class/infiniband, NCCL_IB_HCA, NCCL_IB_DISABLE, "
+    "NCCL_NET, "
+    "/dev/infiniband in the container, the plugin's library",
+)
+def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL's "Using network" line of every rank: ranks with Socket beside ranks with anything else.
+    ## Why it matters
+    A wrong NCCL_IB_HCA or a port that is down is silent: NCCL falls back to sockets, ten to twenty times slower, and
+    the whole job goes at that pace.
+    ## Check by hand
+    `grep -h "Using network" nccl.*.log | sort | uniq -c`
+    ## When it is harmless
+    Never in one job.
+    """
+    networks = {p.rank: p.network for p in after.processes if p.rank is not None and p.network}
+    sockets = tuple(sorted(r for r, n in networks.items() if n == "Socket"))
+    others = tuple(sorted(r for r in networks if r not in sockets))
+    if not sockets or not others:
+        return
+    nodes = tuple(sorted({after.node_of_rank[r] for r in sockets if r in after.node_of_rank}))
+    yield Hit(
+        culprits=Culprits(
+            ranks=sockets if len(sockets) < len(others) else (), nodes=nodes if len(sockets) < len(others) else ()
+        ),
+        values={
+            "slow": ranges(sockets),
+            "slow_net": "Socket",
+            "fast": ranges(others),
+            "fast_net": ", ".join(sorted({str(networks[r]) for r in others})),
+        },
+        evidence=tuple(
+            Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: Using network {p.network}")
+            for p in after.processes
+            if p.rank in networks
+        )[:8],
+    )

@@ -1,0 +1,55 @@
+"""FAB003."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Culprits, Evidence, FaultClass, Hit, Severity
+from allready.rules._ruins import who
+from allready.rules.fabric._compare import odd_ones
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="FAB003",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=28,
+    title="Ranks of one job ran with different versions",
+    message="{what}: {who} has {odd}, the others have {usual}",
+    remedy="install the same {what} on every node and start again; compare LD_LIBRARY_PATH and LD_PRELOAD too",
+)
+def versions_differ(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The versions of NCCL, CUDA and the driver that the ranks' own logs and dumps state.
+    ## Why it matters
+    Different NCCL versions hang or end with truncated messages in the bootstrap; drivers may differ, and are only a
+    warning.
+    ## Check by hand
+    `grep -h "NCCL version" nccl.*.log | sort | uniq -c`
+    ## When it is harmless
+    Differing drivers that support the same CUDA version.
+    """
+    names = sorted({name for p in after.processes for name in p.versions})
+    for name in names:
+        values = {p.rank: p.versions[name] for p in after.processes if p.rank is not None and name in p.versions}
+        found = odd_ones(values)
+        if found is None:
+            continue
+        usual, odd = found
+        shown = odd or tuple(r for r, v in values.items() if v != usual)
+        yield Hit(
+            culprits=Culprits(ranks=odd),
+            values={
+                "what": name,
+                "who": who(after, shown),
+                "odd": ", ".join(sorted({values[r] for r in shown})),
+                "usual": usual,
+            },
+            severity=Severity.WARNING if "driver" in name else None,
+            evidence=tuple(
+                Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {name} {p.versions[name]}")
+                for p in after.processes
+                if p.rank in {*shown, *list(values)[:1]} and name in p.versions
+            )[:6],
+        )

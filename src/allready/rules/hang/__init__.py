@@ -1,0 +1,1 @@
+"""Operations that never completed: who is missing in them, and why."""

@@ -1,0 +1,143 @@
+"""Which explanation of a hang holds: one decision, told by several rules."""
+
+from dataclasses import dataclass
+
+from allready.model import Aftermath, Operation
+from allready.rules._deaths import causes
+from allready.rules._ruins import nodes_wholly
+from allready.rules._waits import Picture, Wait, pictures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """kind: "missing" (ranks did not enter), "silent" (nothing is known of some), "cut off" (whole nodes vanished),
+    "cycle" (ranks wait for each other), "transport" (all entered the same operation), "partial" (only some of those who
+    wait are seen, so that nobody can be accused), or "" (no hang is shown).
+    """
+
+    kind: str
+    picture: Picture | None = None
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    wait: Wait | None = None
+    operation: Operation | None = None
+    others: tuple[Picture, ...] = ()
+
+
+def decide(after: Aftermath) -> Decision:
+    """Look at all kinds of evidence, the most telling first."""
+    if causes(after) or _all_ended(after):
+        return Decision(kind="")
+    found = pictures(after)
+    gone = _gone(after)
+    for picture in found:
+        if picture.cycle:
+            return _of("cycle", picture, picture.cycle, found)
+        known = tuple(r for r in picture.roots if r not in picture.unseen)
+        if known:
+            # Who is alive and behind is the cause; whoever is unseen beside it may just have no file here.
+            if picture.source != "torch" and _majority_behind(picture, known):
+                continue
+            return _of("missing", picture, known, found)
+        if picture.unseen:
+            nodes = nodes_wholly(after, picture.unseen)
+            entered = _entered_elsewhere(picture, found)
+            left = tuple(r for r in picture.unseen if r not in entered)
+            if nodes and (not left or set(gone) >= set(left)) and not lost_a_peer(picture):
+                return _of("cut off", picture, picture.unseen, found, nodes)
+            waiting = {r for w in picture.waits for r in w.waiting}
+            if left and len(left) < len(waiting):
+                return _of("silent", picture, left, found)
+            if left:  # more are unseen than seen: rather their files were not given
+                return _of("partial", picture, left, found)
+        level = list(picture.level)
+        if level and not picture.waits and picture.source == "torch":
+            idle = _idle(after, picture)
+            if idle:
+                return _of("missing", picture, idle, found, (), level[0])
+            nodes = nodes_wholly(after, gone)
+            if nodes:
+                return _of("cut off", picture, gone, found, nodes, level[0])
+            whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
+            if whole is not None:
+                return _of("transport", picture, (), found, (), whole)
+            return _of("partial", picture, (), found, (), level[0])
+    return Decision(kind="")
+
+
+def _of(
+    kind: str,
+    picture: Picture,
+    ranks: tuple[int, ...],
+    found: tuple[Picture, ...],
+    nodes: tuple[int, ...] = (),
+    wait: Wait | None = None,
+) -> Decision:
+    if wait is None:
+        wait = next((w for r in ranks for w in picture.waits_for(r)), picture.waits[0] if picture.waits else None)
+    return Decision(
+        kind=kind,
+        picture=picture,
+        ranks=ranks,
+        nodes=nodes,
+        wait=wait,
+        operation=wait.operation if wait is not None else None,
+        others=tuple(p for p in found if p is not picture),
+    )
+
+
+def _all_ended(after: Aftermath) -> bool:
+    return bool(after.expected_ranks) and len(after.ended_well) >= after.expected_ranks
+
+
+def _gone(after: Aftermath) -> tuple[int, ...]:
+    """Ranks that RAS could not ask or whose dump is missing while others have one."""
+    return tuple(
+        sorted(
+            {
+                r
+                for p in after.progress
+                if p.source in {"ras", "flight recorder"} and p.positions
+                for r, why in p.absent.items()
+                if why in {"unresponsive", "considered dead", "missing", "no dump"}
+            }
+        )
+    )
+
+
+def _entered_elsewhere(picture: Picture, found: tuple[Picture, ...]) -> set[int]:
+    """Ranks unseen here that other evidence shows to be as far as everybody else."""
+    entered: set[int] = set()
+    for other in found:
+        if other is picture:
+            continue
+        for wait in (*other.waits, *other.level):
+            entered |= set(wait.waiting)
+    return entered
+
+
+def _idle(after: Aftermath, picture: Picture) -> tuple[int, ...]:
+    """Ranks that speak and wait in no group, where most ranks wait in groups whose members nobody tells."""
+    if not any(not w.progress.members for w in picture.level if w.progress is not None):
+        return ()
+    waiting = {r for w in picture.level for r in w.waiting}
+    speaking = {e.origin.rank for e in after.events if e.origin.rank is not None}
+    speaking |= {r for p in after.progress for r in p.positions}
+    idle = tuple(sorted(speaking - waiting))
+    return idle if 0 < len(idle) < len(waiting) else ()
+
+
+def lost_a_peer(picture: Picture) -> bool:
+    """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
+    return any(
+        position.error is not None and "remote" in position.error.lower()
+        for wait in (*picture.waits, *picture.level)
+        if wait.progress is not None
+        for position in wait.progress.positions.values()
+    )
+
+
+def _majority_behind(picture: Picture, known: tuple[int, ...]) -> bool:
+    """Launch counters show a few ahead of the many: rather the few made a call more."""
+    wait = next(iter(picture.waits_for(known[0])), None)
+    return wait is not None and len(wait.waiting) < len(wait.behind) and len(wait.waiting) + len(wait.behind) > 2

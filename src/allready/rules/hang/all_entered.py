@@ -1,0 +1,57 @@
+"""HNG005."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.rules._mismatch import described
+from allready.rules._ruins import who
+from allready.rules.hang._decide import decide
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG005",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.NET_BROKEN,
+    since="0.2",
+    depth=40,
+    title="Everybody entered the same operation, and it never completed",
+    message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
+    "GPU, "
+    "not the script",
+    remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
+    "find the bad "
+    "pair with `allready check` on the same nodes",
+)
+def all_entered(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Every member of the group has entered the same operation with equal arguments, and nobody left it.
+    ## Why it matters
+    Then no rank is missing: bytes do not arrive, or a GPU does not run its kernel.  Which one cannot be seen in the
+    records of operations.
+    ## Check by hand
+    Kernel logs of all nodes at that time; socket queues (`ss -tin`) or IB counters while it hangs.
+    ## When it is harmless
+    When the dumps were taken in the middle of a long operation: compare its age with its size.
+    """
+    decision = decide(after)
+    if decision.kind != "transport" or decision.wait is None or after.mismatches:
+        return
+    wait = decision.wait
+    yield Hit(
+        culprits=Culprits(),
+        values={
+            "who": who(after, wait.waiting),
+            "operation": described(wait.operation),
+            "seq": wait.operation.seq,
+            "group": wait.label or wait.group,
+        },
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(
+            Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")
+            for r in wait.waiting[:8]
+        ),
+        fault_time=clock_time(onset(after)),
+    )

@@ -1,0 +1,59 @@
+"""HNG001."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.rules._ruins import who
+from allready.rules._suspects import positions, suspect
+from allready.rules.hang._decide import decide
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG001",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=25,
+    title="A rank did not enter the operation that the others wait in",
+    message="{waiting} waited in {operation} (number {seq} of group {group}); {who} never entered it{doing}",
+    remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
+    "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
+)
+def did_not_enter(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
+    with several groups who waits for whom: the ranks that others wait for and that wait for nobody.  Stacks, RAS and
+    the ends of processes then say what these ranks did instead.
+    ## Why it matters
+    Everyone who waits prints a time-out; the one who is waited for prints nothing, and no log names it.
+    ## Check by hand
+    Compare "last enqueued work" of all ranks: the lowest did not come.  Then look at that rank's stack.
+    ## When it is harmless
+    When the rank was still at work (saving, tokenising, compiling) and the time-out was too short for it: then the
+    fault class says CPU-BUSY.
+    """
+    decision = decide(after)
+    if decision.kind != "missing" or decision.picture is None or decision.wait is None:
+        return
+    suspects = [suspect(after, r, decision.picture) for r in decision.ranks]
+    first = suspects[0]
+    classes = {s.fault_class for s in suspects}
+    yield Hit(
+        culprits=Culprits(ranks=decision.ranks),
+        values={
+            "waiting": who(after, decision.wait.waiting),
+            "operation": decision.wait.operation.name,
+            "seq": decision.wait.operation.seq,
+            "group": decision.wait.label or decision.wait.group,
+            "who": who(after, decision.ranks),
+            "doing": f": {first.doing} ({first.site})" if first.doing else "",
+            "site": first.site or "py-spy dump",
+        },
+        fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
+        confidence=min((s.confidence for s in suspects), key=lambda c: c.weight),
+        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
+        fault_time=clock_time(onset(after)),
+    )

@@ -1,0 +1,74 @@
+"""HNG007."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.rules._arithmetic import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
+from allready.rules.registry import Rule
+
+FAR = 5.0
+"""A time-out this many times the time that a slow link needs was not too short."""
+
+
+@Rule(
+    code="HNG007",
+    severity=Severity.INFO,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=80,
+    title="The time-out was not too short: the bytes need far less time",
+    message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
+    "given {timeout} s"
+    "{default}. It did not run slowly, it never ran: some rank did not enter it, since {since}",
+    remedy="look for the rank that did not enter, in the time around {since}; do not raise the time-out, and do not "
+    "split the "
+    "tensor: neither brings a rank that never comes",
+)
+def never_ran(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The size of the operation that timed out against its time-out, over a link of 1 GB/s, which is slower than any
+    network between training nodes; and whether the time-out is a library's default.
+    ## Why it matters
+    "Ran for 600053 milliseconds" reads as if it had been slow.  467,019,003 elements take two seconds over 1 GB/s:
+    a time-out of 600 s says that somebody never came, and that the fault began 600 s before the line was written.
+    ## Check by hand
+    elements x bytes per element / bandwidth, against Timeout(ms); the line's time minus "ran for".
+    ## When it is harmless
+    Always: it explains, another finding accuses.
+    """
+    told: set[tuple[str, str]] = set()
+    for event in after.events:
+        if event.signature != "torch.watchdog_timeout":
+            continue
+        elements, timeout_ms, ran_ms = (event.values.get(k, "") for k in ("numel_in", "timeout_ms", "ran_ms"))
+        key = (event.values.get("op", ""), elements)
+        if key in told or not (elements.isdecimal() and timeout_ms.isdecimal()) or len(elements) > 15:
+            continue
+        told.add(key)
+        least, most = size_range(int(elements))
+        needed = transfer_time_s(2 * most, SLOW_LINK_GB_PER_S)  # a ring sends nearly everything twice
+        timeout_s = int(timeout_ms[:15]) / 1000
+        if needed * FAR > timeout_s:
+            continue
+        since = None
+        if event.time_s is not None and ran_ms.isdecimal() and len(ran_ms) < 15:
+            since = clock_time(event.time_s - int(ran_ms) / 1000)
+        default = default_timeout_of(timeout_s)
+        yield Hit(
+            values={
+                "operation": event.values.get("op", "?"),
+                "num_elements": f"{int(elements):,}",
+                "size": f"{least / 1e9:.2f}-{most / 1e9:.2f} GB" if most >= 10**7 else f"{least}-{most} B",
+                "needed": f"{needed:.1f}" if needed >= 0.1 else f"{needed:.1e}",
+                "gb_per_s": f"{SLOW_LINK_GB_PER_S:g}",
+                "timeout": f"{timeout_s:g}",
+                "default": f" ({default})" if default else "",
+                "since": since or "?",
+            },
+            confidence=Confidence.CERTAIN,
+            evidence=(Evidence(source=str(event.origin), text=event.text, time=clock_time(event.time_s)),),
+            fault_time=since,
+        )
+        if len(told) >= 4:
+            return

@@ -1,0 +1,61 @@
+"""HNG003."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time, ranges
+from allready.rules._ruins import who
+from allready.rules._suspects import positions
+from allready.rules.hang._decide import decide
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG003",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.NET_BROKEN,
+    since="0.2",
+    depth=24,
+    title="A whole node cannot be reached any more",
+    message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "
+    "group {group}) "
+    "was under way; no process is known to have ended",
+    remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
+    "then "
+    "run `allready check` between the nodes before the next start",
+)
+def node_cut_off(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
+    died, and all that is known of them shows that they had entered the same operation.
+    ## Why it matters
+    A cable, a port, a switch or a firewall between: TCP is silent about it for a quarter of an hour, RDMA for half a
+    minute.
+    ## Check by hand
+    From another node: `ping NODE`, `ip neigh`, the counters of the switch port; on the node: `ip -s link`, `dmesg -T`.
+    ## When it is harmless
+    When that node's files were simply not collected.
+    """
+    decision = decide(after)
+    if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
+        return
+    absent = [
+        Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
+        for p in after.progress
+        for r, why in p.absent.items()
+        if r in decision.ranks and p.source in {"ras", "flight recorder"}
+    ]
+    yield Hit(
+        culprits=Culprits(nodes=decision.nodes),
+        values={
+            "nodes": ranges(decision.nodes),
+            "who": who(after, decision.ranks),
+            "operation": decision.wait.operation.name,
+            "seq": decision.wait.operation.seq,
+            "group": decision.wait.label or decision.wait.group,
+        },
+        confidence=Confidence.LIKELY,
+        evidence=(*absent[:6], *positions(decision.picture, decision.ranks))[:10],
+        fault_time=clock_time(onset(after)),
+    )

@@ -1,0 +1,65 @@
+"""HNG006."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, ProcessStack, Severity
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, who
+from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
+from allready.rules.hang._decide import decide
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG006",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=35,
+    title="One process does something else while all others wait in a collective or for their GPU",
+    message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",
+    remedy="look at {site}: that is where the missing rank is",
+)
+def odd_stack(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Stacks of all ranks' main threads, sorted by what they show: waiting in a collective or for the GPU, against
+    anything else (a lock, sleep, storage, a data loader, own computation).  A minority of one is the one to look at.
+    ## Why it matters
+    N - 1 identical stacks are victims; the odd one out is where the job is stuck.
+    ## Check by hand
+    `py-spy dump --pid PID` for every rank, and compare.
+    ## When it is harmless
+    When the job was moving: take the stacks twice, some seconds apart.
+    """
+    if causes(after) or decide(after).kind in {"missing", "silent", "cut off", "cycle"} or after.mismatches:
+        return
+    ranks = [s for s in after.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]
+    waiting = [s for s in ranks if s.activity in WAITING]
+    odd = [s for s in ranks if s.activity in STUCK | BUSY | LEAVING]
+    if len(waiting) < 2 or len(odd) != 1 or len(waiting) + 1 != len(ranks):
+        return
+    [one] = odd
+    yield Hit(
+        culprits=Culprits(ranks=() if one.rank is None else (one.rank,)),
+        values={
+            "num_waiting": len(waiting),
+            "who": who(after, [one.rank]) if one.rank is not None else f"pid {one.pid}",
+            "doing": one.activity,
+            "site": one.site or "?",
+        },
+        fault_class=_class_of(one),
+        confidence=Confidence.LIKELY,
+        evidence=(
+            evidence(one.origin, f"pid {one.pid}: {one.activity} at {one.site}", one.time_s),
+            *(evidence(s.origin, f"pid {s.pid}: {s.activity} at {s.site}", s.time_s) for s in waiting[:4]),
+            *(evidence(None, f"{n} x {what}") for what, n in Counter(s.activity for s in waiting).items()),
+        ),
+    )
+
+
+def _class_of(stack: ProcessStack) -> FaultClass:
+    if stack.activity in BUSY:
+        return FaultClass.CPU_BUSY
+    return FaultClass.DESYNC_FLOW if stack.activity in LEAVING else FaultClass.CPU_STUCK

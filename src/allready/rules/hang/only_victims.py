@@ -1,0 +1,57 @@
+"""HNG009."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time, ranges
+from allready.rules._mismatch import described
+from allready.rules._ruins import who
+from allready.rules._suspects import positions
+from allready.rules.hang._decide import decide
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG009",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=55,
+    title="An operation never completed, and only some of its ranks are seen",
+    message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
+    "ranks did "
+    "({missing}) is not in these files, so nobody can be accused",
+    remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
+    "even then is "
+    "the one to look for",
+)
+def only_victims(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    An operation that ranks entered and never left, where at least as many ranks are unseen as seen, or where nothing
+    tells how many there are.
+    ## Why it matters
+    Those who wait are victims.  Their files alone cannot tell who was missing; most often it is a rank that was stuck
+    or busy on its CPU.
+    ## Check by hand
+    Count the ranks of which you have a log or a dump.
+    ## When it is harmless
+    When the dumps were taken in the middle of a long operation.
+    """
+    decision = decide(after)
+    if decision.kind != "partial" or decision.picture is None or decision.wait is None or after.mismatches:
+        return
+    wait = decision.wait
+    yield Hit(
+        culprits=Culprits(),
+        values={
+            "who": who(after, wait.waiting),
+            "operation": described(wait.operation),
+            "seq": wait.operation.seq,
+            "group": wait.label or wait.group,
+            "missing": ranges(decision.ranks) or "?",
+        },
+        confidence=Confidence.POSSIBLE,
+        evidence=positions(decision.picture, ()),
+        fault_time=clock_time(onset(after)),
+    )

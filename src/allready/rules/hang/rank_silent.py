@@ -1,0 +1,64 @@
+"""HNG002."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time, ranges
+from allready.rules._ruins import nodes_wholly, who
+from allready.rules._suspects import positions, suspect
+from allready.rules.hang._decide import decide, lost_a_peer
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=26,
+    title="A rank left no trace where all others tell that they wait",
+    message="{waiting} waited in {operation} (number {seq} of group {group}); there is no word of {who} ({why})",
+    remedy="look for rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
+    "stopped, D "
+    "waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to diagnose too",
+)
+def rank_silent(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Members of a group of which there is neither a dump, nor a watchdog line, nor an answer to RAS, while every other
+    member shows that it waits.
+    ## Why it matters
+    Even a rank whose main thread is stuck leaves a dump, since another thread writes it.  One that leaves nothing is
+    stopped, dead or cut off.
+    ## Check by hand
+    `ls` the dumps: which rank's is missing?  `ps` and `dmesg` on its machine.
+    ## When it is harmless
+    When its files were not collected.
+    """
+    decision = decide(after)
+    if decision.kind != "silent" or decision.picture is None or decision.wait is None:
+        return
+    suspects = [suspect(after, r, decision.picture) for r in decision.ranks]
+    why = sorted({decision.wait.why_unseen.get(r, "no word") for r in decision.ranks})
+    fault_class, confidence = suspects[0].fault_class, suspects[0].confidence
+    if len(decision.ranks) > 1:
+        # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
+        fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
+        if decision.picture.source == "ras" and not lost_a_peer(decision.picture):
+            fault_class = FaultClass.NET_BROKEN
+    yield Hit(
+        culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(after, decision.ranks)),
+        values={
+            "waiting": who(after, decision.wait.waiting),
+            "operation": decision.wait.operation.name,
+            "seq": decision.wait.operation.seq,
+            "group": decision.wait.label or decision.wait.group,
+            "who": who(after, decision.ranks),
+            "ranks": ranges(decision.ranks),
+            "why": ", ".join(why),
+        },
+        fault_class=fault_class,
+        confidence=confidence,
+        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
+        fault_time=clock_time(onset(after)),
+    )

@@ -1,0 +1,101 @@
+"""HNG008."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
+from allready.rules.hang._decide import decide
+from allready.rules.registry import Rule
+
+TIMED_OUT = ("gloo.recv_timeout", "torch.watchdog_timeout", "torch.blocking_wait_timeout", "store.wait_timeout")
+"""Signatures of lines by which a rank says that it waited for nothing."""
+
+CLOSED = ("closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe")
+
+
+@Rule(
+    code="HNG008",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.2",
+    depth=32,
+    title="All ranks but one report that they waited or lost a peer",
+    message="{victims} report that {what}; {who} reports nothing",
+    remedy="look at {who}: was it stopped, asleep, in other work or gone already when the others waited? py-spy dump "
+    "--pid PID "
+    "while it hangs; its own output after the last iteration; whether it left the loop earlier than the others",
+)
+def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Which ranks wrote a time-out or a lost connection, and which of the job's ranks did not.  It is asked last: only
+    where no record says how far each rank came.
+    ## Why it matters
+    Victims speak, culprits are silent: a time-out is written by everyone who waited, and not by the one who was
+    waited for.
+    ## Check by hand
+    List the ranks that have the line, and see who is missing.
+    ## When it is harmless
+    When the output of the silent rank was not collected, or its launcher ended it before it could write the same line.
+    """
+    if causes(after) or decide(after).kind or after.mismatches or has_grave_root(after):
+        return
+    waited, lost = _victims(after)
+    victims = waited | lost
+    if not victims:
+        return
+    spoken = {e.origin.rank for e in after.events} | {d.rank for d in after.deaths} | {p.rank for p in after.processes}
+    known = {r for r in spoken if r is not None}
+    known |= set(range(max(known) + 1)) if max(known) < 100_000 else set()
+    known |= set(range(after.expected_ranks))
+    silent = known - victims - after.ended_well
+    by_launcher = {d.rank for d in after.deaths if d.by_launcher}
+    strong = {r for r in silent if r not in by_launcher} or silent
+    if not strong or len(strong) >= len(victims) or len(victims) < 2:
+        return
+    accused = tuple(sorted(strong))
+    closed = len(lost) > len(waited)
+    yield Hit(
+        culprits=Culprits(ranks=accused, nodes=nodes_wholly(after, accused) if len(accused) > 1 else ()),
+        values={
+            "victims": who(after, victims),
+            "what": "a peer closed its connection" if closed else "they waited in vain",
+            "who": who(after, accused),
+        },
+        fault_class=_class_of(after, strong) if closed else FaultClass.CPU_STUCK,
+        confidence=Confidence.LIKELY if len(accused) == 1 else Confidence.POSSIBLE,
+        evidence=(
+            *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in after.deaths if d.rank in victims),
+            *(
+                Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
+                for e in after.events
+                if e.signature in TIMED_OUT and e.origin.rank in victims
+            ),
+        )[:8],
+    )
+
+
+def _victims(after: Aftermath) -> tuple[set[int], set[int]]:
+    """Ranks that waited in vain, and ranks that lost a peer."""
+    waited = {e.origin.rank for e in after.events if e.signature in TIMED_OUT}
+    lost: set[int | None] = set()
+    for death in after.deaths:
+        if not death.is_collective_error:
+            continue
+        text = death.text.lower()
+        if any(word in text for word in CLOSED):
+            lost.add(death.rank)
+        elif "timed out" in text or "timeout" in text:
+            waited.add(death.rank)
+    return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
+
+
+def _class_of(after: Aftermath, silent: set[int]) -> FaultClass:
+    """Gone without a word: where the launcher of its node reports others' failures but not its own, it ended with 0."""
+    reported = {d.rank for d in after.deaths if d.exit_code is not None or d.signal is not None}
+    nodes = {after.node_of_rank.get(r) for r in silent}
+    told = {after.node_of_rank.get(r) for r in reported if r is not None}
+    if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= told:
+        return FaultClass.DESYNC_FLOW
+    return FaultClass.DEAD

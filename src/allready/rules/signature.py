@@ -1,0 +1,171 @@
+"""Rules made from the signature tables: one per finding that a line of a log can mean.
+
+The table says what a line means in general; what it means in this run (`Event.role`) was settled when the evidence
+was put together.  Only lines that may be the first cause keep the table's severity; echoes and noise are told as
+information, so that a reader who meets the line in a log finds out that it is one.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from allready.model import Aftermath, Confidence, Culprits, Event, Evidence, FaultClass, Hit, Role, Severity, clock_time
+from allready.rules._ruins import who
+from allready.rules.registry import RULES, Rule, _needs, placeholders
+from allready.signatures import Signature, load
+
+MOST_EVIDENCE = 8
+CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
+
+
+def register() -> None:
+    """Put every finding of the tables among the rules, under the area `log_FAMILY`; harmless when called again."""
+    for signature in load().values():
+        if signature.code is None or signature.code in RULES:
+            continue
+        body = _body(signature)
+        rule = Rule(
+            code=signature.code,
+            severity=signature.severity,
+            fault_class=signature.fault_class,
+            title=signature.title,
+            message=signature.message,
+            remedy=signature.remedy,
+            since=signature.since,
+            depth=signature.depth,
+        )
+        RULES[signature.code] = replace(
+            rule, body=body, needs=tuple(_needs(body)), area=f"log_{signature.family}", page=signature.page
+        )
+
+
+def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
+    needed = placeholders(signature.message) | placeholders(signature.remedy)
+    groups = {name for line in signature.lines for name in line.groups}
+
+    def body(after: Aftermath) -> Iterator[Hit]:
+        events = [e for e in after.events if e.signature == signature.id]
+        roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
+        if events:
+            yield _hit(signature, roots or events, after, needed | groups)
+
+    body.__name__ = signature.id.partition(".")[2]
+    return body
+
+
+def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names: set[str]) -> Hit:
+    events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    first = events[0]
+    accusing = first.role in {Role.ROOT, Role.RECORD}
+    mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
+    culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
+    values = dict.fromkeys(names, "?") | {k: v for k, v in first.values.items() if v}
+    values["who"] = who(after, _writers(events))
+    confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
+    wrote = {n for e in events for n in _nodes_of(e, after)}
+    inferred = set(culprits.nodes) - wrote or (signature.blames == "nobody" and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and signature.blames != "nobody")):
+        confidence = Confidence.LIKELY
+    return Hit(
+        values=values,
+        culprits=culprits,
+        severity=None if accusing else Severity.INFO,
+        confidence=confidence,
+        fault_time=clock_time(first.time_s),
+        evidence=tuple(
+            Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MOST_EVIDENCE]
+        ),
+    )
+
+
+def _writers(events: Sequence[Event]) -> tuple[int, ...]:
+    return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
+
+
+def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> Culprits:
+    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
+    ranks: set[int] = set()
+    nodes: set[int] = set()
+    for event in events:
+        if event.role not in {Role.ROOT, Role.RECORD}:
+            continue
+        match signature.blames:
+            case "rank":
+                ranks |= {event.origin.rank} - {None}  # type: ignore[arg-type]
+            case "node":
+                found_nodes = _nodes_of(event, after)
+                nodes |= found_nodes
+                if not found_nodes and event.origin.rank is not None:
+                    ranks.add(event.origin.rank)
+            case "peer":
+                found = after.peers.get(event.values.get("peer", "").strip())
+                if isinstance(found, tuple):
+                    ranks |= set(found)
+            case "ranks":
+                ranks |= set(numbers(event.values.get("ranks", "")))
+            case _:
+                pass
+    if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
+        ranks |= _absentees(events, after)
+    if nodes and signature.variables:
+        nodes |= _not_cleared(signature.variables, events, after)
+    return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
+
+
+def _absentees(events: Sequence[Event], after: Aftermath) -> set[int]:
+    """Who is missing, where lines tell how many came: the ranks of which no source shows anything, if they are as "
+    "many."""
+    spoken = {e.origin.rank for e in after.events} | {p.rank for p in after.processes} | {d.rank for d in after.deaths}
+    known = {r for r in spoken if r is not None}
+    for event in events:
+        joined, expected = event.values.get("joined", ""), event.values.get("expected", "")
+        if not (joined.isdecimal() and expected.isdecimal() and len(expected) < 7):
+            continue
+        silent = set(range(int(expected))) - known
+        if len(silent) == int(expected) - int(joined):
+            return silent
+    if any(e.values.get("expected") for e in events) or not known or max(known) > 100_000:
+        return set()
+    gaps = set(range(max(known) + 1)) - known
+    return gaps if len(gaps) < len(known) else set()
+
+
+def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], after: Aftermath) -> set[int]:
+    """Nodes that ended before they could show what the variable does there.
+
+    Launchers hand one environment to every node, and the first that fails ends the others: a node is cleared by another
+    value, by an interface that it found or by a communicator that it completed, not by having been too late to look.
+    """
+    if not all(e.origin.rank is not None or e.origin.node for e in events):
+        return set()
+    cleared: set[int] = set()
+    for process in after.processes:
+        node = after.node_of_rank.get(process.rank) if process.rank is not None else None
+        if node is None:
+            node = after.node_numbers.get(process.node or process.host or "")
+        shown = process.interfaces or process.oob or any(c.init_completed for c in process.comms)
+        if node is not None and (shown or any(v in process.env for v in variables)):
+            cleared.add(node)
+    return set(after.node_numbers.values()) - cleared
+
+
+def _nodes_of(event: Event, after: Aftermath) -> set[int]:
+    if event.origin.rank is not None and event.origin.rank in after.node_of_rank:
+        return {after.node_of_rank[event.origin.rank]}
+    number = after.node_numbers.get(event.origin.node or "") if event.origin.node else None
+    if number is None and event.origin.host:
+        number = after.node_numbers.get(event.origin.host)
+    return set() if number is None else {number}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Ranks out of `1, 2, 5-7`, `[0, 3]`, `task:4`; ranges are spread, at most 100,000 ranks."""
+    found: set[int] = set()
+    tasks = re.findall(r"task:(\d{1,7})", text)
+    if tasks:  # `/job:jax_worker/replica:0/task:1`: its other numbers are no ranks
+        return tuple(sorted(map(int, tasks)))
+    for low, high in re.findall(r"(\d{1,7})(?:\s*-\s*(\d{1,7}))?", text):
+        last = int(high) if high else int(low)
+        if int(low) <= last and last - int(low) < 100_000:
+            found |= set(range(int(low), last + 1))
+    return tuple(sorted(found))

@@ -1,0 +1,77 @@
+"""SLW001."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Severity
+from allready.rules._deaths import causes
+from allready.rules._ruins import who
+from allready.rules.hang._decide import decide
+from allready.rules.registry import Rule
+
+ALWAYS = 0.8
+"""Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""
+
+NOISES = 3.0
+"""Its lateness must exceed what clocks and scheduling can feign by this factor."""
+
+LEAST_S = 0.005
+LEAST_SHARE_OF_PERIOD = 0.05
+"""Less than this share of the time from one operation to the next is not worth an error."""
+
+
+@Rule(
+    code="SLW001",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMP,
+    since="0.2",
+    depth=60,
+    title="One rank enters nearly every operation last, and all others wait for it",
+    message="{who} entered {share} of {num} operations last, by {late} s at the median: the others wait for its "
+    "computation",
+    remedy="profile {who}: its data loader, CPU quota and neighbours (cat /sys/fs/cgroup/cpu.stat), its GPU clocks "
+    "(nvidia-smi -q -d CLOCK,PERFORMANCE), its share of the work",
+)
+def always_last(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
+    durations in Inspector files), after the clocks of the ranks were aligned by operations that completed together.
+    ## Why it matters
+    Collectives go at the pace of the slowest; every other rank looks busy in communication and is only waiting.
+    ## Check by hand
+    Compare creation times of the same operation in all dumps.
+    ## When it is harmless
+    When the rank has more work by design (logging, a longer sequence) and the loss is accepted.
+    """
+    if causes(after) or decide(after).kind:
+        return
+    told: set[int] = set()
+    for lag in sorted(after.lags, key=lambda g: -g.num_operations):
+        for rank in _slow(lag):
+            if rank in told:
+                continue
+            told.add(rank)
+            yield Hit(
+                culprits=Culprits(ranks=(rank,)),
+                values={
+                    "who": who(after, [rank]),
+                    "share": f"{lag.last_share[rank]:.0%}",
+                    "num": lag.num_operations,
+                    "late": f"{lag.median_late_s[rank]:.3f}",
+                },
+                confidence=Confidence.CERTAIN if lag.last_share[rank] >= 0.9 else Confidence.LIKELY,
+                evidence=tuple(
+                    Evidence(
+                        source=lag.source,
+                        text=f"rank {r}: median lateness {late:.4f} s, last in {lag.last_share.get(r, 0):.0%}",
+                    )
+                    for r, late in sorted(lag.median_late_s.items(), key=lambda item: -item[1])[:6]
+                ),
+            )
+
+
+def _slow(lag: Lag) -> tuple[int, ...]:
+    if lag.num_operations < 10 or len(lag.median_late_s) < 2:
+        return ()
+    least = max(LEAST_S, NOISES * lag.noise_s, LEAST_SHARE_OF_PERIOD * (lag.median_period_s or 0.0))
+    return tuple(r for r, late in lag.median_late_s.items() if late > least and lag.last_share.get(r, 0.0) >= ALWAYS)

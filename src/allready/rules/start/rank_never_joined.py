@@ -1,0 +1,68 @@
+"""STA001."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time, ranges
+from allready.rules._deaths import causes
+from allready.rules._ruins import nodes_wholly, who
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="STA001",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.START_ABSENT,
+    since="0.2",
+    depth=30,
+    title="Ranks never joined the communicator that the others wait in",
+    message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
+    remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
+    "did it "
+    "fail before the first collective? Before the next start run `allready check` on every node",
+)
+def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
+    completed.  Where some wait and none completed, those without a START line are named.
+    ## Why it matters
+    Initialisation waits for everybody; those who wait write lines, the missing one does not.
+    ## Check by hand
+    `grep -l "Init START"` and `grep -l "Init COMPLETE"` over the NCCL logs.
+    ## When it is harmless
+    When logs of the ranks named here were simply not given to diagnose.
+    """
+    size = after.expected_ranks
+    if size < 2 or causes(after):
+        return
+    started: dict[int, str] = {}
+    completed: set[int] = set()
+    times = []
+    for process in after.processes:
+        for comm in process.comms:
+            if comm.nranks == size and comm.parent is None and comm.init_started:
+                started[comm.rank] = process.sources[0] if process.sources else ""
+                if comm.started_s is not None:
+                    times.append(comm.started_s)
+                if comm.init_completed:
+                    completed.add(comm.rank)
+    absent = tuple(r for r in range(size) if r not in started)
+    if not started or completed or not absent:
+        return
+    seen = {p.rank for p in after.processes} | {e.origin.rank for e in after.events}
+    yield Hit(
+        culprits=Culprits(ranks=absent, nodes=nodes_wholly(after, absent)),
+        values={
+            "who": who(after, absent),
+            "absent": ranges(absent),
+            "nranks": size,
+            "waiting": who(after, started),
+        },
+        # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
+        confidence=Confidence.LIKELY if set(absent) & seen or len(absent) < len(started) else Confidence.POSSIBLE,
+        evidence=tuple(
+            Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
+            for rank, source in sorted(started.items())[:6]
+        ),
+        fault_time=clock_time(min(times, default=None)),
+    )

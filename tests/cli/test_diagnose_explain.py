@@ -1,0 +1,141 @@
+"""`allready diagnose --explain-line`."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allready.cli import diagnose_explain
+from allready.cli.main import main
+from allready.signatures import load
+
+WATCHDOG = (
+    "[rank1]:[E1120 11:51:03.412903116 ProcessGroupNCCL.cpp:690] [Rank 1] Watchdog caught collective operation "
+    "timeout: "
+    "WorkNCCL(SeqNum=56731, OpType=ALLREDUCE, NumelIn=467019003, NumelOut=467019003, Timeout(ms)=600000) "
+    "ran for 600053 milliseconds before timing out."
+)
+NO_INTERFACE = "gpu01:7:9 [0] bootstrap.cc:124 NCCL WARN Bootstrap : no socket interface found"
+
+
+def explained(line: str, capsys: pytest.CaptureFixture[str], *extra: str) -> tuple[int, str]:
+    code = main(["diagnose", "--explain-line", line, "--lang", "en", *extra])
+    return code, capsys.readouterr().out
+
+
+def as_json(line: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    _, out = explained(line, capsys, "--json", "-")
+    entry: dict[str, Any] = json.loads(out)["lines"][0]
+    return entry
+
+
+def test_a_line_gets_its_meaning_cause_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = explained(NO_INTERFACE, capsys)
+    assert code == 0
+    assert "NCCL_SOCKET_IFNAME" in out
+    assert "role: may be the first cause" in out
+    assert "what to do: " in out
+    assert "written by: host gpu01, pid 7" in out
+
+
+def test_prefixes_of_launchers_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = as_json(NO_INTERFACE, capsys)["meanings"]
+    for prefix in ("0: ", "[default0]:", "[1,0]<stdout>:", "2026-11-20T11:50:59.123456789Z ", "   "):
+        assert as_json(prefix + NO_INTERFACE, capsys)["meanings"][0]["signature"] == plain[0]["signature"], prefix
+
+
+def test_the_watchdogs_line_gets_its_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = explained(WATCHDOG, capsys)
+    assert code == 0
+    assert "467,019,003 elements are 891 MiB (2 bytes each) to 1.74 GiB (4 bytes each)" in out
+    assert "1.87 s at 1 GB/s and 6.23 ms at 300 GB/s" in out
+    assert "cannot take 10 min 0 s: a rank never came" in out
+    assert "a time-out of 600 s is the default of torch for NCCL collectives" in out
+    assert "began waiting at" in out
+    sums = as_json(WATCHDOG, capsys)["arithmetic"]
+    assert sums["seq"] == 56731
+    assert sums["cannot_be_transfer"] is True
+    assert "T11:41:03.3" in sums["onset"]
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ("WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800123 milliseconds", {"timeout_s": 1800.0}),
+        ("WorkNCCL(SeqNum=4, OpType=_ALLGATHER_BASE, NumelIn=4, NumelOut=32, Timeout(ms)=12000) ran for 12040 ms",
+         {"elements": 32, "timeout_is": None, "operation": "allgather_base"}),
+        ("WorkNCCL(SeqNum=4, OpType=BROADCAST, TensorShape=[16, 8], Timeout(ms)=7000)", {"elements": 128}),
+        ("WorkNCCL(SeqNum=9, OpType=BARRIER, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600001 milliseconds",
+         {"size_bytes": [2, 4], "cannot_be_transfer": True}),
+        ("nothing of the kind", {}),
+    ],
+)  # fmt: skip
+def test_every_form_of_the_record_is_read(record: str, expected: dict[str, Any]) -> None:
+    found = diagnose_explain.arithmetic_of(record, None)
+    assert {key: found.get(key) for key in expected} == expected
+    assert bool(found) == bool(expected)
+
+
+def test_a_line_that_nobody_knows_is_said_to_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = explained("epoch 3 loss 0.25", capsys)
+    assert code == 3
+    assert "no signature knows this line" in out
+
+
+def test_chinese_is_spoken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--explain-line", WATCHDOG, "--lang", "zh"]) == 0
+    out = capsys.readouterr().out
+    assert "算一算：" in out
+    assert "torch 对 NCCL 集合通信的默认值" in out
+    assert main(["diagnose", "--explain-line", "x", "--lang", "zh"]) == 3
+    assert "没有任何特征认识这一行" in capsys.readouterr().out
+
+
+def test_lines_may_come_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{NO_INTERFACE}\r\n\n{WATCHDOG}\n".encode())))
+    code, out = explained("-", capsys)
+    assert code == 0
+    assert out.count("line: ") == 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{NO_INTERFACE}\nwhat is this\n".encode())))
+    assert explained("-", capsys)[0] == 3
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert explained("-", capsys)[0] == 3
+
+
+def test_control_characters_of_a_line_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out = explained("\x1b[2J\x1b]0;owned\x07" + NO_INTERFACE + "[red]x[/red]", capsys)
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert "[red]" in out
+
+
+def test_files_and_a_line_are_two_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--explain-line", "x", "file"]) == 2
+    assert "one or the other" in capsys.readouterr().err
+
+
+def test_every_example_of_the_tables_is_known() -> None:
+    wrong = []
+    for signature in load().values():
+        for line in signature.lines:
+            entry = diagnose_explain.meaning_of(line.example)
+            if signature.id not in [m["signature"] for m in entry["meanings"]]:
+                wrong.append((signature.id, line.example[:100]))
+            list(diagnose_explain.rows(entry, "zh"))
+    assert not wrong
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(st.text(max_size=300), st.sampled_from([WATCHDOG, NO_INTERFACE]).flatmap(
+    lambda line: st.tuples(st.integers(0, len(line)), st.text(max_size=20)).map(
+        lambda t: line[: t[0]] + t[1] + line[t[0] :]))))  # fmt: skip
+def test_any_text_has_an_answer(line: str) -> None:
+    entry = diagnose_explain.meaning_of(line)
+    for language in ("en", "zh"):
+        assert list(diagnose_explain.rows(entry, language))
+    json.dumps(entry)

@@ -1,0 +1,146 @@
+"""Workers: they are forked or spawned, die, are interrupted, and never stay behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from allready.evidence.inputs.workers import Lost, Workers
+
+
+def square(task: int, took: Callable[[int], None]) -> Iterator[int]:
+    took(task)
+    yield task * task
+
+
+def several(task: int, _took: Callable[[int], None]) -> Iterator[int]:
+    yield from range(task)
+
+
+def dying(task: int, _took: Callable[[int], None]) -> Iterator[int]:
+    yield task
+    if task == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == 5:
+        os._exit(7)
+    yield -task
+
+
+def raising(task: int, _took: Callable[[int], None]) -> Iterator[int]:
+    yield task
+    raise ZeroDivisionError
+
+
+def workers_left() -> list[psutil.Process]:
+    """Children of this process, but for the helper of multiprocessing that ends with it."""
+    return [c for c in psutil.Process().children() if "resource_tracker" not in " ".join(c.cmdline())]
+
+
+@pytest.mark.parametrize("spawn", [False, True])
+def test_every_task_is_done_once(spawn: bool) -> None:
+    taken = 0
+
+    def took(num_bytes: int) -> None:
+        nonlocal taken
+        taken += num_bytes
+
+    with Workers(2, square, spawn=spawn) as workers:
+        assert sorted(workers.run(range(30), took), key=int) == [n * n for n in range(30)]  # type: ignore[arg-type]
+    assert taken == sum(range(30))
+    assert not workers_left()
+
+
+def test_a_task_may_give_several_results_or_none() -> None:
+    with Workers(2, several) as workers:
+        assert sorted(workers.run([0, 3, 2])) == [0, 0, 1, 1, 2]  # type: ignore[type-var]
+
+
+def test_the_tasks_are_taken_as_workers_become_free() -> None:
+    taken = []
+
+    def tasks() -> Iterator[int]:
+        for n in range(100):
+            taken.append(n)
+            yield n
+
+    with Workers(2, square) as workers:
+        next(iter(workers.run(tasks())))
+        assert len(taken) < 20
+
+
+def test_a_worker_that_dies_is_noticed_and_replaced() -> None:
+    with Workers(2, dying) as workers:
+        answers = list(workers.run(range(8)))
+    lost = {answer.task: answer.why for answer in answers if isinstance(answer, Lost)}
+    assert set(lost) == {3, 5}
+    assert "SIGKILL" in lost[3]
+    assert "out of memory" in lost[3]
+    assert "exit code 7" in lost[5]
+    assert {n for n in answers if not isinstance(n, Lost)} >= {0, 1, 2, 3, 4, 5, 6, 7, -1, -2, -4, -6, -7}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_worker_whose_work_raises_is_lost_like_one_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
+    with Workers(1, raising) as workers:
+        answers = list(workers.run([1, 2]))
+    assert [a.task for a in answers if isinstance(a, Lost)] == [1, 2]
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def sleeping(_task: int, _took: Callable[[int], None]) -> Iterator[int]:
+    time.sleep(600)
+    yield 1
+
+
+def test_leaving_ends_workers_that_are_busy() -> None:
+    begun = time.monotonic()
+    with Workers(2, sleeping) as workers:
+        run = workers.run([1, 2, 3])
+        timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                next(run)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 5
+    assert not workers_left()
+
+
+def test_something_else_may_be_done_while_workers_work() -> None:
+    done = []
+    with Workers(1, square) as workers:
+        assert list(workers.run([3], meanwhile=lambda: done.append(1))) == [9]
+    assert done == [1]
+
+
+ORPHANS = """
+import os, sys, time
+from allready.evidence.inputs.workers import Workers
+from tests.evidence.inputs.test_workers import sleeping
+with Workers(2, sleeping) as workers:
+    import psutil
+    print(*[child.pid for child in psutil.Process().children()], flush=True)
+    next(workers.run([1, 2]))
+"""
+
+
+def test_workers_do_not_outlive_a_parent_that_was_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", ORPHANS], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        time.sleep(0.3)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        assert time.monotonic() < deadline, "workers stayed behind"
+        time.sleep(0.1)

@@ -1,0 +1,324 @@
+"""Ends of processes in the words of launchers, shells, schedulers and kernels."""
+
+from typing import Any
+
+import pytest
+
+from allready.model import Death
+from tests.evidence.log.reading import read
+
+TABLE = """\
+{border}
+train.py FAILED
+------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-20_11:51:27
+  host      : node-b.cluster
+  rank      : 2 (local_rank: 0)
+  exitcode  : -15 (pid: 1279)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 1279
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_11:51:27
+  host      : node-b.cluster
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 1281)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 1281
+{border}
+""".format(border="=" * 54)
+AGENT = "E1120 11:51:27.492000 1260 torch/distributed/elastic/multiprocessing/api.py:986] "
+MPI_DETECTED = """\
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[4242,1],2]
+  Exit code:    1
+"""
+HYDRA = """\
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   RANK 3 PID 99 RUNNING AT n7
+=   KILLED BY SIGNAL: 9 (Killed)
+"""
+DEEPSPEED = (
+    "[2026-11-20 12:00:18,000] [ERROR] [launch.py:321:sigkill_handler] ['/usr/bin/python', '-u', 't.py', "
+    "'--local_rank=3'] exits with return code = -9"
+)
+CLOSING = AGENT.replace("E1120", "W1120") + "Sending process 1279 closing signal SIGTERM\n"
+FAILED = AGENT + "failed (exitcode: -9) local_rank: 1 (pid: 1281) of binary: /usr/bin/python3\n"
+
+
+def told(text: str, source: str = "out.log") -> list[dict[str, Any]]:
+    """The deaths, without what is not known."""
+    names = ("kind", "rank", "local_rank", "node", "host", "pid", "signal", "exit_code", "by_launcher", "first")
+    return [
+        {n: v for n in names if (v := getattr(death, n)) is not None and v is not False}
+        for death in read(text, source).deaths
+    ]
+
+
+VICTIM = {"kind": "signal", "rank": 2, "local_rank": 0, "host": "node-b.cluster", "pid": 1279, "signal": "SIGTERM",
+          "exit_code": -15, "by_launcher": True}  # fmt: skip
+KILLED = {"kind": "signal", "rank": 3, "local_rank": 1, "host": "node-b.cluster", "pid": 1281, "signal": "SIGKILL",
+          "exit_code": -9, "first": True}  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "1: ", "[pod/w-1/train] ", "[node 1] "])
+def test_three_statements_of_one_death_are_one(prefix: str) -> None:
+    text = "".join(prefix + line + "\n" for line in (CLOSING + FAILED + TABLE).splitlines())
+    found = told(text)
+    for death in found:
+        death.pop("node", None)
+    assert sorted(found, key=lambda d: d["pid"]) == [VICTIM, KILLED]
+
+
+def test_a_table_alone_tells_who_died_and_what_the_times_were() -> None:
+    deaths = read(TABLE).deaths
+    assert {d.rank: (d.signal, d.first, d.by_launcher) for d in deaths} == {
+        2: ("SIGTERM", False, False), 3: ("SIGKILL", True, False),
+    }  # fmt: skip
+    assert {d.time_s for d in deaths} == {1_795_175_487.0}
+
+
+def test_tables_of_several_nodes_in_one_file() -> None:
+    other = (
+        TABLE.replace("rank      : 2", "rank      : 0").replace("rank      : 3", "rank      : 1").replace("12", "22")
+    )
+    deaths = read(TABLE + other).deaths
+    assert sorted((d.rank or 0, d.first) for d in deaths) == [(0, False), (1, True), (2, False), (3, True)]
+
+
+def test_only_one_failure() -> None:
+    text = (
+        TABLE.partition("[1]:")[0] + "  <NO_OTHER_FAILURES>\n" + TABLE.partition("SIGTERM) received by PID 1279\n")[2]
+    )
+    assert [d["rank"] for d in told(text)] == [3]
+
+
+def test_the_exception_in_a_table_is_kept() -> None:
+    text = TABLE.replace("Signal 9 (SIGKILL) received by PID 1281", "Traceback (most recent call last):")
+    text = text.replace("exitcode  : -9", "exitcode  : 1").replace(
+        "most recent call last):\n===",
+        'most recent call last):\n    File "/usr/lib/python3/site-packages/torch/x/__init__.py", line 3, in wrapper\n'
+        '      return f()\n    File "/home/user/train.py", line 9, in main\n      raise KeyError("x")\n'
+        "  KeyError: 'x'\n  \n===",
+    )
+    death = next(d for d in read(text).deaths if d.rank == 3)
+    assert (death.kind, death.text, death.site, death.exit_code) == (
+        "exception",
+        "KeyError: 'x'",
+        "/home/user/train.py:9 main",
+        1,
+    )
+
+
+def test_the_old_table_is_read() -> None:
+    text = """
+*****************************************************
+            train.py FAILED
+=====================================================
+Root Cause:
+[0]:
+  time: 2021-04-01_10:00:00
+  rank: 1 (local_rank: 1)
+  exitcode: 1 (pid: 123)
+  error_file: <N/A>
+  msg: "Process failed with exitcode 1"
+=====================================================
+Other Failures:
+  <NO_OTHER_FAILURES>
+*****************************************************
+"""
+    assert told(text) == [{"kind": "exit", "rank": 1, "local_rank": 1, "pid": 123, "exit_code": 1, "first": True}]
+
+
+def test_an_exception_explains_its_exit_code() -> None:
+    traceback = (
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/home/user/train.py", line 9, in <module>\n'
+        "[rank3]: ValueError: bad\n"
+    )
+    text = traceback + CLOSING + FAILED.replace("-9", "1") + TABLE.replace("-9", "1")
+    deaths = {d.rank: d for d in read(text).deaths}
+    assert set(deaths) == {2, 3}
+    assert (deaths[3].kind, deaths[3].pid, deaths[3].exit_code, deaths[3].first) == ("exception", 1281, 1, True)
+    assert deaths[3].text == "ValueError: bad"
+    assert deaths[3].origin.line == 1
+
+
+def test_one_rank_may_die_in_two_attempts() -> None:
+    traceback = (
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/home/user/train.py", line 9, in <module>\n'
+        "[rank3]: ValueError: bad 1281\n"
+    )
+    text = traceback + FAILED.replace("-9", "1") + TABLE.replace("-9", "1")
+    text = text.replace("1281", "500") + text.replace("1281", "600")
+    deaths = [d for d in read(text).deaths if d.rank == 3]
+    assert [(d.pid, d.text) for d in deaths] == [(500, "ValueError: bad 500"), (600, "ValueError: bad 600")]
+
+
+def test_who_is_told_to_stop_without_a_table_was_ended_by_the_launcher() -> None:
+    assert told(CLOSING) == [{"kind": "signal", "pid": 1279, "signal": "SIGTERM", "by_launcher": True}]
+
+
+def test_an_own_exit_code_beats_the_closing_signal() -> None:
+    line = AGENT + "failed (exitcode: 1) local_rank: 0 (pid: 1279) of binary: x\n"
+    assert told(CLOSING + line) == [{"kind": "exit", "pid": 1279, "exit_code": 1, "local_rank": 0, "first": True}]
+
+
+@pytest.mark.parametrize(
+    ("text", "deaths"),
+    [
+        ("srun: error: node01: task 3: Killed",
+         [{"kind": "signal", "rank": 3, "node": "node01", "signal": "SIGKILL"}]),
+        ("srun: error: node01: task 3: Segmentation fault (core dumped)",
+         [{"kind": "signal", "rank": 3, "node": "node01", "signal": "SIGSEGV"}]),
+        ("srun: error: node01: tasks 0-1,3: Exited with exit code 1",
+         [{"kind": "exit", "rank": r, "node": "node01", "exit_code": 1} for r in (0, 1, 3)]),
+        ("srun: error: node01: task 2: Out Of Memory",
+         [{"kind": "oom", "rank": 2, "node": "node01", "signal": "SIGKILL"}]),
+        ("srun: error: node01: task 2: Aborted (core dumped)",
+         [{"kind": "abort", "rank": 2, "node": "node01", "signal": "SIGABRT"}]),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.",
+         [{"kind": "oom", "signal": "SIGKILL"}]),
+        ("mpirun noticed that process rank 3 with PID 1234 on node n7 exited on signal 9 (Killed).",
+         [{"kind": "signal", "rank": 3, "pid": 1234, "node": "n7", "signal": "SIGKILL", "exit_code": -9,
+           "first": True}]),
+        ("mpirun noticed that process rank 2 with PID 0 on node n7 exited on signal 15 (Terminated).",
+         [{"kind": "signal", "rank": 2, "node": "n7", "signal": "SIGTERM", "exit_code": -15, "by_launcher": True}]),
+        ("prterun noticed that process rank 1 with PID 0 on node n7 exited on signal 11 (Segmentation fault).",
+         [{"kind": "signal", "rank": 1, "node": "n7", "signal": "SIGSEGV", "exit_code": -11, "first": True}]),
+        (MPI_DETECTED,
+         [{"kind": "exit", "rank": 2, "exit_code": 1, "first": True}]),
+        ("MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD\nwith errorcode 7.",
+         [{"kind": "exit", "rank": 5, "exit_code": 7, "first": True}]),
+        (HYDRA,
+         [{"kind": "signal", "rank": 3, "pid": 99, "node": "n7", "signal": "SIGKILL", "exit_code": -9, "first": True}]),
+        ("/var/spool/slurmd/job7/slurm_script: line 12: 1234 Killed                  python train.py",
+         [{"kind": "signal", "pid": 1234, "signal": "SIGKILL"}]),
+        ("bash: line 1:  1234 Segmentation fault      (core dumped) python train.py",
+         [{"kind": "signal", "pid": 1234, "signal": "SIGSEGV"}]),
+        ("Segmentation fault (core dumped)", [{"kind": "signal", "signal": "SIGSEGV"}]),
+        ("Killed", [{"kind": "signal", "signal": "SIGKILL"}]),
+        ("[12345.678901] Out of memory: Killed process 1234 (python) total-vm:10kB, anon-rss:9kB",
+         [{"kind": "oom", "pid": 1234, "signal": "SIGKILL"}]),
+        ("Nov 20 12:00:18 gpu7 kernel: Memory cgroup out of memory: Killed process 1234 (pt_main_thread) total-vm:1kB",
+         [{"kind": "oom", "pid": 1234, "host": "gpu7", "signal": "SIGKILL"}]),
+        ("[1.000001] Out of memory: Kill process 1234 (python) score 900 or sacrifice child",
+         [{"kind": "oom", "pid": 1234, "signal": "SIGKILL"}]),
+        ("[12.345678] python[1234]: segfault at 0 ip 00007f sp 00007f error 4 in libc.so.6[7f+1]",
+         [{"kind": "signal", "pid": 1234, "signal": "SIGSEGV"}]),
+        ("trainer-1   0/1     OOMKilled   0          5m", [{"kind": "oom", "node": "trainer-1", "signal": "SIGKILL"}]),
+        ("      Reason:       OOMKilled", [{"kind": "oom", "signal": "SIGKILL"}]),
+        ("[rank: 1] Child process with PID 1234 terminated with code 1. Forcefully terminating all other processes",
+         [{"kind": "exit", "pid": 1234, "exit_code": 1, "first": True}]),
+        (DEEPSPEED,
+         [{"kind": "signal", "local_rank": 3, "signal": "SIGKILL", "exit_code": -9, "first": True}]),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
+         [{"kind": "signal", "local_rank": 1, "signal": "SIGKILL", "first": True}]),
+    ],
+)  # fmt: skip
+def test_launchers_shells_and_kernels_say_who_died(text: str, deaths: list[dict[str, Any]]) -> None:
+    assert told(text) == deaths
+
+
+def test_tasks_that_are_ended_with_the_step_are_victims() -> None:
+    text = """
+srun: error: node01: task 3: Exited with exit code 1
+srun: Terminating StepId=12.0
+slurmstepd: error: *** STEP 12.0 ON node01 CANCELLED AT 2026-11-20T12:00:18 ***
+srun: error: node01: tasks 0-1: Terminated
+srun: error: node02: task 4: Killed
+"""
+    assert {d["rank"]: d.get("by_launcher", False) for d in told(text)} == {3: False, 0: True, 1: True, 4: True}
+
+
+def test_a_task_is_no_rank_where_each_task_is_a_launcher() -> None:
+    text = "1: " + CLOSING + "srun: error: node01: task 1: Exited with exit code 1\n"
+    assert [d.get("rank") for d in told("1: " + FAILED + text)] == [None, None, None]
+
+
+def own(text: str) -> Death:
+    deaths = read(text, "rank_4.log").deaths
+    assert len(deaths) == 1
+    return deaths[0]
+
+
+def test_a_fatal_python_error_tells_the_signal_and_the_place() -> None:
+    death = own(
+        """
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000000 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 355 in wait
+
+Current thread 0x00007f1111111111 (most recent call first):
+  File "/usr/lib/python3.12/site-packages/x/y.py", line 2 in g
+  File "/home/user/train.py", line 9 in main
+"""
+    )
+    assert (death.kind, death.signal, death.rank) == ("signal", "SIGSEGV", 4)
+
+
+def test_a_c_abort_and_pythons_word_on_it_are_one_death() -> None:
+    death = own(
+        """
+terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG ID 0 PG GUID 0(default_pg) Rank 4] Process group watchdog thread terminated with exception: timeout
+Fatal Python error: Aborted
+"""
+    )
+    assert (death.kind, death.signal, death.is_collective_error) == ("abort", "SIGABRT", True)
+    assert "watchdog thread terminated" in death.text
+
+
+def test_a_jax_process_that_ends_itself_is_a_victim() -> None:
+    death = own(
+        "F1120 12:00:18.000000  77 client.h:80] Terminating process because the JAX distributed service detected fatal"
+        " errors. This most likely indicates that another task died"
+    )
+    assert (death.kind, death.is_collective_error, death.rank) == ("abort", True, 4)
+
+
+def test_the_watchdog_says_that_it_ends_its_rank() -> None:
+    death = read(
+        "[rank3]:[E1120 11:51:03.7 ProcessGroupNCCL.cpp:689] [Rank 1] To avoid data inconsistency, we are taking the"
+        " entire process down."
+    ).deaths[0]
+    assert (death.rank, death.kind, death.is_collective_error) == (3, "abort", True)
+
+
+def test_an_error_file_is_read() -> None:
+    text = (
+        '{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": '
+        '"Traceback (most recent call last):\\n  File \\"/home/user/train.py\\", line 9, in main\\n    f()\\n'
+        'ValueError: bad\\n", "timestamp": "1795176018"}}}'
+    )
+    for part in (text, text[: text.index('", "timestamp')]):
+        death = read(part, "run_1/attempt_0/2/error.json").deaths[0]
+        assert (death.kind, death.local_rank, death.text, death.site) == (
+            "exception", 2, "ValueError: bad", "/home/user/train.py:9 main",
+        )  # fmt: skip
+    assert read(text).deaths[0].time_s == 1_795_176_018.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "iteration: 3: Killed time",
+        "loss: 0.3, exit code 0",
+        "the process was Killed by the author in the story",
+        "[INFO] exits with return code = 0",
+        "Rank 0 terminated with great success",
+        "[rank0]:[W1120 11:52:02.3 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called",
+        "Root Cause analysis follows",
+        "Failures: 0",
+        "if reason != 'OOMKilled': retry()",
+    ],
+)
+def test_harmless_words_kill_nobody(text: str) -> None:
+    assert told(text) == []

@@ -1,0 +1,238 @@
+"""Exceptions in the words of Python."""
+
+import pytest
+
+from allready.model import Death
+from tests.evidence.log.reading import read
+
+SITE = "/home/user/train.py:22 step"
+PLAIN = """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 40, in <module>
+    main()
+  File "/home/user/train.py", line 22, in step
+    raise ValueError('bad sample in shard 17')
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ValueError: bad sample in shard 17
+"""
+
+
+def ranked(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def death(text: str, source: str = "out.log") -> Death:
+    """The only death that the text tells."""
+    deaths = read(text, source).deaths
+    assert len(deaths) == 1, deaths
+    return deaths[0]
+
+
+def test_an_exception_is_a_death_with_its_words_and_its_place() -> None:
+    found = death(ranked(2, PLAIN))
+    assert (found.kind, found.rank, found.text, found.site) == (
+        "exception",
+        2,
+        "ValueError: bad sample in shard 17",
+        SITE,
+    )
+    assert (found.origin.line, found.is_collective_error, found.by_launcher, found.first) == (1, False, False, False)
+
+
+@pytest.mark.parametrize("prefix", ["", "3: ", "[default1]:", "[1,3]<stderr>:", "worker-1  | ", "[pod/w-1/train] ",
+                                    "2026-11-20T12:00:18.000000001Z ", "(Worker pid=7, ip=10.0.0.2) "])  # fmt: skip
+def test_a_traceback_is_read_through_any_prefix(prefix: str) -> None:
+    found = death("".join(prefix + line + "\n" for line in PLAIN.splitlines()))
+    assert (found.text, found.site) == ("ValueError: bad sample in shard 17", SITE)
+
+
+def test_interleaved_tracebacks_are_taken_apart() -> None:
+    one = ranked(0, PLAIN).splitlines()
+    other = ranked(1, PLAIN.replace("ValueError: bad", "KeyError: 'no'")).splitlines()
+    mixed = [line for pair in zip(one, other, strict=True) for line in pair]
+    deaths = read("\n".join(mixed)).deaths
+    assert {d.rank: d.text for d in deaths} == {
+        0: "ValueError: bad sample in shard 17",
+        1: "KeyError: 'no' sample in shard 17",
+    }
+
+
+def test_other_output_between_the_lines_does_no_harm() -> None:
+    lines = ranked(2, PLAIN).splitlines()
+    lines[3:3] = [
+        "iteration: 30",
+        "[rank1]:[W1120 11:52:02.305490562 Utils.hpp:137] Warning: text",
+        "vm:1:1 [0] NCCL INFO x",
+    ]
+    assert death("\n".join(lines)).text == "ValueError: bad sample in shard 17"
+
+
+@pytest.mark.parametrize(
+    "joint",
+    [
+        "The above exception was the direct cause of the following exception:",
+        "During handling of the above exception, another exception occurred:",
+    ],
+)
+@pytest.mark.parametrize("is_ranked", [True, False])
+def test_the_first_of_a_chain_is_the_cause(joint: str, is_ranked: bool) -> None:
+    text = PLAIN + f"\n{joint}\n\n" + PLAIN.replace("ValueError", "RuntimeError").replace("line 22", "line 99")
+    found = death(ranked(4, text) if is_ranked else text)
+    assert (found.text, found.site) == ("ValueError: bad sample in shard 17", SITE)
+
+
+def test_a_group_dies_of_its_first_member() -> None:
+    found = death(
+        """
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/user/train.py", line 5, in <module>
+  |     raise ExceptionGroup("several", errors)
+  | ExceptionGroup: several (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/home/user/train.py", line 22, in step
+    |     raise ValueError("bad")
+    | ValueError: bad
+    +---------------- 2 ----------------
+    | TypeError: other
+    +------------------------------------
+"""
+    )
+    assert (found.text, found.site) == ("ValueError: bad", SITE)
+
+
+def test_the_original_of_a_loader_is_the_cause() -> None:
+    found = death(
+        ranked(
+            1,
+            """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 40, in <module>
+    for batch in loader:
+  File "/usr/lib/python3.12/site-packages/torch/utils/data/dataloader.py", line 701, in __next__
+    data = self._next_data()
+FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/usr/lib/python3.12/site-packages/torch/utils/data/_utils/worker.py", line 351, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/home/user/train.py", line 22, in step
+    open(name)
+FileNotFoundError: [Errno 2] No such file or directory: 'shard-17'
+""",
+        )
+    )
+    assert found.text == "FileNotFoundError: [Errno 2] No such file or directory: 'shard-17'"
+    assert found.site == SITE
+
+
+def test_a_spawned_child_is_named_by_its_parent() -> None:
+    found = death(
+        """
+Traceback (most recent call last):
+  File "/home/user/train.py", line 40, in <module>
+    mp.spawn(worker, nprocs=4)
+  File "/usr/lib/python3.12/site-packages/torch/multiprocessing/spawn.py", line 340, in spawn
+    return start_processes(fn, args, nprocs, join, daemon, start_method="spawn")
+torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 3 terminated with the following error:
+Traceback (most recent call last):
+  File "/usr/lib/python3.12/site-packages/torch/multiprocessing/spawn.py", line 90, in _wrap
+    fn(i, *args)
+  File "/home/user/train.py", line 22, in step
+    raise ValueError("bad")
+ValueError: bad
+"""
+    )
+    assert (found.local_rank, found.rank, found.text, found.site) == (3, None, "ValueError: bad", SITE)
+
+
+def test_a_boxed_traceback_is_read() -> None:
+    found = death(
+        """
+╭───────────────────── Traceback (most recent call last) ──────────────────────╮
+│ /home/user/train.py:40 in <module>                                           │
+│                                                                              │
+│ ❱ 40 main()                                                                  │
+│ /home/user/train.py:22 in step                                               │
+╰──────────────────────────────────────────────────────────────────────────────╯
+ValueError: bad
+"""
+    )
+    assert (found.text, found.site) == ("ValueError: bad", SITE)
+
+
+def test_the_last_words_of_nccl_are_part_of_the_exception() -> None:
+    found = death(
+        ranked(
+            0,
+            """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 22, in step
+    dist.all_reduce(g)
+  File "/usr/local/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", line 3068, in all_reduce
+    work = group.allreduce([tensor], opts)
+torch.distributed.DistBackendError: NCCL error in: /pytorch/x.cpp:3135, invalid usage, NCCL version 2.28.9
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+Last error:
+Bootstrap : no socket interface found
+""",
+        )
+    )
+    assert found.text.endswith("NCCL version 2.28.9; last error: Bootstrap : no socket interface found")
+    assert (found.is_collective_error, found.site) == (True, SITE)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_collective"),
+    [
+        ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", True),
+        ("torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.", True),
+        ("torch.distributed.DistNetworkError: Connection reset by peer", True),
+        ("RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:1", True),
+        ("RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 1000 ms", True),
+        ("jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: x", True),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", False),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", False),
+        ("AssertionError", False),
+        ("KeyboardInterrupt", False),
+    ],
+)  # fmt: skip
+def test_errors_of_the_library_are_told_from_the_users(words: str, is_collective: bool) -> None:
+    found = death(ranked(0, PLAIN.replace("ValueError: bad sample in shard 17", words)))
+    assert (found.text, found.is_collective_error) == (words, is_collective)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Exception ignored in: <function A.__del__ at 0x7f>\n" + PLAIN,
+        "Exception in thread Thread-1 (run):\n" + PLAIN,
+        "--- Logging error ---\n" + PLAIN,
+        PLAIN.replace("<module>", "retry"),
+        "2026-11-20 12:00:18,000 - loader - WARNING - Traceback (most recent call last):\n" + PLAIN.partition("\n")[2],
+    ],
+)
+def test_what_was_caught_is_no_death(text: str) -> None:
+    assert read(text).deaths == []
+
+
+def test_a_traceback_that_breaks_off_is_no_death() -> None:
+    assert read("\n".join(PLAIN.splitlines()[:-1])).deaths == []
+
+
+def test_a_traceback_in_a_ranks_own_file_is_that_ranks() -> None:
+    assert death(PLAIN, "logs/rank_3/stderr.log").rank == 3
+    assert death(PLAIN, "run/attempt_0/2/stderr.log").local_rank == 2
+    assert (
+        death("vm:77:77 [0] NCCL INFO comm 0x7 rank 5 nranks 8 cudaDev 0 busId 1 - Init COMPLETE\n" + PLAIN).rank == 5
+    )
+
+
+def test_launchers_traceback_is_no_ranks_death() -> None:
+    text = PLAIN.replace("/home/user/train.py", "/usr/lib/python3.12/site-packages/torch/distributed/run.py")
+    assert read(text.replace("ValueError: bad", "torch.distributed.elastic.x.ChildFailedError: ")).deaths == []
+    found = death(
+        text.replace("ValueError: bad", "torch.distributed.DistNetworkError: The client socket has timed out")
+    )
+    assert (found.rank, found.is_collective_error) == (None, True)

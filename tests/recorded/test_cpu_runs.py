@@ -1,0 +1,61 @@
+"""Recorded runs of PyTorch 2.13 with Gloo (two torchrun agents, four ranks) and of JAX (three processes) on CPUs.
+
+`gloo_*`: a loop of all_reduce and all_gather with a time-out of 12 s and one fault at iteration 20; `start_*`:
+`init_process_group` that cannot succeed; `jax_*`: `jax.distributed` with process_allgather.  Only what the processes
+printed was kept.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorded.test_runs import judge
+
+RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs_cpu"
+
+TRUTH: dict[str, tuple[set[str], list[int] | None]] = {
+    "gloo_exception": ({"DEAD"}, [2]),
+    "gloo_key": ({"DEAD"}, [1]),
+    "gloo_sigkill": ({"DEAD"}, [3]),
+    "gloo_segv": ({"DEAD"}, [1]),
+    "gloo_sigstop": ({"CPU-STUCK"}, [1]),
+    "gloo_sleep": ({"CPU-STUCK", "CPU-BUSY"}, [2]),
+    "gloo_early": ({"DESYNC-FLOW"}, [1]),
+    "gloo_extra": ({"DESYNC-ARGS", "DESYNC-FLOW"}, None),  # Gloo's words tell that sizes differ, not whose is wrong
+    "gloo_size": ({"DESYNC-ARGS", "DESYNC-FLOW"}, None),
+    "start_absent": ({"START-ABSENT"}, [2]),
+    "start_name": ({"START-NAME"}, [0, 1, 2, 3]),
+    "start_port": ({"START-PATH"}, [0]),
+    "start_iface": ({"START-NAME", "ENV-MISMATCH"}, [0, 1, 2, 3]),
+    "jax_absent": ({"START-ABSENT"}, [1]),
+    "jax_exc": ({"DEAD"}, [1]),
+    "jax_kill": ({"DEAD"}, [1]),
+    "jax_stop": ({"DEAD", "CPU-STUCK"}, [1]),  # a process without a heartbeat: stopped and dead look alike
+}
+HEALTHY = ("gloo_ok", "jax_ok")
+
+
+def test_every_recorded_run_is_judged() -> None:
+    assert {p.name.removesuffix(".tar.xz") for p in RUNS.iterdir()} == {*TRUTH, *HEALTHY}
+
+
+@pytest.mark.parametrize("name", sorted(TRUTH))
+def test_what_the_processes_printed_gives_class_and_culprit(name: str, tmp_path: Path) -> None:
+    code, report = judge([RUNS / f"{name}.tar.xz"], tmp_path)
+    classes, ranks = TRUTH[name]
+    verdict = report["verdict"]
+    assert (code, report["status"]) == (1, "fault")
+    assert verdict["fault_class"] in classes, verdict
+    assert verdict["culprits"]["ranks"] == (ranks or []), verdict
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_output_without_a_fault_accuses_nobody(name: str, tmp_path: Path) -> None:
+    code, report = judge([RUNS / f"{name}.tar.xz"], tmp_path)
+    assert (code, report["verdict"]) in {(0, None), (3, None)}
+    assert [f for f in report["findings"] if f["severity"] in {"error", "blocker"}] == []
+
+
+def test_the_interface_variable_is_named(tmp_path: Path) -> None:
+    _, report = judge([RUNS / "start_iface.tar.xz"], tmp_path)
+    assert report["verdict"]["culprits"]["variables"] == ["GLOO_SOCKET_IFNAME"]

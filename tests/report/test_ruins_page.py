@@ -1,0 +1,234 @@
+import re
+import time
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allready.model import Moment, Report
+from allready.report.html import render
+from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
+from tests.report.hostile import PAYLOADS, changed
+from tests.report.made_up import faulty_report
+from tests.report.made_up_ruins import BEGIN, row, stuck_report, well_report, whole_report
+from tests.report.test_html import Seen
+from tests.report.test_ruins_terminal import big_report
+
+REPORTS = {"whole": whole_report(), "stuck": stuck_report(), "well": well_report()}
+ALLOWED = set().union(*(Seen(render(report)).vocabulary for report in (*REPORTS.values(), faulty_report())))
+PLAIN = {name: Seen(render(changed(report, lambda s: s + "x"))).shape for name, report in REPORTS.items()}
+
+
+def drawn(report: Report) -> dict[str, Any]:
+    found = timeline(report)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, language: str) -> None:
+    page = render(REPORTS[name], language=language)
+    seen = Seen(page)
+    assert len(seen.scripts) == 1
+    assert all(re.fullmatch(r"#f\d+", address) and address[1:] in seen.ids for address in seen.addresses)
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|javascript:", page)
+    assert not any(attribute.startswith("on") or attribute == "style" for _, attribute in seen.vocabulary)
+    assert len(seen.ids) == len(set(seen.ids))
+    assert "StrictUndefined" not in page
+
+
+def test_everything_that_a_person_must_see_is_in_the_page() -> None:
+    text = Seen(render(whole_report())).text
+    for part in (
+        "gpu0:1001", "nccl 2.28.9", "-> 2 P2P/CUMEM x2", "libnccl-net.so", "eth0 10.0.0.1", "docker0", "mlx5_0:1/RoCE",
+        "2 coll", "AllReduce RING/SIMPLE ×12", "AllGather: opCount 40 (run/nccl.1.log:148)",
+        "default_pg (flight recorder): 65 enqueued, 63 completed, waits in all_reduce #64 (34 all_reduce, 31",
+        "init total 370 ms", "idle in the user's code (train.py:20 <module>)", "Xid 79: GPU has fallen off the bus",
+        "run/dmesg:7", "broken JSON, repaired", "what is this", "NCCL_P2P_DISABLE", "may explain a fault",
+        "busbw up to 375 GB/s", "usual: 2 all_reduce", "the fault began 03:04:15", "gpu1 is 120 ms ± 4 ms ahead",
+        "1 line has no time",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_page_is_chinese_where_the_reader_is() -> None:
+    text = Seen(render(whole_report(), language="zh")).text
+    for part in ("时间线", "各 rank 情况", "日志行", "来源", "起因：可能是最初的原因", "故障始于 03:04:15",
+                 "选用的 HCA", "已入队 65, 已完成 63, 卡在 all_reduce #64", "可能导致故障", "迭代"):  # fmt: skip
+        assert part in text
+
+
+def test_a_code_links_to_its_finding_also_where_that_is_folded() -> None:
+    page = render(whole_report())
+    seen = Seen(page)
+    number = next(n for n in range(1, 7) if re.search(rf'id="f{n}">\s*<div class="meta">.*<span>NLG019</span>', page))
+    assert f'<a href="#f{number}">NLG019</a>' in page
+    assert '<a href="#f' not in page.partition(">KRN001<")[0][-20:]
+    assert page.index('class="folded"') < page.index(f'id="f{number}"')
+    assert "lines that look bad and explain nothing (3)" in seen.text
+
+
+def test_harmless_lines_take_one_row_for_all_ranks_and_the_others_one_each() -> None:
+    page = render(stuck_report())
+    assert page.count('<tr data-role="harmless">') == 1
+    assert page.count('<tr data-role="operation">') == 8
+    assert "run/out.0:5 … +7" in page
+
+
+def test_without_a_script_every_line_is_there_and_the_filter_is_not() -> None:
+    page = render(stuck_report())
+    assert '<p class="filter" hidden>' in page
+    assert not re.search(r"<tr data-role[^>]*hidden", page)
+
+
+def test_a_check_has_no_ruins_on_its_page() -> None:
+    page = render(faulty_report())
+    assert 'class="timeline"' not in page
+    assert 'class="ranks"' not in page
+
+
+def test_a_run_of_which_only_harmless_lines_are_known_has_no_timeline() -> None:
+    assert timeline(well_report()) is None
+    assert 'class="timeline"' not in render(well_report())
+
+
+def test_the_command_is_the_one_that_was_given() -> None:
+    assert "<code>allready diagnose</code>" in render(stuck_report())
+
+
+def test_every_rank_has_a_lane_below_its_node_also_the_silent_one() -> None:
+    found = drawn(stuck_report())
+    assert [lane["label"] for lane in found["lanes"]] == [
+        "node 0 (gpu0)", "rank 0", "rank 1", "rank 2", "rank 3", "node 1 (gpu1)", "rank 4", "rank 5", "rank 6", "rank 7"
+    ]  # fmt: skip
+    assert [lane["label"] for lane in found["lanes"] if "l-bad" in lane["css"]] == ["rank 1"]
+
+
+def test_a_line_of_a_node_stands_in_the_nodes_lane_and_one_of_nobody_in_a_lane_of_its_own() -> None:
+    loose = Moment(time_s=BEGIN + 5, role="root", text="somebody's", code="X001")
+    found = drawn(stuck_report(moments=(*whole_moments(), loose)))
+    assert found["lanes"][-1]["label"] == "rank ?"
+    root = next(m for m in found["marks"] if "KRN001" in m["title"])
+    assert f" {found['lanes'][0]['y'] - 6:.1f}l" in root["d"]
+
+
+def whole_moments() -> tuple[Moment, ...]:
+    ruins = stuck_report().ruins
+    assert ruins is not None
+    return ruins.moments
+
+
+def test_operations_are_bars_as_long_as_they_took_and_the_onset_is_a_line() -> None:
+    found = drawn(stuck_report())
+    stuck = [bar for bar in found["bars"] if bar["css"] == "b-stuck"]
+    assert len(stuck) == 7
+    assert all(bar["w"] > 300 for bar in stuck)
+    assert [bar["css"] for bar in found["bars"] if "init of" in bar["title"]] == ["b-done"]
+    assert found["onset"]["time"] == "03:04:15"
+    assert found["onset"]["x"] == stuck[0]["x"]
+
+
+def test_an_operation_without_an_end_reaches_to_the_end_of_the_drawing() -> None:
+    open_ended = Moment(time_s=BEGIN + 10, role="operation", text="init of x", rank=0, node=0)
+    later = Moment(time_s=BEGIN + 20, role="death", text="x", rank=1, node=0)
+    found = drawn(stuck_report(moments=(open_ended, later)))
+    assert found["bars"][0]["x"] + found["bars"][0]["w"] == pytest.approx(RIGHT - EDGE_PX, abs=0.2)
+
+
+def test_hours_without_events_are_cut_out_and_said_so() -> None:
+    fault = tuple(replace(m, time_s=m.time_s + 36_000) for m in whole_moments() if m.time_s and m.role != "harmless")
+    early = Moment(time_s=BEGIN, role="cascade", text="a hiccup", rank=0, node=0, code="X001")
+    report = stuck_report(moments=(early, *fault))
+    found = drawn(report)
+    assert [b["text"] for b in found["breaks"]] == ["⁄⁄ 9 h 59 min"]
+    stuck = [bar for bar in found["bars"] if bar["css"] == "b-stuck"]
+    assert all(bar["w"] > 200 for bar in stuck)
+    assert "The axis is cut" in Seen(render(report)).text
+
+
+def test_lines_far_from_the_fault_are_counted_not_drawn() -> None:
+    early = tuple(Moment(time_s=BEGIN - 9000 + n, role="harmless", text="x", rank=0, node=0) for n in range(3))
+    found = drawn(stuck_report(moments=(*early, *whole_moments())))
+    assert found["outside"] == 12
+    assert found["breaks"] == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(min_value=-1e10, max_value=1e10), min_size=1, max_size=30, unique=True))
+def test_the_axis_keeps_the_order_of_times_and_stays_inside(times: list[float]) -> None:
+    ordered = sorted(times)
+    axis = axis_of(ordered)
+    places = [axis.x(t) for t in ordered]
+    assert all(a <= b + 1e-6 for a, b in pairwise(places))
+    assert all(LEFT - 1e-6 <= x <= RIGHT + 1e-6 for x in places)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(
+    st.one_of(st.none(), st.floats()), st.one_of(st.none(), st.floats()), st.sampled_from(["root", "operation", "?"]),
+    st.one_of(st.none(), st.integers(-5, 5)), st.one_of(st.none(), st.integers(-5, 5))), max_size=12,
+))  # fmt: skip
+def test_no_number_whatever_breaks_the_page(
+    told: list[tuple[float | None, float | None, str, int | None, int | None]],
+) -> None:
+    made = tuple(
+        Moment(time_s=t, duration_s=d, role=role, rank=rank, node=node, text="x") for t, d, role, rank, node in told
+    )
+    page = render(stuck_report(moments=made))
+    assert not re.search(r'="-?(nan|inf)"', page)
+    assert Seen(page).unclosed == []
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
+    page = render(changed(REPORTS[name], lambda s: s + payload))
+    assert Seen(page).vocabulary <= ALLOWED
+    assert len(Seen(page).scripts) == 1
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    page.encode("utf-8")
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.one_of(st.sampled_from(PAYLOADS), st.text(min_size=1, max_size=60)), st.sampled_from(sorted(REPORTS)))
+def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, name: str) -> None:
+    seen = Seen(render(changed(REPORTS[name], lambda s: payload, everywhere=True), language="zh"))
+    assert seen.vocabulary <= ALLOWED
+    assert len(seen.scripts) == 1
+    assert all(re.fullmatch(r"#f\d+", address) for address in seen.addresses)
+
+
+def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
+    rows = tuple(row(n) for n in range(300))
+    report = stuck_report(300, ranks=(*rows[:1], replace(rows[1], ending="ValueError: x"), *rows[2:]))
+    assert report.verdict is not None
+    guilty = replace(report.verdict.culprits, ranks=(250,))
+    found = drawn(replace(report, verdict=replace(report.verdict, culprits=guilty)))
+    labels = [lane["label"] for lane in found["lanes"]]
+    assert {"rank 1", "rank 250"} <= set(labels)
+    assert (found["num_drawn"], found["num_ranks"]) == (64, 300)
+
+
+def test_4096_ranks_and_4000_moments_stay_quick_and_small() -> None:
+    report = big_report()
+    begin = time.process_time()
+    page = render(report)
+    assert time.process_time() - begin < 6
+    assert len(page.encode()) < 3_000_000
+    text = Seen(page).text
+    assert "Of 4096 ranks" in text
+    assert "400 of 4000 lines are shown" in text
+    assert "64 of 4096 ranks are drawn" in text
+
+
+def test_many_differences_are_cut_and_counted() -> None:
+    one = whole_report().ruins
+    assert one is not None
+    page = render(stuck_report(baseline="good", differences=one.differences * 200))
+    assert "… +100" in Seen(page).text
+    assert "no difference found" in Seen(render(stuck_report(baseline="good"))).text

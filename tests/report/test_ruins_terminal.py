@@ -1,0 +1,302 @@
+import io
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allready.model import Culprits, Moment, Report
+from allready.report.ruins_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
+from allready.report.safe import width
+from allready.report.terminal import show
+from tests.report.hostile import PAYLOADS, changed
+from tests.report.made_up import faulty_report
+from tests.report.made_up_ruins import BEGIN, row, stuck_report, well_report, whole_report
+from tests.report.test_terminal import SGR, Terminal
+
+
+def shown(report: Report, language: str = "en", **options: Any) -> str:
+    stream = io.StringIO()
+    show(report, language=language, stream=stream, **options)
+    return stream.getvalue()
+
+
+PLAIN = """\
+✗ FAULT: HNG901 A rank did not come (message)
+  culprit: rank 1
+  to do: mend HNG901
+  class: CPU-STUCK · likely · since 2026-01-02T03:04:15
+  evidence: run/out.0:9: a line (03:04:15)
+
+Also found (5)
+error: TCH902 A collective did not finish (message)
+  to do: mend TCH902
+  evidence: run/out.0:9: a line (03:04:15)
+info: HNG907 The bytes need far less (message)
+lines that look bad and explain nothing (3): TCH023 A variable has a newer name, \
+NLG019 A peer closed its connection, ELA017 A table of failures
+
+Read: 2 sources · 90.2 KiB · 798 lines · 1,234 operations counted · 7 lines not understood · 1 source with a problem
+  problem: run/ras.json (broken JSON, repaired)
+
+Differences from good (2)
+  area     what              good run   this run  ranks
+  setting  NCCL_P2P_DISABLE  (not set)  1         all
+  time     init total        0.3 s      0.9 s     1
+
+Chain of events (2026-01-02)
+  time          rank    role       code    text
+  03:04:15      0,2-7   operation  –       enters all_reduce #64 of default_pg and never completes it
+  03:04:16      node 0  root       KRN001  Xid 79: GPU has fallen off the bus (×3)
+  03:04:27.250  0       record     TCH002  Watchdog caught collective operation timeout
+  03:04:35      2       cascade    NLG019  Connection closed by remote peer
+  03:04:36      2       death      –       Signal 6 (SIGABRT)
+  03:04:37      3       death      –       Sending process 1003 closing signal SIGTERM (ended by its launcher)
+  –             –       teardown   ELA017  ChildFailedError:
+
+Ranks (8)
+  rank   node  process                GPU        NCCL init  network  operations                    where it stands
+  1      0     gpu0:1001              1 (1b000)  complete   IB       33 all_reduce, 30 all_gather  \
+idle in the user's code (train.py:20 <module>); flight recorder: no dump
+  0,2-7  0,1   2 hosts · 7 processes  0-3        complete   IB       34 all_reduce, 31 all_gather  \
+waits in all_reduce #64
+
+clocks: gpu1 is 120 ms ± 4 ms ahead of the reference node, from 63 events that happened together
+clocks: gpu2 is 1 ms ± 20 ms behind the reference node, from 1 event that happened together; \
+that may be no difference at all
+
+Iterations: marker step (\\d+): 11 to 12 iterations per rank; usual: 2 all_reduce
+  odd: rank 0, iteration 7: 3 all_reduce
+
+nccl-tests: all_reduce · 8 B to 1 GiB · busbw up to 375 GB/s at 1 GiB · average 188 GB/s · 2 wrong values · run/perf.txt
+"""
+
+
+def test_all_parts_stand_in_plain_text_one_below_the_other() -> None:
+    assert shown(whole_report()) == PLAIN
+
+
+def test_quiet_leaves_only_the_verdict() -> None:
+    assert shown(whole_report(), quiet=True) == "".join(PLAIN.splitlines(keepends=True)[:3])
+
+
+def test_chinese_is_chinese_in_every_part() -> None:
+    text = shown(whole_report(), "zh")
+    for part in (
+        "已读取：2 个来源", "事件链 (2026-01-02)", "进入 default_pg 的 all_reduce #64，之后再未完成",
+        "停在用户代码中 (train.py:20 <module>); flight recorder: 没有转储", "卡在 all_reduce #64", "第 7 次迭代",
+        "与 good 的差异 (2)", "时钟：gpu1 比参考节点快 120 ms ± 4 ms", "2 个错误值",
+    ):  # fmt: skip
+        assert part in text
+
+
+def test_a_good_run_says_so_and_tells_no_story() -> None:
+    lines = shown(well_report()).splitlines()
+    assert lines[1] == "  8 of 8 ranks ended well · 900 ms"
+    assert "Chain of events" not in "\n".join(lines)
+    assert any(line.split() == ["0-7", "0,1", "2", "hosts", "·", "8", "processes", "0-3", "complete", "IB", "34",
+                                "all_reduce,", "31", "all_gather", "ended", "well"] for line in lines)  # fmt: skip
+
+
+def test_no_difference_is_said() -> None:
+    assert "Differences from good: no difference found" in shown(stuck_report(baseline="good"))
+    assert "Differences" not in shown(stuck_report())
+
+
+def test_verbose_shows_every_rank_with_its_neighbours_and_unfolds_the_harmless() -> None:
+    text = shown(whole_report(), verbose=1)
+    assert (
+        "rank 3: nccl 2.28.9 · cuda-driver 13000 · interfaces chosen: eth0 10.0.0.1 · also available: docker0" in text
+    )
+    assert "HCAs chosen: mlx5_0:1/RoCE" in text
+    assert "-> 4 P2P/CUMEM x2" in text
+    assert "AllReduce RING/SIMPLE ×12" in text
+    assert "not understood: 7 lines of run/out.0, such as: what is this" in text
+    assert "explain nothing" not in text
+    assert "mend TCH023" in text
+
+
+def test_a_report_without_ruins_is_as_before() -> None:
+    text = shown(faulty_report())
+    assert "Read:" not in text
+    assert "Ranks" not in text
+    assert bands(faulty_report()) == []
+
+
+def test_info_that_is_not_about_a_line_is_never_folded() -> None:
+    assert "info: HNG907" in shown(whole_report())
+
+
+def test_a_culprit_node_makes_its_ranks_culprits_and_a_few_stay_apart() -> None:
+    report = stuck_report()
+    assert report.verdict is not None
+    report = replace(report, verdict=replace(report.verdict, culprits=Culprits(nodes=(1,))))
+    first = bands(report)[:4]
+    assert [band.rows[0].rank for band in first] == [4, 5, 6, 7]
+    assert all(band.culprit for band in first)
+
+
+def test_many_culprits_are_folded() -> None:
+    report = stuck_report(64)
+    assert report.verdict is not None
+    report = replace(report, verdict=replace(report.verdict, culprits=Culprits(ranks=tuple(range(2, 64)))))
+    found = bands(report)
+    assert found[0].culprit
+    assert len(found[0].rows) == 62
+
+
+def test_the_dead_stand_before_the_waiting_and_the_rare_before_the_usual() -> None:
+    rows = (*(row(n) for n in range(6)), row(6, ending="ValueError: x", activity=""), row(7, ending="", activity=""))
+    found = bands(replace(stuck_report(ranks=rows), verdict=None))
+    assert [band.rows[0].rank for band in found] == [6, 7, 0]
+
+
+def test_a_death_by_the_launcher_is_no_cause() -> None:
+    rows = (row(0), row(1), row(2, ending="Sending process 7 closing signal SIGTERM (ended by its launcher)"))
+    found = bands(replace(stuck_report(ranks=rows), verdict=None))
+    assert found[0].rows[0].rank == 2
+    text = shown(stuck_report(ranks=rows), colour=True)
+    assert "\x1b[1;31mSending" not in text
+
+
+def test_endings_that_differ_only_in_numbers_of_their_own_are_one() -> None:
+    rows = tuple(row(n, ending=f"[{n}] lost 0x{n:x} pid {4000 + n}", activity="") for n in range(4))
+    assert len(bands(replace(stuck_report(ranks=rows), verdict=None))) == 1
+    codes = tuple(row(n, ending=f"exit code {n}", activity="") for n in range(4))
+    assert len(bands(replace(stuck_report(ranks=codes), verdict=None))) == 4
+
+
+def test_ranks_without_evidence_are_said_to_be_unknown() -> None:
+    nothing = row(3, ending="", activity="", groups={}, last_line_class="")
+    assert stand(nothing, "en") == "nothing known"
+    assert stand(replace(nothing, last_line_class="connect"), "en") == "last line: connecting"
+    assert stand(replace(nothing, last_line_class="connect"), "zh") == "最后一行：建立连接"
+
+
+def test_of_a_long_exception_the_name_and_the_last_error_are_kept() -> None:
+    text = f"torch.DistBackendError: NCCL error in: {'x' * 200}; last error: no space left on device"
+    assert gist(text, 80) == "torch.DistBackendError … last error: no space left on device"
+    assert gist("short; last error: y", 80) == "short; last error: y"
+    assert gist("y" * 90, 80) == "y" * 79 + "…"
+
+
+def test_columns_that_nobody_fills_are_left_out() -> None:
+    rows = tuple(row(n, gpu="", init="", network="", op_counts={}) for n in range(3))
+    text = shown(stuck_report(ranks=rows))
+    assert "NCCL init" not in text
+    assert "GPU  " not in text
+
+
+def test_an_init_that_never_completed_is_said() -> None:
+    assert "never complete" in shown(stuck_report(ranks=(row(0, init="started"),)))
+
+
+def test_the_chain_keeps_the_cause_however_much_else_there_is() -> None:
+    noise = tuple(
+        Moment(time_s=BEGIN + n, role="cascade", text=f"noise {chr(97 + n % 26)}{n // 26}", code=f"X{n:03}", rank=n)
+        for n in range(300)
+    )
+    root = Moment(time_s=BEGIN + 500, role="root", text="the cause", rank=9, code="R001")
+    report = stuck_report(moments=(*noise, root))
+    assert report.ruins is not None
+    links, more = chain(report.ruins)
+    assert len(links) == 10
+    assert links[-1].first is root
+    assert more == 291
+    assert "+291 more" in shown(report)
+
+
+def test_a_line_that_only_repeats_a_death_is_no_link() -> None:
+    text = "failed (exitcode: -9) local_rank: 1"
+    pair = (
+        Moment(time_s=BEGIN, role="death", text=text, rank=1),
+        Moment(time_s=BEGIN, role="record", text=text, code="ELA001"),
+    )
+    report = stuck_report(moments=pair)
+    assert report.ruins is not None
+    assert [link.first.role for link in chain(report.ruins)[0]] == ["death"]
+
+
+def test_times_of_several_days_have_their_date() -> None:
+    two = (
+        Moment(time_s=BEGIN, role="root", text="a", code="A001"),
+        Moment(time_s=BEGIN + 86_400, role="death", text="b", rank=1),
+    )
+    text = shown(stuck_report(moments=two))
+    assert "2026-01-02 03:04:05" in text
+    assert "2026-01-03 03:04:05" in text
+
+
+@pytest.mark.parametrize("strange", [float("nan"), float("inf"), 1e300, -1e300, None])
+def test_strange_times_are_unknown(strange: float | None) -> None:
+    assert clock(strange) == "–"
+    assert shown(stuck_report(moments=(Moment(time_s=strange, role="root", text="a"),)))
+    assert onset_s(stuck_report(onset_s=12.0)) == 12.0
+
+
+def test_a_fault_time_that_is_none_makes_no_onset() -> None:
+    report = stuck_report()
+    assert report.verdict is not None
+    assert onset_s(report) == BEGIN + 10
+    for time_text in (None, "yesterday"):
+        assert onset_s(replace(report, verdict=replace(report.verdict, fault_time=time_text))) is None
+
+
+def test_only_our_own_phrases_are_translated() -> None:
+    assert said("ended well", "zh") == "正常结束"
+    assert said("exit code -9", "zh") == "退出码 -9"
+    assert said("ValueError: ended well", "zh") == "ValueError: ended well"
+    assert came("65 enqueued, 63 completed, waits in send #2, remote exited", "zh") == (
+        "已入队 65, 已完成 63, 卡在 send #2, remote exited"
+    )
+    assert doing("gpu_wait a.py:1 f", "zh") == "等待 GPU (a.py:1 f)"
+    assert doing("something new", "en") == "something (new)"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_strangers_text_in_the_ruins_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
+    for everywhere in (False, True):
+        strange = changed(whole_report(), lambda s: s + payload, everywhere=everywhere)
+        for verbose in (0, 1, 2):
+            text = shown(strange, "zh", colour=colour, verbose=verbose)
+            assert all(c == "\n" or c.isprintable() for c in SGR.sub("", text))
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_terminal_line_is_never_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for language in ("en", "zh"):
+        terminal = Terminal()
+        show(whole_report(), language=language, stream=terminal, verbose=1)
+        assert max(width(SGR.sub("", line)) for line in terminal.getvalue().splitlines()) <= columns
+
+
+def test_4096_ranks_and_4000_moments_are_shown_quickly_and_in_few_lines() -> None:
+    report = big_report()
+    begin = time.process_time()
+    text = shown(report)
+    assert time.process_time() - begin < 3
+    assert len(text.splitlines()) < 80
+    assert "Ranks (4096)" in text
+
+
+def big_report() -> Report:
+    """4,096 ranks of which each tenth counts otherwise, 4,000 moments."""
+    rows = tuple(
+        row(
+            n,
+            op_counts={"all_reduce": 34 - (n % 10 == 0), "all_gather": n % 97},
+            ending=f"waits in all_reduce #{n % 50}",
+        )
+        for n in range(4096)
+    )
+    told = tuple(
+        Moment(time_s=BEGIN + n / 7, role=("cascade", "record", "root", "death")[n % 4], text=f"line {n} " + "x" * 280,
+               rank=n, node=n // 8, code=f"C{n % 300:03}", source=f"run/out.{n}:{n}")
+        for n in range(4000)
+    )  # fmt: skip
+    return stuck_report(4096, ranks=rows, moments=told)

@@ -1,0 +1,27 @@
+from tests.rules.ruins import ask, death
+
+
+def test_names_the_killed_rank_and_where_to_look() -> None:
+    killed = death(3, "signal", signal="SIGKILL", first=True)
+    [hit] = ask("DTH002", deaths=(death(2, "signal", signal="SIGTERM", by_launcher=True), killed)).hits
+    assert hit.culprits.ranks == (3,)
+    assert "oom" in str(hit.values["hint"])
+
+
+def test_a_sigterm_is_somebodys_wish_and_no_fault() -> None:
+    assert ask("DTH002", deaths=tuple(death(r, "signal", signal="SIGTERM") for r in range(4))).state == "clear"
+
+
+def test_the_watchdogs_own_abort_is_a_consequence() -> None:
+    aborted = death(1, "signal", signal="SIGABRT", is_collective_error=True)
+    assert ask("DTH002", deaths=(aborted,)).state == "clear"
+
+
+def test_an_exception_that_came_first_explains_it() -> None:
+    found = ask("DTH002", deaths=(death(0, time_s=1000.0), death(1, "signal", signal="SIGKILL", time_s=1030.0)))
+    assert found.state == "clear"
+
+
+def test_a_rank_that_is_not_known_is_named_by_its_node() -> None:
+    [hit] = ask("DTH002", deaths=(death(None, "signal", signal="SIGSEGV", node="node1"),)).hits
+    assert (hit.culprits.ranks, hit.culprits.nodes) == ((), (1,))

@@ -1,0 +1,35 @@
+from allready.model import FaultClass
+from allready.rules.registry import load
+from tests.rules.desync.test_other_call import mismatch
+from tests.rules.ruins import ask, operation
+
+
+def test_names_the_rank_with_another_size_and_the_iteration() -> None:
+    [hit] = ask("DSY002", mismatches=(mismatch((3,), operation(64, num_elements=512), kind="size", iteration=30),)).hits
+    assert hit.culprits.ranks == (3,)
+    assert "[512]" in str(hit.values["odd"])
+    assert hit.values["iteration"] == " (iteration 30)"
+    assert load()["DSY002"].fault_class is FaultClass.DESYNC_ARGS
+
+
+def test_another_dtype_is_told_as_such() -> None:
+    [hit] = ask("DSY002", mismatches=(mismatch((1,), operation(64, dtype="bfloat16"), kind="dtype"),)).hits
+    assert hit.values["kind"] == "dtype"
+
+
+def test_blames_nobody_on_a_tie() -> None:
+    [hit] = ask("DSY002", mismatches=(mismatch((), operation(64, num_elements=1), kind="size"),)).hits
+    assert not hit.culprits
+
+
+def test_other_call_sites_mean_another_flow() -> None:
+    here = mismatch((3,), operation(64, num_elements=4, site="eval.py:3 f"), kind="size")
+    assert ask("DSY002", mismatches=(here,)).state == "hit"  # the others' sites are not known
+    by_rank = {r: operation(64, site="eval.py:3 f" if r == 3 else "train.py:9 g") for r in range(4)}
+    known = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
+    assert ask("DSY002", mismatches=(known,)).state == "clear"
+    assert ask("DSY001", mismatches=(known,)).state == "hit"
+
+
+def test_nothing_differs() -> None:
+    assert ask("DSY002").state == "clear"

@@ -1,0 +1,27 @@
+from allready.model import Confidence
+from tests.rules.desync.test_other_call import mismatch
+from tests.rules.ruins import ask, at, group, one_missing, operation
+
+LEVEL = group({r: at(65, 64) for r in range(4)})
+
+
+def test_says_that_nobody_is_missing_and_accuses_nobody() -> None:
+    [hit] = ask("HNG005", progress=(LEVEL,)).hits
+    assert not hit.culprits
+    assert hit.confidence is Confidence.POSSIBLE
+
+
+def test_a_missing_rank_is_another_finding() -> None:
+    assert ask("HNG005", progress=(one_missing(1),)).state == "clear"
+
+
+def test_arguments_that_differ_are_another_finding() -> None:
+    assert ask("HNG005", progress=(LEVEL,), mismatches=(mismatch((1,), operation(64, "broadcast")),)).state == "clear"
+
+
+def test_nobody_waits_in_a_run_that_completed_everything() -> None:
+    assert ask("HNG005", progress=(group({r: at(65) for r in range(4)}),)).state == "clear"
+
+
+def test_a_part_of_the_ranks_proves_nothing() -> None:
+    assert ask("HNG005", progress=(group({0: at(65, 64), 1: at(65, 64)}, size=0, members=(0, 1)),)).state == "clear"

@@ -1,0 +1,27 @@
+from tests.rules.ruins import ask, at, group, one_missing
+
+
+def two(first: int, second: int, name: str, waiting: int) -> object:
+    positions = {r: at(5, 5) if r == waiting else at(4) for r in (first, second)}
+    return group(positions, group=name, label=name, members=(first, second))
+
+
+def test_two_ranks_that_took_two_groups_in_opposite_order() -> None:
+    [hit] = ask("HNG004", progress=(two(0, 1, "A", waiting=0), two(0, 1, "B", waiting=1))).hits
+    assert hit.culprits.ranks == (0, 1)
+    assert "0 -> 1 (A" in str(hit.values["chain"])
+    assert "1 -> 0 (B" in str(hit.values["chain"])
+
+
+def test_three_in_a_ring() -> None:
+    ring = (two(0, 1, "A", waiting=0), two(1, 2, "B", waiting=1), two(0, 2, "C", waiting=2))
+    [hit] = ask("HNG004", progress=ring).hits
+    assert hit.culprits.ranks == (0, 1, 2)
+
+
+def test_a_chain_with_an_end_is_no_circle() -> None:
+    assert ask("HNG004", progress=(two(0, 1, "A", waiting=0), two(1, 2, "B", waiting=1))).state == "clear"
+
+
+def test_one_group_is_no_circle() -> None:
+    assert ask("HNG004", progress=(one_missing(2),)).state == "clear"

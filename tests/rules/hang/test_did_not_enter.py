@@ -1,0 +1,64 @@
+import pytest
+
+from allready.model import Confidence, FaultClass
+from tests.rules.ruins import ask, at, death, event, group, one_missing, stack
+
+
+@pytest.mark.parametrize("source", ["flight recorder", "watchdog", "ras", "coll log"])
+def test_names_the_rank_that_did_not_enter_from_every_kind_of_evidence(source: str) -> None:
+    [hit] = ask("HNG001", progress=(one_missing(2, source),)).hits
+    assert hit.culprits.ranks == (2,)
+    assert hit.fault_class is FaultClass.CPU_STUCK
+
+
+@pytest.mark.parametrize(
+    ("activity", "fault_class"),
+    [
+        ("lock", FaultClass.CPU_STUCK), ("data_loading", FaultClass.CPU_STUCK), ("tokenize", FaultClass.CPU_BUSY),
+        ("import_or_compile", FaultClass.CPU_BUSY), ("exit", FaultClass.DESYNC_FLOW),
+    ],
+)  # fmt: skip
+def test_its_stack_says_why(activity: str, fault_class: FaultClass) -> None:
+    [hit] = ask("HNG001", progress=(one_missing(2),), stacks=(stack(2, activity),)).hits
+    assert hit.fault_class is fault_class
+    assert "train.py:12 step" in str(hit.values["doing"])
+
+
+def test_follows_the_waits_through_two_groups_to_the_one_who_waits_for_nobody() -> None:
+    tp = group({2: at(26, 26), 3: at(25)}, group="2", label="TP", members=(2, 3))
+    dp = group({0: at(26, 26), 2: at(25)}, group="3", label="DP", members=(0, 2))
+    other = group({1: at(26, 26), 3: at(25)}, group="4", label="DP", members=(1, 3))
+    [hit] = ask("HNG001", progress=(dp, tp, other)).hits
+    assert hit.culprits.ranks == (3,)
+
+
+def test_a_snapshot_of_moving_ranks_is_only_possible() -> None:
+    [hit] = ask(
+        "HNG001", progress=(group({r: at(63 if r == 2 else 64) for r in range(4)}, "ras", complete=False),)
+    ).hits
+    assert hit.confidence is Confidence.POSSIBLE
+
+
+def test_one_rank_ahead_of_all_others_is_not_waiting_for_them_all() -> None:
+    counts = group({r: at(66 if r == 0 else 65) for r in range(4)}, "ras")
+    assert ask("HNG001", progress=(counts,)).state == "clear"
+
+
+def test_a_death_explains_it() -> None:
+    assert ask("HNG001", progress=(one_missing(2),), deaths=(death(2),)).state == "clear"
+
+
+def test_a_run_that_ended_well_hung_nowhere() -> None:
+    assert ask("HNG001", progress=(one_missing(2, "coll log"),), ended_well=frozenset(range(4))).state == "clear"
+
+
+def test_the_hang_began_one_time_out_before_the_watchdog_spoke() -> None:
+    spoken = event("torch.watchdog_timeout", 0, time_s=1612.0, values={"ran_ms": "600000"})
+    [hit] = ask("HNG001", progress=(one_missing(2),), events=(spoken,)).hits
+    assert hit.fault_time == "1970-01-01T00:16:52.000"
+
+
+def test_ranks_whose_logs_were_not_given_are_not_missing() -> None:
+    one = group({0: at(64)}, "coll log", absent={1: "no log", 2: "no log", 3: "no log"}, complete=False)
+    assert ask("HNG001", progress=(one,)).state == "clear"
+    assert ask("HNG002", progress=(one,)).state == "clear"

@@ -1,0 +1,32 @@
+from allready.model import Confidence
+from tests.rules.desync.test_other_call import mismatch
+from tests.rules.ruins import ask, at, death, group, one_missing, operation
+
+
+def test_one_dump_of_four_accuses_nobody() -> None:
+    alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
+    [hit] = ask("HNG009", progress=(alone,)).hits
+    assert (hit.values["missing"], hit.confidence) == ("1-3", Confidence.POSSIBLE)
+    assert not hit.culprits
+    assert ask("HNG002", progress=(alone,)).state == "clear"
+
+
+def test_half_of_the_dumps_is_a_tie() -> None:
+    half = group({0: at(65, 64), 1: at(65, 64)}, absent={2: "no dump", 3: "no dump"}, members=(0, 1, 2, 3))
+    assert ask("HNG009", progress=(half,), node_of_rank={}).state == "hit"
+
+
+def test_where_nothing_tells_how_many_ranks_there_are_nobody_can_say_that_all_entered() -> None:
+    seen = group({0: at(65, 64), 1: at(65, 64)}, "watchdog", members=(0, 1), size=0)
+    assert ask("HNG009", progress=(seen,)).state == "hit"
+    assert ask("HNG005", progress=(seen,)).state == "clear"
+
+
+def test_a_majority_that_waits_accuses_the_one_that_is_missing() -> None:
+    assert ask("HNG009", progress=(one_missing(2),)).state == "clear"
+
+
+def test_a_death_or_a_mismatch_explains_it() -> None:
+    alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
+    assert ask("HNG009", progress=(alone,), deaths=(death(2),)).state == "clear"
+    assert ask("HNG009", progress=(alone,), mismatches=(mismatch((1,), operation(64, "broadcast")),)).state == "clear"

@@ -1,0 +1,49 @@
+from allready.model import Confidence, FaultClass
+from tests.rules.ruins import ask, at, death, group, one_missing, stack
+
+
+def silent(*ranks: int, source: str = "flight recorder", why: str = "no dump") -> object:
+    positions = {r: at(65, 64) for r in range(4) if r not in ranks}
+    return group(positions, source, absent=dict.fromkeys(ranks, why))
+
+
+def test_names_the_rank_without_a_dump() -> None:
+    [hit] = ask("HNG002", progress=(silent(1),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((1,), FaultClass.CPU_STUCK)
+    assert "no dump" in str(hit.values["why"])
+
+
+def test_names_the_rank_that_does_not_answer_ras() -> None:
+    [hit] = ask("HNG002", progress=(silent(1, source="ras", why="unresponsive"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((1,), FaultClass.CPU_STUCK)
+
+
+def test_its_stack_is_told() -> None:
+    [hit] = ask("HNG002", progress=(silent(1),), stacks=(stack(1, "lock", pid=7),)).hits
+    assert any("pyspy.7" in e.source for e in hit.evidence)
+    assert hit.confidence is Confidence.CERTAIN
+
+
+def test_several_silent_ranks_are_named_without_being_sure_of_the_class() -> None:
+    six = group(
+        {r: at(65, 64) for r in (0, 3, 4, 5)}, absent={1: "no dump", 2: "no dump"}, members=tuple(range(6)), size=6
+    )
+    [hit] = ask("HNG002", progress=(six,), expected_ranks=6).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1, 2), Confidence.POSSIBLE)
+
+
+def test_half_of_the_ranks_are_not_accused() -> None:
+    assert ask("HNG002", progress=(silent(1, 2),)).state == "clear"
+
+
+def test_who_is_known_to_be_behind_is_named_instead() -> None:
+    assert ask("HNG002", progress=(one_missing(2),)).state == "clear"
+
+
+def test_who_spoke_to_the_watchdog_is_not_silent() -> None:
+    spoken = group({1: at(65, 64)}, "watchdog")
+    assert ask("HNG002", progress=(silent(1), spoken)).state == "clear"
+
+
+def test_a_death_explains_it() -> None:
+    assert ask("HNG002", progress=(silent(1),), deaths=(death(1),)).state == "clear"

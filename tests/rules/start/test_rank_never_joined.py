@@ -1,0 +1,33 @@
+from allready.model import CommRecord, Confidence
+from tests.rules.ruins import ask, death, process
+
+
+def joined(rank: int, *, completed: bool = False, nranks: int = 4) -> CommRecord:
+    return CommRecord(comm=f"0x{rank}", rank=rank, nranks=nranks, init_started=True, init_completed=completed)
+
+
+def test_names_who_never_began() -> None:
+    [hit] = ask("STA001", processes=tuple(process(r, comms=(joined(r),)) for r in (0, 1, 3))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
+
+
+def test_names_the_node_when_all_its_ranks_are_missing() -> None:
+    [hit] = ask("STA001", processes=tuple(process(r, comms=(joined(r),)) for r in (0, 1))).hits
+    assert (hit.culprits.ranks, hit.culprits.nodes) == ((2, 3), (1,))
+
+
+def test_with_one_log_of_many_nothing_is_sure() -> None:
+    [hit] = ask("STA001", processes=(process(0, comms=(joined(0),)),)).hits
+    assert hit.confidence is Confidence.POSSIBLE
+
+
+def test_a_communicator_that_completed_misses_nobody() -> None:
+    assert ask("STA001", processes=(process(0, comms=(joined(0, completed=True),)),)).state == "clear"
+
+
+def test_a_death_explains_it() -> None:
+    assert ask("STA001", processes=(process(0, comms=(joined(0),)),), deaths=(death(1),)).state == "clear"
+
+
+def test_one_rank_alone_waits_for_nobody() -> None:
+    assert ask("STA001", expected_ranks=1, processes=(process(0, comms=(joined(0, nranks=1),)),)).state == "clear"

@@ -1,0 +1,73 @@
+"""The Chinese text of every signature: complete, with the same values and literals as the English one."""
+
+import re
+
+import pytest
+
+from allready.rules.registry import placeholders
+from allready.signatures import load
+from allready.signatures.table import FAMILIES, Signature
+from allready.text import catalog
+
+FINDINGS = [signature for signature in load().values() if signature.code is not None]
+HEADINGS = ("检查内容", "影响", "手工确认", "何时无害")
+SLOTS = {"title", "message", "remedy", "page"}
+LITERAL = re.compile(r"--[a-z][a-z-]+|\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+ENGLISH_SENTENCE = re.compile(r"(?:\b[a-z]{2,}[ ,]+){7,}")
+
+
+def name_of(signature: Signature) -> str:
+    return signature.id
+
+
+def entry_of(signature: Signature) -> dict[str, str]:
+    return catalog.entries("zh", f"log_{signature.family}").get(str(signature.code), {})
+
+
+def text_below(page: str, heading: str) -> str:
+    return page.partition(f"## {heading}")[2].partition("\n## ")[0].strip()
+
+
+def without_quotes(text: str) -> str:
+    """What is prose: without quoted log lines and commands."""
+    return re.sub(r"`[^`]*`|\"[^\"]*\"|'[^']*'", "", text)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_file_has_the_codes_of_the_table(family: str) -> None:
+    assert set(catalog.entries("zh", f"log_{family}")) == {s.code for s in FINDINGS if s.family == family}
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_all_four_texts_are_there(signature: Signature) -> None:
+    entry = entry_of(signature)
+    assert {slot for slot in SLOTS if entry.get(slot, "").strip()} == SLOTS
+    assert set(entry) == SLOTS
+    assert tuple(re.findall(r"^## (.+)$", entry["page"], flags=re.MULTILINE)) == HEADINGS
+    assert all(text_below(entry["page"], heading) for heading in HEADINGS)
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_it_is_chinese(signature: Signature) -> None:
+    entry = entry_of(signature)
+    for slot in SLOTS:
+        assert CHINESE.search(entry[slot]), slot
+        assert not ENGLISH_SENTENCE.search(without_quotes(entry[slot])), slot
+    for heading in HEADINGS[1::2]:
+        assert CHINESE.search(text_below(entry["page"], heading)), heading
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_it_needs_the_same_values(signature: Signature) -> None:
+    entry = entry_of(signature)
+    assert placeholders(entry["message"]) == placeholders(signature.message)
+    assert placeholders(entry["remedy"]) == placeholders(signature.remedy)
+    assert placeholders(entry["title"]) == set()
+    for slot in ("message", "remedy"):
+        entry[slot].format_map(dict.fromkeys(placeholders(entry[slot]), "x"))
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_commands_and_variables_are_not_translated(signature: Signature) -> None:
+    assert set(LITERAL.findall(signature.remedy)) <= set(LITERAL.findall(entry_of(signature)["remedy"]))

@@ -1,0 +1,176 @@
+"""Every signature of every family: its anchor, its patterns, its example, its decoys and its English text."""
+
+import re
+import time
+from collections import Counter
+
+import pytest
+
+from allready.model import Role, Severity
+from allready.rules.registry import HEADINGS, placeholders
+from allready.rules.registry import load as load_rules
+from allready.signatures import load, of_line
+from allready.signatures.table import FAMILIES, LinePattern, Signature, anchors
+
+SIGNATURES = list(load().values())
+FINDINGS = [signature for signature in SIGNATURES if signature.code is not None]
+LINES = [(signature, line) for signature in SIGNATURES for line in signature.lines]
+LINE_IDS = [f"{signature.id}-{signature.lines.index(line)}" for signature, line in LINES]
+DECOYS = [(signature, decoy) for signature in SIGNATURES for decoy in signature.decoys]
+
+LAUNCHER_PREFIXES = ("", "[default0]:", "0: ", "[1,0]<stdout>:", "worker-3 | ")
+"""What launchers put before a line; readers take it off, and the patterns do not depend on that."""
+
+TEXT_SIZE = 100_000
+MOST_CPU_S = 0.05
+SHORTEST_HEADING_TEXT = 6
+
+
+def name_of(signature: Signature) -> str:
+    return signature.id
+
+
+def caught(text: str, wanted: Signature) -> dict[str, str] | None:
+    for signature, match in of_line(text):
+        if signature.id == wanted.id:
+            return {name: value for name, value in match.groupdict().items() if value is not None}
+    return None
+
+
+def groups(signature: Signature) -> set[str]:
+    return {name for line in signature.lines for name in line.pattern.groupindex}
+
+
+def headings(page: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"^## (.+)$", page, flags=re.MULTILINE))
+
+
+def text_below(page: str, heading: str) -> str:
+    return page.partition(f"## {heading}")[2].partition("\n## ")[0].strip()
+
+
+def cpu_s(line: LinePattern, text: str) -> float:
+    start = time.process_time()
+    line.pattern.search(text)
+    return time.process_time() - start
+
+
+def test_there_is_a_table_for_each_family() -> None:
+    assert {signature.family for signature in SIGNATURES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize(("signature", "line"), LINES, ids=LINE_IDS)
+def test_the_example_is_known_for_what_it_is(signature: Signature, line: LinePattern) -> None:
+    for prefix in LAUNCHER_PREFIXES:
+        first = next(of_line(prefix + line.example), None)
+        assert first is not None, prefix
+        assert first[0].id == signature.id, prefix
+        found = {name: value for name, value in first[1].groupdict().items() if value is not None}
+        assert found == dict(line.values), prefix
+
+
+@pytest.mark.parametrize(("signature", "line"), LINES, ids=LINE_IDS)
+def test_each_pattern_matches_its_own_example(signature: Signature, line: LinePattern) -> None:
+    """Not only another pattern of the same signature."""
+    match = line.pattern.search(line.example)
+    assert match is not None
+    assert {n: v for n, v in match.groupdict().items() if v is not None} == dict(line.values)
+
+
+@pytest.mark.parametrize(("signature", "line"), LINES, ids=LINE_IDS)
+def test_the_anchor_is_in_the_example_and_has_no_digits(signature: Signature, line: LinePattern) -> None:
+    assert line.anchor in line.example
+    assert not re.search(r"\d", line.anchor)
+    assert line.anchor in anchors()
+
+
+@pytest.mark.parametrize(("signature", "line"), LINES, ids=LINE_IDS)
+def test_a_line_without_the_anchor_is_never_meant(signature: Signature, line: LinePattern) -> None:
+    """The anchor is really in every matching line: a pattern that matches without it would be found by chance only."""
+    without = line.example.replace(line.anchor, "#" * len(line.anchor))
+    assert line.pattern.search(without) is None
+
+
+@pytest.mark.parametrize(("signature", "decoy"), DECOYS, ids=[s.id for s, _ in DECOYS])
+def test_a_decoy_is_not_taken_for_it(signature: Signature, decoy: str) -> None:
+    assert caught(decoy, signature) is None
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_every_finding_has_a_decoy(signature: Signature) -> None:
+    assert signature.decoys
+
+
+@pytest.mark.parametrize(("signature", "line"), LINES, ids=LINE_IDS)
+def test_patterns_need_linear_time(signature: Signature, line: LinePattern) -> None:
+    """Lines come from anybody: letters, digits and spaces, the anchor again and again, the example again and again."""
+    repeated = ("a", "1", " ", line.anchor, line.anchor + " ", line.example, line.example[: len(line.example) * 2 // 3])
+    for part in repeated:
+        text = (part * (TEXT_SIZE // len(part) + 1))[:TEXT_SIZE]
+        assert min(cpu_s(line, text) for _ in range(2)) < MOST_CPU_S, part[:60]
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
+    wanted = placeholders(signature.message) | placeholders(signature.remedy)
+    assert wanted <= groups(signature) | {"who"}
+    assert placeholders(signature.title) == set()
+    for template in (signature.message, signature.remedy):
+        template.format_map(dict.fromkeys(wanted, "x"))
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_title_message_and_remedy_have_their_form(signature: Signature) -> None:
+    assert not signature.title.endswith(".")
+    assert not signature.message.endswith(".")
+    assert "\n" not in signature.title + signature.message + signature.remedy
+    first = re.sub(r"^\W+", "", signature.message)[:1]
+    assert first.islower() or not re.match(r"[A-Z][a-z]+ ", signature.message) or _starts_with_a_name(signature.message)
+    assert signature.remedy
+
+
+def _starts_with_a_name(text: str) -> bool:
+    return bool(re.match(r"(Slurm|Kubernetes|Ray|Lightning|Accelerate|DistributedDataParallel|NCCL|XLA|JAX)\b", text))
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_the_english_page_has_the_four_parts(signature: Signature) -> None:
+    assert headings(signature.page) == HEADINGS
+    assert all(len(text_below(signature.page, heading)) >= SHORTEST_HEADING_TEXT for heading in HEADINGS)
+
+
+def test_no_two_findings_share_a_code() -> None:
+    codes = Counter(signature.code for signature in FINDINGS)
+    assert {code for code, number in codes.items() if number > 1} == set()
+
+
+def test_no_code_belongs_to_a_rule_of_another_area() -> None:
+    taken = {code for code, rule in load_rules().items() if not rule.area.startswith("log_")}
+    assert taken & {signature.code for signature in FINDINGS} == set()
+
+
+def test_one_prefix_of_codes_is_one_family() -> None:
+    families: dict[str, set[str]] = {}
+    for signature in FINDINGS:
+        families.setdefault(str(signature.code)[:3], set()).add(signature.family)
+    assert {prefix: names for prefix, names in families.items() if len(names) > 1} == {}
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_consequences_are_never_a_fault(signature: Signature) -> None:
+    if signature.role in {Role.CASCADE, Role.TEARDOWN, Role.HARMLESS}:
+        assert signature.severity is Severity.INFO
+        assert signature.blames not in {"node", "ranks"}, "whoever writes it is a victim"
+        assert not signature.variables
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None:
+    if signature.blames in {"peer", "ranks"}:
+        assert signature.blames in groups(signature)
+
+
+@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+def test_records_of_those_who_waited_accuse_nobody(signature: Signature) -> None:
+    if signature.role is Role.RECORD and signature.family in {"torch", "store", "gloo", "jax", "elastic"}:
+        assert signature.blames == "nobody"
