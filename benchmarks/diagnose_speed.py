@@ -7,8 +7,8 @@
 The files are read once before, so that they lie in the page cache.  The greps are `grep -ah 'NCCL INFO X' FILES` into
 `wc -l`, for X = Broadcast, AllReduce, AllGather, ReduceScatter, one after the other, in the C locale.  Memory is that
 of the whole tree of processes, sampled every 20 ms in one more turn that is not timed: the sum of the resident sets,
-and the sum in which shared pages count once.  CPU seconds are those of all processes; they tell more where others use the
-machine at the same time.
+and the sum in which shared pages count once.  CPU seconds are those of all processes; they tell more where others use
+the machine at the same time.
 `--scan-only`: the scanner over all files in a pool instead of the command, without judging and report.
 `--throughput`: bytes per second of CPU time of one scanner process, for each kind of log.
 """

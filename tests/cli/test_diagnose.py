@@ -411,3 +411,19 @@ def test_it_starts_without_torch_and_quickly() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_rank_compares_with_the_same_ranks_of_a_good_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, report = diagnosed(capsys, "--baseline", runs / "ok", runs / "ok", "--rank", "1")
+    assert report["ruins"]["baseline"] == str(runs / "ok")
+    assert report["ruins"]["differences"] == []
+
+
+def test_a_huge_report_in_the_input_is_not_parsed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "report.json"
+    with saved.open("w") as file:
+        file.write('{"schema":"allready.report/1","command":"check","findings":[')
+        file.write('{"code":"HNG002"},' * 1_000_000 + "{}]}")
+    assert main(["diagnose", str(saved), "--json", "-"]) == 3
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("only its first 16 MiB were read" in note for note in notes)

@@ -139,3 +139,8 @@ def test_any_text_has_an_answer(line: str) -> None:
     for language in ("en", "zh"):
         assert list(diagnose_explain.rows(entry, language))
     json.dumps(entry)
+
+
+def test_says_that_there_was_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--explain-line", "  "]) == 3
+    assert "no text" in capsys.readouterr().err

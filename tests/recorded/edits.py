@@ -94,21 +94,22 @@ def replaced(pattern: str, by: str, *parts: str) -> Edit:
 
 
 _GLOG = re.compile(rb"\b([IWEF])(\d{4}) (\d\d:\d\d:\d\d)")
-_TABLE = re.compile(rb"(\d{4}-\d\d-\d\d)_(\d\d:\d\d:\d\d)")
+_TABLE = re.compile(rb"(\d{4}-\d\d-\d\d)([_ ])(\d\d:\d\d:\d\d)")
 
 
 def shifted(hours: float, *parts: str) -> Edit:
     """The clock of whoever wrote these logs is wrong by so many hours."""
 
     def moved(day: str, time: str, form: str) -> datetime:
-        return datetime.strptime(f"{day} {time}", form) + timedelta(hours=hours)
+        return datetime.strptime(f"{day} {time} +0000", f"{form} %z") + timedelta(hours=hours)
 
     def glog(match: re.Match[bytes]) -> bytes:
         when = moved(f"2026{match[2].decode()}", match[3].decode(), "%Y%m%d %H:%M:%S")
         return match[1] + f"{when:%m%d %H:%M:%S}".encode()
 
     def table(match: re.Match[bytes]) -> bytes:
-        return f"{moved(match[1].decode(), match[2].decode(), '%Y-%m-%d %H:%M:%S'):%Y-%m-%d_%H:%M:%S}".encode()
+        when = moved(match[1].decode(), match[3].decode(), "%Y-%m-%d %H:%M:%S")
+        return f"{when:%Y-%m-%d}{match[2].decode()}{when:%H:%M:%S}".encode()
 
     def edit(files: Files) -> Files:
         return {

@@ -23,6 +23,19 @@ TRUTH: dict[str, tuple[set[str], list[int] | None]] = {
     "gloo_early": ({"DESYNC-FLOW"}, [1]),
     "gloo_extra": ({"DESYNC-ARGS", "DESYNC-FLOW"}, None),  # Gloo's words tell that sizes differ, not whose is wrong
     "gloo_size": ({"DESYNC-ARGS", "DESYNC-FLOW"}, None),
+    # Eight or four ranks with flight-recorder dumps of those that could still write one
+    "gloo_sleep_8": ({"CPU-STUCK"}, [5]),
+    "gloo_lock": ({"CPU-STUCK"}, [3]),
+    "gloo_skip": ({"DESYNC-FLOW"}, [1]),
+    "gloo_exit_0": ({"DESYNC-FLOW"}, [0]),
+    "gloo_sysexit": ({"DEAD"}, [2]),
+    "gloo_memory": ({"DEAD"}, [2]),
+    "gloo_groups_exc": ({"DEAD"}, [1]),
+    "gloo_tokenize": ({"CPU-BUSY"}, [0]),  # rank 0's progress bar is in the output of its node
+    "gloo_monitored": ({"CPU-STUCK"}, [1]),
+    "gloo_fingerprint": ({"DESYNC-ARGS"}, [2]),  # TORCH_DISTRIBUTED_DEBUG=DETAIL; float64 on rank 2
+    "gloo_restart": ({"DEAD"}, [2]),  # started again, and the second attempt never got connected
+    "gloo_restart_2": ({"DEAD"}, [2]),
     "start_absent": ({"START-ABSENT"}, [2]),
     "start_name": ({"START-NAME"}, [0, 1, 2, 3]),
     "start_port": ({"START-PATH"}, [0]),
@@ -32,7 +45,8 @@ TRUTH: dict[str, tuple[set[str], list[int] | None]] = {
     "jax_kill": ({"DEAD"}, [1]),
     "jax_stop": ({"DEAD", "CPU-STUCK"}, [1]),  # a process without a heartbeat: stopped and dead look alike
 }
-HEALTHY = ("gloo_ok", "jax_ok")
+HEALTHY = ("gloo_ok", "jax_ok", "gloo_eval", "gloo_term")
+"""`gloo_eval`: rank 0 evaluates alone, the dumps were taken while the job moved.  `gloo_term`: ended from outside."""
 
 
 def test_every_recorded_run_is_judged() -> None:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--since", type=since, metavar="TIME", help="2026-11-20 11:51, 11:51, or 10m before where the evidence ends"
     )
-    what.add_argument("--rank", type=ranks, metavar="LIST", help="only what these ranks wrote: 0,2,5-7")
+    what.add_argument("--rank", type=ranks, metavar="LIST", help="show only what these ranks wrote: 0,2,5-7")
     what.add_argument("--only", type=kinds, metavar="KINDS", help=f"only sources of these kinds: {','.join(KINDS)}")
     add_both_spellings(
         what, "iteration-marker", type=marker, metavar="REGEX",

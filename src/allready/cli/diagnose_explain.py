@@ -32,11 +32,14 @@ _WATCHDOG = re.compile(
 
 def explain(args: argparse.Namespace) -> int:
     """Print what each line means.  Exit code 0 when every line that is not blank is known, else 3."""
+    from allready.evidence.secrets import masked_all
     from allready.report.safe import plain
 
     language = choose_language(args.lang)
     lines = [line for line in _lines(args.explain_line) if line.strip()]
-    explained = [meaning_of(line) for line in lines]
+    if not lines:
+        sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
+    explained = [masked_all(meaning_of(line)) for line in lines]
     if args.json:
         text = json.dumps({"schema": SCHEMA, "lines": explained}, ensure_ascii=False, indent=2) + "\n"
         if args.json == "-":

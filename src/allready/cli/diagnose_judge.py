@@ -51,11 +51,12 @@ def aftermath_of(readings: Sequence[Reading], question: Question) -> Aftermath:
 
 
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, Aftermath]:
-    """The report, and what it was made from."""
+    """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
     from allready import __version__
     from allready.evidence.baseline import compare
     from allready.evidence.digest import digest
     from allready.evidence.join import only_ranks
+    from allready.evidence.secrets import masked_all
     from allready.rules.engine import judge
     from allready.rules.hang._when import onset
     from allready.rules.verdict import status_of, verdict_of
@@ -69,7 +70,8 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     shown = after if question.ranks is None else only_ranks(after, question.ranks)
     ruins = digest(shown, onset_s=onset(after))
     if question.baseline is not None:
-        differences: tuple[Difference, ...] = compare(question.baseline, shown)
+        good = question.baseline if question.ranks is None else only_ranks(question.baseline, question.ranks)
+        differences: tuple[Difference, ...] = compare(good, shown)
         ruins = replace(ruins, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
     report = Report(
@@ -85,7 +87,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         ruins=ruins,
         notes=(*notes(readings), *refused, *after.notes[:MOST_NOTES]),
     )
-    return report, after
+    return masked_all(report), after
 
 
 def last_check(readings: Sequence[Reading]) -> tuple[Report | None, tuple[str, ...]]:

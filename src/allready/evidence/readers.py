@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MOST_WHOLE_BYTES = 256 << 20
 """Readers of small kinds take a whole file; of a longer one they get the beginning."""
 
+MOST_REPORT_BYTES = 16 << 20  # of 1,024 nodes it has less than 2 MB; parsing takes ten times its size in memory
+MOST_STACKS_BYTES = 64 << 20
+MOST_DUMP_BYTES = 64 << 20  # of the dumps in one file
+
 _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
 MOST_ASIDE_BYTES = 64 << 20
@@ -110,10 +114,10 @@ def _after_hole(path: str) -> bytes | None:
         return None
 
 
-def _whole(stream: BinaryIO) -> tuple[bytes, str | None]:
-    data = stream.read(MOST_WHOLE_BYTES + 1)
-    if len(data) > MOST_WHOLE_BYTES:
-        return data[:MOST_WHOLE_BYTES], f"only its first {MOST_WHOLE_BYTES >> 20} MiB were read"
+def _whole(stream: BinaryIO, most: int = MOST_WHOLE_BYTES) -> tuple[bytes, str | None]:
+    data = stream.read(most + 1)
+    if len(data) > most:
+        return data[:most], f"only its first {most >> 20} MiB were read"
     return data, None
 
 
@@ -200,7 +204,7 @@ def _read_dump(stream: BinaryIO, source: Source, options: ReadOptions) -> Readin
     from allready.evidence.flight.reader import read_dump
 
     del options
-    data, problem = _whole(stream)
+    data, problem = _whole(stream, MOST_DUMP_BYTES)
     return _with_problem(read_dump(data, source.label, name_hint=source.label), problem)
 
 
@@ -216,7 +220,7 @@ def _read_stacks(stream: BinaryIO, source: Source, options: ReadOptions) -> Read
     from allready.evidence.stacks import read_stacks
 
     del options
-    data, problem = _whole(stream)
+    data, problem = _whole(stream, MOST_STACKS_BYTES)
     return _with_problem(read_stacks(data, source.label), problem)
 
 
@@ -241,7 +245,7 @@ def _read_table(stream: BinaryIO, source: Source, options: ReadOptions) -> Readi
 
 def _read_report(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
     del options
-    data, problem = _whole(stream)
+    data, problem = _whole(stream, MOST_REPORT_BYTES)
     record = SourceRecord(path=source.label, kind=sniff.REPORT, num_understood=1, problem=problem)
     return Reading(source=record, reports=[data.decode("utf-8", "replace")])
 

@@ -174,7 +174,8 @@ class Death:
     """How one process ended badly, in its own or its launcher's words.
 
     kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
-    (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.
+    (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.  `earlier`: in an attempt that
+    is over, since the launcher started the job again.
     """
 
     kind: str
@@ -192,6 +193,7 @@ class Death:
     by_launcher: bool = False
     first: bool = False
     is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
+    earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

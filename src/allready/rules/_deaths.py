@@ -3,18 +3,27 @@
 from collections.abc import Sequence
 
 from allready.model import Aftermath, Culprits, Death, Evidence, Role, clock_time
-from allready.rules._ruins import who
+from allready.rules._ruins import once, who
 from allready.signatures import of_line
 
 SAME_MOMENT_S = 2.0
 """Deaths this close to the first are told together: launchers write whole seconds."""
 
 
+@once
 def causes(after: Aftermath) -> tuple[Death, ...]:
     """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
-    own = [d for d in after.deaths if not d.by_launcher and not d.is_collective_error and not _planned(d, after)]
+    own = [
+        d
+        for d in after.deaths
+        if not d.by_launcher and not d.is_collective_error and not d.earlier and not _planned(d, after)
+    ]
     hung_s = min(
-        (e.time_s for e in after.events if e.signature == "torch.watchdog_timeout" and e.time_s is not None),
+        (
+            e.time_s
+            for e in after.events
+            if e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE and e.time_s is not None
+        ),
         default=None,
     )
     if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
@@ -37,7 +46,7 @@ def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
 
 def _planned(death: Death, after: Aftermath) -> bool:
     """Somebody told the whole job to stop: a launcher says so, or everybody got the same SIGTERM."""
-    if death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
+    if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
         return False
     told = any(e.signature == "elastic.death_signal" for e in after.events)
     return told or death.signal == "SIGTERM"

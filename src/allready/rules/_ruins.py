@@ -1,9 +1,29 @@
 """What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from allready.model import Aftermath, Evidence, Origin, Role, Severity, clock_time, ranges
 from allready.signatures import load
+
+Answer = TypeVar("Answer")
+
+
+def once(ask: Callable[[Aftermath], Answer]) -> Callable[[Aftermath], Answer]:
+    """Remember the answer for the last ruins: several rules ask the same of thousands of ranks."""
+    last: list[tuple[Aftermath, Answer]] = []
+
+    @functools.wraps(ask)
+    def asked(after: Aftermath) -> Answer:
+        for known, answer in last:
+            if known is after:
+                return answer
+        answer = ask(after)
+        last[:] = [(after, answer)]
+        return answer
+
+    return asked
 
 
 def who(after: Aftermath, rank_numbers: Iterable[int]) -> str:
@@ -30,6 +50,30 @@ def nodes_wholly(after: Aftermath, rank_numbers: Sequence[int]) -> tuple[int, ..
     whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
     covered = {r for n in whole for r in by_node[n]}
     return whole if named and covered == named and len(whole) < len(by_node) else ()
+
+
+WAITED = {
+    "torch.watchdog_timeout", "torch.blocking_wait_timeout", "torch.heartbeat_abort", "torch.async_exception",
+    "torch.monitored_barrier", "torch.store_collective_missing", "torch.desync_report", "torch.pg_status",
+    "gloo.recv_timeout", "gloo.closed_after_timeout", "store.wait_timeout", "jax.barrier_timeout", "jax.kv_timeout",
+    "jax.rendezvous_terminated",
+}  # fmt: skip
+"""Signatures of lines by which somebody says that it gave up waiting, or that a collective failed."""
+
+
+@once
+def has_stopped(after: Aftermath) -> bool:
+    """Whether anything says that the run stood still or ended badly: records alone may be a glance at a moving job."""
+    return (
+        bool(after.deaths)
+        or any(e.signature in WAITED for e in after.events)
+        or any(
+            p.source == "watchdog"
+            or (p.source == "ras" and (p.complete or p.absent))
+            or any(q.error for q in p.positions.values())
+            for p in after.progress
+        )
+    )
 
 
 def has_grave_root(after: Aftermath) -> bool:

@@ -54,8 +54,11 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
         fault_class = FaultClass.DESYNC_FLOW
     elif doing in STUCK or "unresponsive" in silent:
         confidence = Confidence.CERTAIN if doing in STUCK - {"user_idle", "user_code"} else Confidence.LIKELY
-    elif rank in picture.unseen or picture.source != "torch":
-        confidence = Confidence.LIKELY if picture.frozen else Confidence.POSSIBLE
+    elif rank in picture.unseen:
+        # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
+        confidence = Confidence.LIKELY if picture.frozen and _has_files(after, rank) else Confidence.POSSIBLE
+    elif not picture.frozen:  # a glance at a moving job looks the same
+        confidence = Confidence.POSSIBLE
     return Suspect(
         rank=rank, fault_class=fault_class, confidence=confidence, doing=doing, site=site, evidence=tuple(found[:4])
     )
@@ -69,6 +72,26 @@ def _works_alone(after: Aftermath, rank: int, picture: Picture) -> bool:
         e.signature == "torch.single_rank_work" and (e.origin.rank == rank or (e.origin.rank is None and barrier))
         for e in after.events
     )
+
+
+def _has_files(after: Aftermath, rank: int) -> bool:
+    """Whether something that this very rank wrote was read, or somebody looked for it and did not find it."""
+    return (
+        any(p.rank == rank and (p.sources or p.last_line) for p in after.processes)
+        or any(e.origin.rank == rank for e in after.events)
+        or any(s.rank == rank for s in after.stacks)
+        or any(p.source == "ras" and rank in p.absent for p in after.progress)
+        or _shares_a_log(after, rank)
+    )
+
+
+def _shares_a_log(after: Aftermath, rank: int) -> bool:
+    """One log has the words of ranks before and after it, so that it would have had its own."""
+    found: dict[str, set[int]] = {}
+    for event in after.events:
+        if event.origin.rank is not None:
+            found.setdefault(event.origin.source, set()).add(event.origin.rank)
+    return any(len(ranks) > 2 and min(ranks) < rank < max(ranks) for ranks in found.values())
 
 
 def positions(picture: Picture, shown: Sequence[int]) -> tuple[Evidence, ...]:

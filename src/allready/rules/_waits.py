@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allready.model import Aftermath, GroupProgress, Operation, Position
+from allready.rules._ruins import has_stopped
 
 TORCH = ("flight recorder", "watchdog")
 """These two number operations alike, so that one fills the other's gaps."""
@@ -56,7 +57,7 @@ def pictures(after: Aftermath) -> tuple[Picture, ...]:
     ras = [p for p in after.progress if p.source == "ras"]
     logs = [_of_those_given(p) for p in after.progress if p.source == "coll log"]
     found = [
-        _picture("torch", torch),
+        _picture("torch", torch, is_still=has_stopped(after)),
         _picture("ras", [_with_pending(p) for p in ras]),
         _picture("coll log", [_with_pending(p) for p in logs]),
     ]
@@ -131,7 +132,7 @@ def _with_pending(group: GroupProgress) -> GroupProgress:
     )
 
 
-def _picture(source: str, groups: Sequence[GroupProgress]) -> Picture | None:
+def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> Picture | None:
     if not groups:
         return None
     waits: list[Wait] = []
@@ -155,7 +156,7 @@ def _picture(source: str, groups: Sequence[GroupProgress]) -> Picture | None:
         unseen=tuple(r for r in roots if r not in seen),
         cycle=() if roots else _cycle(waiting_for),
         level=tuple(level),
-        frozen=all(g.complete for g in groups),
+        frozen=is_still and all(g.complete for g in groups),
     )
 
 

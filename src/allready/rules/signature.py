@@ -15,6 +15,7 @@ from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
 MOST_EVIDENCE = 8
+FINGERPRINTS = "torch.fingerprint_mismatch"
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -69,13 +70,43 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     return Hit(
         values=values,
         culprits=culprits,
-        severity=None if accusing else Severity.INFO,
+        severity=_severity(signature, after) if accusing else Severity.INFO,
+        fault_class=_class_of(signature, events),
         confidence=confidence,
         fault_time=clock_time(first.time_s),
         evidence=tuple(
             Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MOST_EVIDENCE]
         ),
     )
+
+
+def _severity(signature: Signature, after: Aftermath) -> Severity | None:
+    """That sizes differ is an echo where records show whose differ."""
+    is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
+    if is_desync and signature.blames == "nobody" and any(m.odd for m in after.mismatches):
+        return Severity.WARNING
+    return None
+
+
+def _class_of(signature: Signature, events: Sequence[Event]) -> FaultClass | None:
+    """The same operation under the same number on both ranks: then it is its arguments that differ."""
+    if signature.id != FINGERPRINTS:
+        return None
+    pairs = [tuple(e.values.get(n) for n in ("op_a", "op_b", "seq_a", "seq_b")) for e in events]
+    same = [a is not None and a == b and m == n for a, b, m, n in pairs]
+    return FaultClass.DESYNC_ARGS if same and all(same) else None
+
+
+def _odd_fingerprint(events: Sequence[Event]) -> set[int]:
+    """The one rank from which all others differ, if two or more say so; numbers are those of the group."""
+    pairs: set[frozenset[int]] = set()
+    for event in events:
+        a, b = event.values.get("rank_a", ""), event.values.get("rank_b", "")
+        if not (a.isdecimal() and b.isdecimal()) or event.origin.rank != int(a):
+            continue  # not the ranks of the job: a smaller group counts for itself
+        pairs.add(frozenset((int(a), int(b))))
+    common = frozenset.intersection(*pairs) if pairs else frozenset()
+    return set(common) if len(pairs) > 1 and len(common) == 1 else set()
 
 
 def _writers(events: Sequence[Event]) -> tuple[int, ...]:
@@ -105,6 +136,10 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
                 ranks |= set(numbers(event.values.get("ranks", "")))
             case _:
                 pass
+    if signature.id == FINGERPRINTS:
+        ranks |= _odd_fingerprint(events)
+    if signature.blames == "ranks" and after.expected_ranks and len(ranks) >= after.expected_ranks:
+        ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
         ranks |= _absentees(events, after)
     if nodes and signature.variables:

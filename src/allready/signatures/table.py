@@ -159,20 +159,21 @@ def _line(name: str, entry: Mapping[str, Any]) -> LinePattern:
 
 
 @functools.cache
-def _by_anchor() -> tuple[tuple[str, LinePattern, Signature], ...]:
+def by_anchor() -> tuple[tuple[str, LinePattern, Signature], ...]:
+    """Every shape of line with its anchor and meaning, in the order of the tables."""
     return tuple((line.anchor, line, signature) for signature in load().values() for line in signature.lines)
 
 
 @functools.cache
 def anchors() -> tuple[str, ...]:
     """Every anchor once, longest first."""
-    return tuple(sorted({anchor for anchor, _, _ in _by_anchor()}, key=lambda a: (-len(a), a)))
+    return tuple(sorted({anchor for anchor, _, _ in by_anchor()}, key=lambda a: (-len(a), a)))
 
 
 def of_line(text: str) -> Iterator[tuple[Signature, re.Match[str]]]:
     """Signatures that know `text` (a line, best without its prefix), the one that is meant first."""
     seen: set[str] = set()
-    for anchor, line, signature in _by_anchor():
+    for anchor, line, signature in by_anchor():
         if anchor in text and signature.id not in seen:
             match = line.pattern.search(text)
             if match is not None:

@@ -11,7 +11,7 @@ from allready.evidence.flight.reader import read_dump
 
 RANKS = 3
 RANK_PROGRAM = """
-import os, sys, time
+import json, os, sys, time
 import torch, torch.distributed as dist
 import torch._C._distributed_c10d as c10d
 if not hasattr(c10d, "_dump_fr_trace"):
@@ -37,6 +37,13 @@ if rank != 1:  # rank 1 leaves this out
 deadline = time.monotonic() + 60
 open(f"{folder}/ready_{rank}", "w").close()
 while not all(os.path.exists(f"{folder}/ready_{r}") for r in range(ranks)) and time.monotonic() < deadline:
+    time.sleep(0.02)
+
+def num_open():  # the recorder retires an operation a moment after it ended
+    entries = json.loads(bytes(c10d._dump_fr_trace_json(True, False))).get("entries", [])
+    return sum(not entry["retired"] for entry in entries)
+
+while num_open() > (rank != 1) and time.monotonic() < deadline:
     time.sleep(0.02)
 with open(f"{folder}/pickle/comm_lib_trace_rank_{rank}", "wb") as file:
     file.write(c10d._dump_fr_trace(True, True, False))

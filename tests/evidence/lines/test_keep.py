@@ -71,6 +71,19 @@ def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
     assert (found.num_head, found.num_dropped, found.num_interesting) == (10, len(words) - 30, len(words))
 
 
+@pytest.mark.parametrize("border", [0, 100, 700, 5_000, 14_000])
+def test_the_first_and_the_last_are_the_same_in_parts(border: int) -> None:
+    words = [a + b + c for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
+    data = "\n".join(f"Connection refused by {word}" for word in words).encode()
+    limits = Limits(head_lines=10, tail_lines=20)
+    parts = [
+        scanned(data, limits, first_byte=0, last_byte=border),
+        scanned(data, limits, first_byte=border, last_byte=len(data)),
+    ]
+    both, whole = merge(parts, limits), scanned(data, limits)
+    assert (both.lines, both.num_head, both.num_dropped) == (whole.lines, whole.num_head, whole.num_dropped)
+
+
 def test_a_block_brings_the_lines_after_it() -> None:
     lines = ["Traceback (most recent call last):", '  File "a.py", line 3', "", "ValueError: x", "after"]
     (line,) = scanned("\n".join(lines).encode(), chunk=1 << 20).lines

@@ -23,5 +23,5 @@ def use_signatures(monkeypatch: pytest.MonkeyPatch, patterns: Mapping[str, tuple
     for name, (anchor, pattern) in patterns.items():
         line = LinePattern(anchor=anchor, source=pattern, example="")
         made.append((anchor, line, Signature(id=name, family="torch", role=Role.CASCADE, lines=(line,))))
-    monkeypatch.setattr(table, "_by_anchor", lambda: tuple(made))
+    monkeypatch.setattr(table, "by_anchor", lambda: tuple(made))
     monkeypatch.setattr(table, "anchors", lambda: tuple(anchor for anchor, _, _ in made))

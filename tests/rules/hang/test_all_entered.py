@@ -1,6 +1,6 @@
-from allready.model import Confidence
+from allready.model import Confidence, Severity
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, group, one_missing, operation
+from tests.rules.ruins import ask, at, event, group, one_missing, operation
 
 LEVEL = group({r: at(65, 64) for r in range(4)})
 
@@ -25,3 +25,15 @@ def test_nobody_waits_in_a_run_that_completed_everything() -> None:
 
 def test_a_part_of_the_ranks_proves_nothing() -> None:
     assert ask("HNG005", progress=(group({0: at(65, 64), 1: at(65, 64)}, size=0, members=(0, 1)),)).state == "clear"
+
+
+def test_a_glance_at_a_moving_job_is_no_fault() -> None:
+    """Nobody has given up waiting: ranks of a healthy job stand in one operation at any moment."""
+    [glance] = ask("HNG005", progress=(LEVEL,)).hits
+    [stuck] = ask("HNG005", progress=(LEVEL,), events=(event("torch.watchdog_timeout", 0),)).hits
+    assert (glance.severity, stuck.severity) == (Severity.WARNING, None)
+
+
+def test_an_operation_that_somebody_left_did_work() -> None:
+    left = group({r: at(65, 64) if r else at(65) for r in range(4)})
+    assert ask("HNG005", progress=(left,), events=(event("torch.watchdog_timeout", 0),)).state == "clear"

@@ -62,3 +62,27 @@ def test_ranks_whose_logs_were_not_given_are_not_missing() -> None:
     one = group({0: at(64)}, "coll log", absent={1: "no log", 2: "no log", 3: "no log"}, complete=False)
     assert ask("HNG001", progress=(one,)).state == "clear"
     assert ask("HNG002", progress=(one,)).state == "clear"
+
+
+def test_a_rank_behind_in_the_records_of_a_moving_job_is_only_possible() -> None:
+    [hit] = ask("HNG001", progress=(one_missing(2),)).hits
+    assert hit.confidence is Confidence.POSSIBLE
+    [hit] = ask("HNG001", progress=(one_missing(2),), events=(event("torch.watchdog_timeout", 0),)).hits
+    assert hit.confidence is Confidence.LIKELY
+
+
+def test_who_got_to_the_end_was_let_through_by_everybody() -> None:
+    """A log that ends early beside ranks that say goodbye is only cut short."""
+    assert ask("HNG001", progress=(one_missing(2, "coll log"),), ended_well=frozenset({0, 1})).state == "clear"
+
+
+def test_a_job_that_was_ended_from_outside_ends_at_different_operations() -> None:
+    ended = event("launcher.slurm_time_limit")
+    assert ask("HNG001", progress=(one_missing(2, "coll log"),), events=(ended,)).state == "clear"
+    hung = (ended, event("torch.watchdog_timeout", 0))
+    assert ask("HNG001", progress=(one_missing(2, "coll log"),), events=hung).state == "hit"
+
+
+def test_as_many_behind_as_ahead_accuses_nobody() -> None:
+    counts = group({r: at(64 if r < 2 else 63) for r in range(4)}, "coll log", complete=False)
+    assert ask("HNG001", progress=(counts,)).state == "clear"

@@ -1,6 +1,6 @@
 from allready.model import FaultClass
 from allready.rules.registry import load
-from tests.rules.ruins import ask, at, death, group
+from tests.rules.ruins import ask, at, death, event, group
 
 
 def ras(*missing: int) -> object:
@@ -32,3 +32,22 @@ def test_without_knowing_nodes_nothing_is_said() -> None:
 
 def test_a_death_explains_it() -> None:
     assert ask("HNG003", progress=(LEVEL, ras(2, 3)), deaths=(death(3),)).state == "clear"
+
+
+def test_a_closed_connection_means_that_processes_ended() -> None:
+    closed = event(
+        "torch.async_exception", 0, values={"last_error": "socketProgress: Connection closed by remote peer"}
+    )
+    assert ask("HNG003", progress=(LEVEL, ras(2, 3)), events=(closed,)).state == "clear"
+
+
+def test_dumps_that_are_missing_are_no_network_that_is() -> None:
+    half = group({0: at(65, 64), 1: at(65, 64)}, absent={2: "no dump", 3: "no dump"})
+    assert ask("HNG003", progress=(half,), events=(event("torch.watchdog_timeout", 0),)).state == "clear"
+
+
+def test_a_rank_that_answers_keeps_its_node_reachable() -> None:
+    half = group({2: at(65, 64), 3: at(65, 64)}, absent={0: "no dump", 1: "no dump"})
+    assert ask("HNG003", progress=(half, ras(1))).state == "clear"
+    [hit] = ask("HNG002", progress=(half, ras(1))).hits
+    assert hit.culprits.ranks == (1,)

@@ -1,6 +1,6 @@
-from allready.model import Confidence
+from allready.model import Confidence, FaultClass, Severity
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, death, group, one_missing, operation
+from tests.rules.ruins import ask, at, death, event, group, one_missing, operation
 
 
 def test_one_dump_of_four_accuses_nobody() -> None:
@@ -30,3 +30,16 @@ def test_a_death_or_a_mismatch_explains_it() -> None:
     alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
     assert ask("HNG009", progress=(alone,), deaths=(death(2),)).state == "clear"
     assert ask("HNG009", progress=(alone,), mismatches=(mismatch((1,), operation(64, "broadcast")),)).state == "clear"
+
+
+def test_half_of_a_moving_job_is_no_fault() -> None:
+    alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
+    [hit] = ask("HNG009", progress=(alone,)).hits
+    assert hit.severity is Severity.WARNING
+
+
+def test_who_lost_a_peer_waited_for_the_dead() -> None:
+    alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
+    closed = event("torch.async_exception", 0, values={"last_error": "Connection closed by remote peer"})
+    [hit] = ask("HNG009", progress=(alone,), events=(closed,)).hits
+    assert (hit.fault_class, hit.severity) == (FaultClass.DEAD, None)

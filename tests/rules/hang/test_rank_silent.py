@@ -1,5 +1,5 @@
 from allready.model import Confidence, FaultClass
-from tests.rules.ruins import ask, at, death, group, one_missing, stack
+from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
 
 
 def silent(*ranks: int, source: str = "flight recorder", why: str = "no dump") -> object:
@@ -47,3 +47,18 @@ def test_who_spoke_to_the_watchdog_is_not_silent() -> None:
 
 def test_a_death_explains_it() -> None:
     assert ask("HNG002", progress=(silent(1),), deaths=(death(1),)).state == "clear"
+
+
+def test_a_file_that_may_just_be_missing_makes_it_only_possible() -> None:
+    three = group({r: at(65, 64) for r in range(3)}, absent={3: "no dump"})
+    waited = event("torch.watchdog_timeout", 0)
+    [guess] = ask("HNG002", progress=(three,), events=(waited,)).hits
+    [seen] = ask("HNG002", progress=(three,), events=(waited,), processes=(process(3),)).hits
+    assert (guess.confidence, seen.confidence) == (Confidence.POSSIBLE, Confidence.LIKELY)
+
+
+def test_a_rank_that_lacks_in_a_log_of_all_ranks_is_silent() -> None:
+    three = group({r: at(65, 64) for r in (0, 1, 3)}, absent={2: "no dump"})
+    together = tuple(event("torch.watchdog_timeout", r) for r in (0, 1, 3))
+    [hit] = ask("HNG002", progress=(three,), events=together).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)

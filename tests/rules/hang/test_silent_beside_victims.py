@@ -1,4 +1,4 @@
-from allready.model import Confidence, Death, FaultClass, Role
+from allready.model import Confidence, Death, Event, FaultClass, Origin, Role
 from tests.rules.ruins import ask, death, event, one_missing
 
 WAITED = tuple(
@@ -49,3 +49,35 @@ def test_nobody_waits() -> None:
 def test_a_line_that_states_a_cause_is_told_instead() -> None:
     cause = event("gloo.size_mismatch", None, "Received data size doesn't match", role=Role.ROOT)
     assert ask("HNG008", events=(*WAITED, cause)).state == "clear"
+
+
+def stopped(rank: int) -> Death:
+    return death(rank, "signal", signal="SIGTERM", by_launcher=True)
+
+
+def test_two_that_their_launchers_ended_cannot_be_told_apart() -> None:
+    waited = tuple(event("gloo.recv_timeout", r) for r in range(3))
+    found = ask("HNG008", events=waited, deaths=(stopped(3), stopped(4)), expected_ranks=5)
+    assert found.state == "clear"
+
+
+def test_victims_that_waited_at_different_places_clear_whom_a_launcher_ended() -> None:
+    """One of those who complain is out of step itself."""
+    waited = tuple(
+        death(r, text="RuntimeError: Timed out waiting", is_collective_error=True, site=site)
+        for r, site in ((1, "train.py:53"), (2, "train.py:49"), (3, "train.py:49"))
+    )
+    assert ask("HNG008", deaths=(*waited, stopped(0))).state == "clear"
+    same = tuple(
+        death(r, text="RuntimeError: Timed out waiting", is_collective_error=True, site="a") for r in (1, 2, 3)
+    )
+    assert ask("HNG008", deaths=(*same, stopped(0))).state == "hit"
+
+
+def test_a_progress_bar_in_the_output_of_its_node_says_that_it_worked() -> None:
+    bar = Event(signature="torch.single_rank_work", origin=Origin(source="out", node="node1"), text="tokenizer 12%")
+    [hit] = ask("HNG008", events=(*WAITED, bar)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.CPU_BUSY)
+    other = Event(signature="torch.single_rank_work", origin=Origin(source="out", node="node0"), text="tokenizer 12%")
+    [hit] = ask("HNG008", events=(*WAITED, other)).hits
+    assert hit.fault_class is FaultClass.CPU_STUCK

@@ -16,6 +16,11 @@ def test_names_the_node_when_all_its_ranks_are_missing() -> None:
     assert (hit.culprits.ranks, hit.culprits.nodes) == ((2, 3), (1,))
 
 
+def test_as_many_without_a_log_as_with_one_may_just_lack_their_logs() -> None:
+    [hit] = ask("STA001", processes=tuple(process(r, comms=(joined(r),)) for r in (0, 1)), node_of_rank={}).hits
+    assert (hit.culprits.ranks, hit.culprits.nodes, hit.confidence) == ((), (), Confidence.POSSIBLE)
+
+
 def test_with_one_log_of_many_nothing_is_sure() -> None:
     [hit] = ask("STA001", processes=(process(0, comms=(joined(0),)),)).hits
     assert hit.confidence is Confidence.POSSIBLE

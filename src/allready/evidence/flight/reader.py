@@ -17,8 +17,8 @@ from allready.model import Origin, SourceRecord
 
 MOST_DUMPS = 4_096
 """Of one file."""
-MOST_JSON_BYTES = 48 << 20
-MOST_JSON_CONTAINERS = 3_000_000
+MOST_JSON_BYTES = 12 << 20
+MOST_JSON_CONTAINERS = 1_000_000
 MOST_MEMBERS = 1 << 17
 """Of one group."""
 MOST_MEMBERSHIPS = 1 << 20
@@ -61,7 +61,7 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
     """Everything in one file of a flight recorder.
 
     Args:
-        data: the file; of more than 16 MiB (pickle) or 48 MiB (JSON) only the beginning is read.
+        data: the file; of more than 16 MiB (pickle) or 12 MiB (JSON) only the beginning is read.
         source: its name for the report.
         name_hint: its path, which may tell the rank; believed unless the content says otherwise.
     """

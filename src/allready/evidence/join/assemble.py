@@ -5,12 +5,14 @@ from dataclasses import replace
 
 from allready.evidence.flight.join import flight_progress
 from allready.evidence.inspector import inspector_lags
+from allready.evidence.join.attempts import Attempts, find_attempts, settle_attempts
 from allready.evidence.join.clocks import clock_offsets
 from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities, identify
 from allready.evidence.join.ras import ras_progress
 from allready.evidence.join.roles import settle
 from allready.evidence.join.watchdog import watchdog_progress
+from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import operations_progress
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe
@@ -31,6 +33,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         since_s: leave out events, stacks and deaths from before; what has no time stays, and so does the death of a
             rank that did not come back: it still explains what came after.
     """
+    readings = in_one_zone(readings)
     events = [e for r in readings for e in r.events]
     dumps = [d for r in readings for d in r.dumps]
     answers = [a for r in readings for a in r.ras]
@@ -45,18 +48,22 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         *(1 + max(g.members, default=-1) for g in flight.progress),
     )
     operations = operations_progress(streams, identities.processes)
-    deaths = merge_deaths(found_deaths, identities, events)
+    deaths, victims = merge_deaths(found_deaths, identities, events)
+    attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
+    events_now, deaths = settle_attempts(attempts, events, deaths)
     well = ended_well(identities.processes, events, deaths, identities)
     expected = identities.world_size
     healthy = bool(expected) and len(well) >= expected
-    times = [t for s in readings if s.source.kind == "log" for t in (s.source.first_time_s,) if t is not None]
-    settled = settle(events, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None))
+    times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]
+    settled = settle(
+        events_now, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None), victims=victims
+    )
     after = Aftermath(
         sources=tuple(r.source for r in readings),
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
-        progress=(*flight.progress, *watchdog_progress(settled, identities), *ras_progress(answers, identities),
-                  *operations.progress),
+        progress=(*flight.progress, *watchdog_progress(_of_now(settled, attempts), identities),
+                  *ras_progress(answers, identities), *operations.progress),
         mismatches=(*flight.mismatches, *operations.mismatches),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
@@ -74,6 +81,22 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )  # fmt: skip
     return after if since_s is None else _since(after, since_s)
+
+
+def _of_now(events: Sequence[Event], attempts: Attempts) -> list[Event]:
+    """Events of the last attempt."""
+    return [e for e in events if not attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s)]
+
+
+def _is_of_the_job(reading: Reading) -> bool:
+    """A log that somebody of the job wrote: a kernel's log begins when the machine does."""
+    if reading.source.kind != "log":
+        return False
+    return (
+        bool(reading.processes)
+        or not reading.events
+        or any(not e.signature.startswith("kernel.") for e in reading.events)
+    )
 
 
 def _described(stack: ProcessStack, identities: Identities) -> ProcessStack:

@@ -1,7 +1,8 @@
 """How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from allready.evidence.join.identity import Identities
 from allready.model import Death, Event, ProcessRecord
@@ -9,54 +10,156 @@ from allready.model import Death, Event, ProcessRecord
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
 
+MOST_NEAR = 64
+"""Reports of one rank or pid that a new one is compared with."""
+
+_KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 
-def merge_deaths(deaths: Iterable[Death], identities: Identities, events: Sequence[Event]) -> tuple[Death, ...]:
-    """One death per process, with the most telling kind; ends that a launcher or a watchdog brought are marked."""
+Victims = frozenset[tuple[str, int]]
+"""Source and pid of processes that a kernel log speaks of and that were ranks of this job."""
+
+
+def merge_deaths(
+    deaths: Iterable[Death], identities: Identities, events: Sequence[Event]
+) -> tuple[tuple[Death, ...], Victims]:
+    """One death per process, with the most telling kind; ends that a launcher or a watchdog brought are marked.
+
+    Also whom the kernel's own lines are about.
+    """
     stopped = {
         (e.origin.source, int(e.values["pid"]))
         for e in events
         if e.signature == "elastic.closing_signal" and e.values.get("pid", "").isdecimal()
     }
-    timed_out = {
-        identities.rank(e.origin)
-        for e in events
+    gave_up = [
+        e for e in events
         if e.signature in {"torch.watchdog_timeout", "torch.async_exception", "torch.heartbeat_abort"}
-    }
+    ]  # fmt: skip
+    timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
+    nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
-    merged: list[Death] = []
+    kept = _Merged()
     for death in sorted(deaths, key=lambda d: (d.time_s is None, d.time_s or 0.0)):
         rank = death.rank
-        if rank is None and death.pid is not None:
+        if rank is None and death.pid is not None and not _is_kernels(death):
             rank = identities.rank_of(death.host, death.pid)
         one = replace(death, rank=rank)
         if death.pid is not None and (death.origin.source, death.pid) in stopped and death.signal == "SIGTERM":
             one = replace(one, by_launcher=True)
         if one.kind in {"abort", "signal"} and one.signal in {"SIGABRT", "6"}:
             # The watchdog ends its process by SIGABRT, and so does an exception in a thread of a library.
-            library = rank in timed_out or one.origin.source in thrown
+            library = (
+                rank in timed_out or one.origin.source in thrown or (rank is None and one.origin.source in nameless)
+            )
             one = replace(one, is_collective_error=one.is_collective_error or library)
-        same = next((i for i, old in enumerate(merged) if _is_same(old, one)), None)
-        if same is None:
-            merged.append(one)
+        kept.add(one)
+    return _with_kernels(kept.deaths, identities)
+
+
+@dataclass(slots=True)
+class _Merged:
+    """Deaths so far, found again by rank, process or place."""
+
+    deaths: list[Death] = field(default_factory=list)
+    places: dict[tuple[str, object], list[int]] = field(default_factory=dict)
+
+    def add(self, death: Death) -> None:
+        keys = _keys(death)
+        near = sorted({at for key in keys for at in self.places.get(key, ())[-MOST_NEAR:]})
+        at = next((at for at in near if _is_same(self.deaths[at], death)), None)
+        if at is None:
+            at = len(self.deaths)
+            self.deaths.append(death)
         else:
-            merged[same] = _together(merged[same], one)
-    return tuple(merged)
+            self.deaths[at] = _together(self.deaths[at], death)
+        for key in (*keys, *_keys(self.deaths[at])):
+            known = self.places.setdefault(key, [])
+            if at not in known[-MOST_NEAR:]:
+                known.append(at)
+
+
+def _keys(death: Death) -> list[tuple[str, object]]:
+    keys: list[tuple[str, object]] = []
+    if death.rank is not None:
+        keys.append(("rank", death.rank))
+    if death.pid is not None:
+        keys.append(("pid", death.pid))
+    if death.local_rank is not None:
+        keys.append(("local", (death.origin.source, death.local_rank)))
+    return keys
+
+
+def _is_kernels(death: Death) -> bool:
+    """The kernel speaks of any process of the machine, by the machine's own pids."""
+    return _KERNELS.search(death.text) is not None
+
+
+def _with_kernels(deaths: Sequence[Death], identities: Identities) -> tuple[tuple[Death, ...], Victims]:
+    """What the kernel says joined with the rank that vanished; of processes that are no rank's nothing is kept.
+
+    A container's pids are not the kernel's, so beside the pid the node, the signal and the moment decide.
+    """
+    told = [d for d in deaths if _is_kernels(d) and d.rank is None]
+    victims: set[tuple[str, int]] = set()
+    rest = [d for d in deaths if not (_is_kernels(d) and d.rank is None)]
+    for one in told:
+        node = _node_of(one, identities)
+        rank = identities.rank_of(one.host, one.pid) if one.pid is not None else None
+        fitting = [
+            at
+            for at, d in enumerate(rest)
+            if d.signal == one.signal
+            and not d.by_launcher
+            and (rank is None or d.rank is None or d.rank == rank)
+            and _agree(node, _node_of(d, identities))
+            and (one.time_s is None or d.time_s is None or abs(d.time_s - one.time_s) <= SAME_DEATH_S)
+        ]
+        exact = [at for at in fitting if rank is not None or (one.pid is not None and rest[at].pid == one.pid)]
+        if exact or len(fitting) == 1:
+            at = (exact or fitting)[0]
+            rest[at] = replace(_together(rest[at], one), by_launcher=False)
+        elif rank is not None and not any(d.rank == rank for d in rest):
+            rest.append(replace(one, rank=rank))
+        else:
+            continue
+        if one.pid is not None:
+            victims.add((one.origin.source, one.pid))
+    return tuple(rest), frozenset(victims)
+
+
+def _node_of(death: Death, identities: Identities) -> int | None:
+    if death.rank is not None and death.rank in identities.node_of_rank:
+        return identities.node_of_rank[death.rank]
+    names = (death.node, death.origin.node, death.host)
+    return next((identities.node_numbers[n] for n in names if n and n in identities.node_numbers), None)
+
+
+def _agree(a: int | None, b: int | None) -> bool:
+    return a is None or b is None or a == b
 
 
 def _is_same(a: Death, b: Death) -> bool:
+    if a.pid is not None and b.pid is not None and a.pid != b.pid:
+        return False  # another process: another attempt of the same rank, or another rank
     if a.time_s is not None and b.time_s is not None and abs(a.time_s - b.time_s) > SAME_DEATH_S:
         return False
     if a.rank is not None and b.rank is not None:
         return a.rank == b.rank
     if a.pid is not None and b.pid is not None:
-        return a.pid == b.pid and (a.host is None or b.host is None or a.host == b.host)
+        return a.host is None or b.host is None or a.host == b.host
     return a.origin.source == b.origin.source and a.local_rank is not None and a.local_rank == b.local_rank
 
 
 def _together(a: Death, b: Death) -> Death:
-    strong, weak = (a, b) if _STRENGTH.get(a.kind, 0) >= _STRENGTH.get(b.kind, 0) else (b, a)
+    """One death of two reports.  Who had ended itself was not ended by the launcher that stopped it afterwards."""
+    strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
+    stopped = strong.by_launcher or (
+        weak.by_launcher and strong.signal in {None, weak.signal} and strong.kind == "exit"
+    )
+    if weak.by_launcher and not stopped and strong.signal != weak.signal:
+        weak = replace(weak, signal=None, exit_code=None)
     return replace(
         strong,
         rank=strong.rank if strong.rank is not None else weak.rank,
@@ -69,10 +172,14 @@ def _together(a: Death, b: Death) -> Death:
         text=strong.text or weak.text,
         site=strong.site or weak.site,
         time_s=min((t for t in (a.time_s, b.time_s) if t is not None), default=None),
-        by_launcher=a.by_launcher or b.by_launcher,
+        by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,
         is_collective_error=strong.is_collective_error,
     )
+
+
+def _weight(death: Death) -> tuple[bool, int]:
+    return (not death.by_launcher or death.kind in {"exception", "oom"}, _STRENGTH.get(death.kind, 0))
 
 
 def ended_well(
@@ -83,7 +190,7 @@ def ended_well(
     A rank that died, was aborted or that a later line of its own contradicts is not among them.
     """
     well: set[int] = set()
-    bad = {d.rank for d in deaths if d.rank is not None}
+    bad = {d.rank for d in deaths if d.rank is not None and not d.earlier}
     for process in processes:
         if process.rank is None or not process.comms:
             continue

@@ -8,6 +8,9 @@ from typing import Any
 from allready.evidence.reading import RasAnswer
 from allready.model import Death, Event, Origin, ProcessRecord
 
+MOST_RANKS = 1 << 18
+"""No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
+
 
 @dataclass(slots=True)
 class Identities:
@@ -152,8 +155,8 @@ def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[Ra
         for name in ("world_size", "expected", "global_world_size"):
             text = event.values.get(name, "")
             if event.signature.split(".")[0] in {"store", "elastic", "jax", "torch"} and text.isdecimal():
-                sizes.append(int(text) if int(text) < 10_000_000 else 0)
-    found.world_size = max(sizes, default=0)
+                sizes.append(int(text) if len(text) < 10 else 0)
+    found.world_size = max((s for s in sizes if 0 <= s <= MOST_RANKS), default=0)
 
 
 def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], answers: Sequence[RasAnswer]) -> None:
@@ -176,32 +179,32 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
     for death in deaths:
         vote(death.rank, death.node or death.origin.node, 3)
         lone |= {death.node or death.origin.node or ""}
-    addresses = {
-        (rank if group_size == found.world_size else found.rank_of(host, pid or -1)): host
-        for answer in answers
-        for group_size, (group, rank), (host, pid) in (
-            (next((g.size for g in answer.groups if g.group == k[0]), 0), k, v) for k, v in answer.hosts.items()
-        )
-    }
+    addresses: dict[int | None, str] = {}
+    for answer in answers:
+        group_sizes = {g.group: g.size for g in answer.groups}
+        for (group, rank), (host, pid) in answer.hosts.items():
+            is_world = group_sizes.get(group, 0) == found.world_size
+            addresses[rank if is_world else found.rank_of(host, pid if pid is not None else -1)] = host
     # A hint from a file's name or NCCL_HOSTID is worth more than a host name that several nodes share.
     best = {rank: max(sorted(votes), key=votes.__getitem__) for rank, votes in keys.items()}
     by_address: dict[str, str] = {}
-    for rank, host in addresses.items():
-        if rank is not None and rank in best:
-            by_address.setdefault(host, best[rank])
-    for rank, host in addresses.items():
-        if rank is not None:
-            best.setdefault(rank, by_address.get(host, host))
+    for at, host in addresses.items():
+        if at is not None and at in best:
+            by_address.setdefault(host, best[at])
+    for at, host in addresses.items():
+        if at is not None:
+            best.setdefault(at, by_address.get(host, host))
     found.node_key_of_rank = best
     numbers = _numbered(best, {k for k in lone if k}, events)
     found.node_numbers = dict(numbers)
     found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
+    shared: dict[str, set[int]] = {}
     for process in found.processes:
-        if process.host and process.rank in found.node_of_rank:
-            shared = {found.node_of_rank[p.rank] for p in found.processes
-                      if p.host == process.host and p.rank is not None and p.rank in found.node_of_rank}  # fmt: skip
-            if len(shared) == 1:
-                found.node_numbers.setdefault(process.host, shared.pop())
+        if process.host and process.rank is not None and process.rank in found.node_of_rank:
+            shared.setdefault(process.host, set()).add(found.node_of_rank[process.rank])
+    for host, on in shared.items():
+        if len(on) == 1:
+            found.node_numbers.setdefault(host, on.pop())
     for host, key in by_address.items():
         if key in numbers:
             found.node_numbers.setdefault(host, numbers[key])
@@ -209,7 +212,7 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
 
 def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
     """Ranks between known ones, where all that is known fits one number of ranks per node in order of rank."""
-    if not node_of_rank or max(node_of_rank) > 1_000_000:
+    if not node_of_rank or max(node_of_rank) > MOST_RANKS:
         return node_of_rank
     sizes = [k for k in range(1, 129) if all(r // k == n for r, n in node_of_rank.items())]
     if len(sizes) != 1:
@@ -259,8 +262,9 @@ def _peers(found: Identities, answers: Sequence[RasAnswer]) -> None:
         for _, address in (*process.interfaces, *((process.oob,) if process.oob else ())):
             peers.setdefault(re.sub(r"<\d+>$", "", address), set()).add(process.rank)
     for answer in answers:
+        group_sizes = {g.group: g.size for g in answer.groups}
         for (group, rank), (host, pid) in answer.hosts.items():
-            size = next((g.size for g in answer.groups if g.group == group), 0)
+            size = group_sizes.get(group, 0)
             world = rank if size == found.world_size else (found.rank_of(host, pid) if pid is not None else None)
             if world is not None:
                 peers.setdefault(host, set()).add(world)

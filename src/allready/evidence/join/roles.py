@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from allready.evidence.join.endings import Victims
 from allready.evidence.join.identity import Identities
 from allready.model import Death, Event, Role, Severity
 from allready.signatures import load
@@ -13,6 +14,13 @@ BEFORE_THE_JOB_S = 5.0
 AFTER_THE_FIRST_S = 5.0
 """Other faults that show this long after the first are consequences; clocks of nodes differ by less in practice."""
 
+OF_A_PROCESS = {"kernel.oom_killer", "kernel.segfault", "kernel.hung_task"}
+OF_JOBS = ("python", "torch", "pt_", "ray", "jax", "train", "cuda", "nccl", "mpi", "deepspeed")
+"""Parts of names of processes that may belong to a training job, whose pids in a container the kernel does not say."""
+
+TO_ITSELF = {"gloo.peer_is_loopback"}
+"""Right where all ranks share a machine: then the peer had ended, or had not begun."""
+
 
 def settle(
     events: Sequence[Event],
@@ -22,6 +30,7 @@ def settle(
     well: frozenset[int],
     healthy: bool,
     started_s: float | None,
+    victims: Victims = frozenset(),
 ) -> tuple[Event, ...]:
     """The events with their roles in this run.
 
@@ -29,25 +38,47 @@ def settle(
         well: ranks that ended well; what looks like a fault on them and goes on afterwards was none.
         healthy: every rank ended well.
         started_s: first time of any line that is not the kernel's.
+        victims: processes of this job that a kernel log speaks of.
     """
     signatures = load()
     onset = _onset(events, deaths)
+    is_one_node = _is_one_node(identities)
     settled = []
     for event in events:
         signature = signatures.get(event.signature)
-        role = signature.role if signature is not None else event.role
+        role = event.role  # the table's, unless an attempt that is over wrote the line
         if signature is not None and role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight:
             role = Role.RECORD  # states how something is set, and explains no end
         grave = signature is not None and signature.severity.weight >= Severity.ERROR.weight
         if role in {Role.ROOT, Role.RECORD} and grave and signature is not None:
             if healthy or _is_old(event, signature.family, started_s):
                 role = Role.HARMLESS
-            elif role is Role.ROOT and _is_after(event, onset):
+            elif event.signature in OF_A_PROCESS:
+                role = _of_process(event, identities, victims)
+            elif (event.signature in TO_ITSELF and is_one_node) or (role is Role.ROOT and _is_after(event, onset)):
                 role = Role.CASCADE
             elif role is Role.ROOT and identities.rank(event.origin) in well and signature.family != "kernel":
                 role = Role.HARMLESS
         settled.append(replace(event, role=role, origin=identities.completed(event.origin)))
     return tuple(settled)
+
+
+def _of_process(event: Event, identities: Identities, victims: Victims) -> Role:
+    """A kernel's line about one process, which may have nothing to do with the job."""
+    text = event.values.get("pid", "")
+    pid = int(text) if text.isdecimal() and len(text) < 12 else None
+    if pid is None or (event.origin.source, pid) in victims or identities.rank_of(event.origin.host, pid) is not None:
+        return Role.ROOT
+    if not identities.processes and not identities.node_of_rank:
+        return Role.ROOT  # nothing else is known of any process
+    name = event.values.get("name", "").lower()
+    return Role.RECORD if any(word in name for word in OF_JOBS) else Role.HARMLESS
+
+
+def _is_one_node(identities: Identities) -> bool:
+    """Whether every rank of the job is known to live on one node."""
+    ranks = set(identities.node_of_rank)
+    return bool(ranks) and len(set(identities.node_of_rank.values())) == 1 and len(ranks) >= identities.world_size > 0
 
 
 def _onset(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[float, str] | None:

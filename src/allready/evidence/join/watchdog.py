@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from allready.evidence.join.identity import Identities
+from allready.evidence.join.identity import MOST_RANKS, Identities
 from allready.model import Event, GroupProgress, Operation, Position
 
 _TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
@@ -26,7 +26,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     by_rank: dict[int, list[Event]] = {}
     for event in events:
         rank = identities.rank(event.origin)
-        if event.signature in _SPEAKING and rank is not None:
+        if event.signature in _SPEAKING and rank is not None and rank < MOST_RANKS:
             by_rank.setdefault(rank, []).append(event)
     groups: dict[str, dict[int, Position]] = {}
     labels: dict[str, str] = {}
@@ -34,7 +34,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
         for name, desc, position in _positions(spoken):
             groups.setdefault(name, {})[rank] = position
             labels[name] = desc or labels.get(name, "")
-    seen = [r for e in events for r in (identities.rank(e.origin),) if r is not None]
+    seen = [r for e in events for r in (identities.rank(e.origin),) if r is not None and r < MOST_RANKS]
     world_size = max([identities.world_size, *(r + 1 for r in seen)], default=0)
     return [
         GroupProgress(

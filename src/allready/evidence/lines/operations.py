@@ -11,7 +11,7 @@ from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import Templates, dates, decimals
+from allready.evidence.lines.templates import Templates, Words, dates, decimals
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 
@@ -21,6 +21,7 @@ WORD = coll.MARKER[2:6]
 _MOST_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
 _MANY = 200  # templates of one layout, from which on the number of elements is read and no part of the template
 _MOST_DIGITS = 18
+_FEW = 8
 _MOST_OPEN = 200_000
 _CLOCK = Clock(0.0)  # prefixes are read for who wrote a line, not for when
 
@@ -35,6 +36,19 @@ def tag_of(who: prefix.Prefix) -> str | None:
 def writer(text: bytes) -> prefix.Prefix:
     """The prefix of a line."""
     return prefix.parse(text[:1024].decode("utf-8", "replace"), _CLOCK)
+
+
+def _firsts(hashed: Words) -> Ints:
+    """Where each different number stands first, in order.  There are mostly few of them."""
+    firsts: list[int] = []
+    left = np.arange(len(hashed))
+    while len(left) and len(firsts) < _FEW:
+        firsts.append(int(left[0]))
+        left = left[hashed[left] != hashed[left[0]]]
+    if len(left):
+        more = left[np.unique(hashed[left], return_index=True)[1]]
+        firsts += np.sort(more).tolist()
+    return np.array(firsts, np.int64)
 
 
 class Operations:
@@ -116,11 +130,9 @@ class Operations:
         same = np.concatenate(([first], left[lines.lengths[left] == length]))
         rows = lines.rows.take(lines.starts[same], length)
         hashed = self._templates.hash(layout, rows)
-        distinct, members = np.unique(hashed, return_index=True)
-        order = np.argsort(members)
-        distinct, members = distinct[order], members[order]
+        members = _firsts(hashed)
         new: list[tuple[int, int, int]] = []
-        for hash_, member in zip(distinct.tolist(), same[members].tolist(), strict=True):
+        for hash_, member in zip(hashed[members].tolist(), same[members].tolist(), strict=True):
             one = line if member == first else coll.parse(lines.text(member))
             if one is None or one.variable != line.variable or one.date != line.date:
                 continue

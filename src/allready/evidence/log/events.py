@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from allready.evidence.log.line import MOST_EVENT_TEXT
 from allready.model import Event
-from allready.signatures import Signature, table
+from allready.signatures import LinePattern, Signature, table
 
 MOST_EVENTS = 50_000
 MOST_KEPT = 16
@@ -15,28 +16,48 @@ MOST_KEPT = 16
 _MOST_TEMPLATES = 8192
 _POINTER = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"\d+")
-_ZEROS = str.maketrans("123456789", "000000000")
+
+_Asked = tuple[LinePattern, Signature]
 
 
 class Finder:
-    """Asks the signature tables, and remembers for shapes of lines that none of them has an anchor in it."""
+    """Asks the signature tables, and remembers for shapes of lines which of them may know such a line.
+
+    What is remembered is shared by all logs that a process reads: the files of a thousand ranks say the same.
+    """
 
     def __init__(self) -> None:
-        self._anchors = table.anchors()
-        self._without: set[str] = set()
+        self._candidates = _Memory.of(table.by_anchor())
 
     def find(self, rest: str, text: str) -> tuple[Signature, re.Match[str]] | None:
         """The first signature that knows the line: without its prefix, else as it stands there."""
-        shape = _POINTER.sub("0x", text).translate(_ZEROS)
-        if shape in self._without:
-            return None
-        if not any(anchor in text for anchor in self._anchors):
-            if len(self._without) >= _MOST_TEMPLATES:
-                self._without.clear()
-            self._without.add(shape)
-            return None
-        found = next(table.of_line(rest), None)
-        return found if found is not None or rest == text else next(table.of_line(text), None)
+        # Anchors have no digits, so numbers and pointers decide nothing about who is asked.
+        shape = _NUMBER.sub("0", _POINTER.sub("0x", text))
+        asked = self._candidates.get(shape)
+        if asked is None:
+            asked = tuple((line, signature) for anchor, line, signature in table.by_anchor() if anchor in text)
+            if len(self._candidates) >= _MOST_TEMPLATES:
+                self._candidates.clear()
+            self._candidates[shape] = asked
+        for whole in (rest,) if rest == text else (rest, text):
+            for line, signature in asked:
+                if line.anchor in whole and (match := line.pattern.search(whole)) is not None:
+                    return signature, match
+        return None
+
+
+class _Memory:
+    """What this process remembers, and of which tables."""
+
+    tables: tuple[tuple[str, LinePattern, Signature], ...] = ()
+    shapes: ClassVar[dict[str, tuple[_Asked, ...]]] = {}
+
+    @classmethod
+    def of(cls, tables: tuple[tuple[str, LinePattern, Signature], ...]) -> dict[str, tuple[_Asked, ...]]:
+        """Empty when the tables are others than before."""
+        if cls.tables is not tables:
+            cls.tables, cls.shapes = tables, {}
+        return cls.shapes
 
 
 class Collector:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from allready.evidence.log.comms import Comms
+from allready.evidence.secrets import masked_value
 from allready.model import ProcessRecord, Transport
 
 _Item = TypeVar("_Item")
@@ -209,7 +210,7 @@ class NcclProcess:
         if value.endswith(".") and value[:-1].lstrip("-").isdigit():
             value = value[:-1]
         if name in self.env or len(self.env) < MOST_NAMES:
-            self.env[name] = value
+            self.env[name] = masked_value(name, value)
         if name == "NCCL_HOSTID":
             self.node = value
         return True

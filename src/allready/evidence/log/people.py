@@ -12,6 +12,7 @@ from allready.evidence.log.nccl import NcclProcess
 from allready.evidence.log.who import Process, Who
 from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
+from allready.evidence.secrets import masked_value
 from allready.model import Origin, ProcessRecord
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _settings(text: str, spoken: _Spoken) -> None:
         spoken.versions["nccl"] = version[1]
     for name, value in _VARIABLE.findall(text[:4096]):
         if "_" in name and len(spoken.env) < MOST_VARIABLES:
-            spoken.env[name] = value.strip()
+            spoken.env[name] = masked_value(name, value.strip())
 
 
 def _joined(log: "Log", old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:

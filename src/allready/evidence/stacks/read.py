@@ -1,6 +1,7 @@
 """A file of stacks: any number of processes, any of the tools, mixed and with the prefixes of launchers."""
 
 import re
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from allready.evidence.reading import Reading
@@ -99,9 +100,8 @@ class _Reader:
 
     def lines(self, text: str, number: int) -> int:
         """Lines of text; the number of the line that they end on."""
-        parts = text.split("\n")
-        for i, raw in enumerate(parts, number):
-            line = raw[:LONGEST_LINE].rstrip()
+        for i, raw in enumerate(_lines(text), number):
+            line = raw.rstrip()
             match = _PREFIX.match(line)
             if match:
                 line = line[match.end() :]
@@ -113,7 +113,7 @@ class _Reader:
             self.num_unknown += 1
             if len(self.examples) < MOST_EXAMPLES:
                 self.examples.append(line[:200])
-        return number + len(parts) - 1
+        return number + text.count("\n")
 
     def _writer(self, match: re.Match[str] | None) -> StackLines:
         prefix = match.group().strip() if match else ""
@@ -138,6 +138,16 @@ class _Reader:
         self.processes += found[: MOST_PROCESSES - len(self.processes)]
         self.num_known += len(found)
         self.problem = self.problem or problem
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines one after the other, the beginning of long ones: a list of all would take many times the text."""
+    at = 0
+    while at >= 0:
+        end = text.find("\n", at)
+        stop = len(text) if end < 0 else end
+        yield text[at : min(stop, at + LONGEST_LINE)]
+        at = end + 1 if end >= 0 else -1
 
 
 def _hints(source: str) -> Origin:

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
-from allready.rules._ruins import nodes_wholly
+from allready.rules._ruins import WAITED, nodes_wholly, once
 from allready.rules._waits import Picture, Wait, pictures
+
+TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
+"""Nobody gets out of these before everybody went in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,40 +26,55 @@ class Decision:
     operation: Operation | None = None
     others: tuple[Picture, ...] = ()
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the picture is known to stand still."""
+        return self.picture is not None and self.picture.frozen
 
+    @property
+    def is_glance(self) -> bool:
+        """Ranks are seen in an operation that all of them may well get through: a moving job looks so at any moment."""
+        return self.kind in {"transport", "partial"} and not self.is_final
+
+
+@once
 def decide(after: Aftermath) -> Decision:
     """Look at all kinds of evidence, the most telling first."""
     if causes(after) or _all_ended(after):
         return Decision(kind="")
     found = pictures(after)
-    gone = _gone(after)
+    gone = _unreachable(after)
     for picture in found:
+        if any(after.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits):
+            continue  # who got to the end was let through by everybody: the others' records are only cut short
+        if picture.source == "coll log" and was_told_to_stop(after):
+            continue  # ranks of a moving job are ended at different operations
         if picture.cycle:
             return _of("cycle", picture, picture.cycle, found)
         known = tuple(r for r in picture.roots if r not in picture.unseen)
         if known:
             # Who is alive and behind is the cause; whoever is unseen beside it may just have no file here.
-            if picture.source != "torch" and _majority_behind(picture, known):
+            if picture.source != "torch" and _many_behind(picture, known):
                 continue
             return _of("missing", picture, known, found)
         if picture.unseen:
-            nodes = nodes_wholly(after, picture.unseen)
             entered = _entered_elsewhere(picture, found)
             left = tuple(r for r in picture.unseen if r not in entered)
-            if nodes and (not left or set(gone) >= set(left)) and not lost_a_peer(picture):
-                return _of("cut off", picture, picture.unseen, found, nodes)
-            waiting = {r for w in picture.waits for r in w.waiting}
+            nodes = nodes_wholly(after, gone)
+            if nodes and set(left) <= set(gone) and not lost_a_peer(after):
+                return _of("cut off", picture, gone, found, nodes)
+            waiting = {r for w in picture.waits for r in w.waiting} | entered
             if left and len(left) < len(waiting):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
                 return _of("partial", picture, left, found)
-        level = list(picture.level)
+        level = [w for w in picture.level if not _went_through(w)]
         if level and not picture.waits and picture.source == "torch":
             idle = _idle(after, picture)
             if idle:
                 return _of("missing", picture, idle, found, (), level[0])
             nodes = nodes_wholly(after, gone)
-            if nodes:
+            if nodes and not lost_a_peer(after):
                 return _of("cut off", picture, gone, found, nodes, level[0])
             whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
             if whole is not None:
@@ -90,18 +108,27 @@ def _all_ended(after: Aftermath) -> bool:
     return bool(after.expected_ranks) and len(after.ended_well) >= after.expected_ranks
 
 
-def _gone(after: Aftermath) -> tuple[int, ...]:
-    """Ranks that RAS could not ask or whose dump is missing while others have one."""
+def _unreachable(after: Aftermath) -> tuple[int, ...]:
+    """Ranks that RAS could not ask.  A dump that is not there says nothing: a node without network still writes it."""
     return tuple(
         sorted(
             {
                 r
                 for p in after.progress
-                if p.source in {"ras", "flight recorder"} and p.positions
+                if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {"unresponsive", "considered dead", "missing", "no dump"}
+                if why in {"unresponsive", "considered dead", "missing"}
             }
         )
+    )
+
+
+def _went_through(wait: Wait) -> bool:
+    """Somebody came out of the operation, so that everybody had come in and it worked."""
+    return (
+        wait.operation.name in TOGETHER
+        and wait.progress is not None
+        and any((p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values())
     )
 
 
@@ -127,17 +154,33 @@ def _idle(after: Aftermath, picture: Picture) -> tuple[int, ...]:
     return idle if 0 < len(idle) < len(waiting) else ()
 
 
-def lost_a_peer(picture: Picture) -> bool:
+STOPS = {"launcher.slurm_time_limit", "launcher.slurm_cancelled", "launcher.slurm_preempted", "elastic.death_signal"}
+
+
+def was_told_to_stop(after: Aftermath) -> bool:
+    """A scheduler or a person ended the whole job, and nobody had given up waiting before."""
+    return any(e.signature in STOPS for e in after.events) and not any(e.signature in WAITED for e in after.events)
+
+
+CLOSED = ("closed by remote peer", "reset by peer", "closed by peer")
+
+
+@once
+def lost_a_peer(after: Aftermath) -> bool:
     """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
     return any(
         position.error is not None and "remote" in position.error.lower()
-        for wait in (*picture.waits, *picture.level)
-        if wait.progress is not None
-        for position in wait.progress.positions.values()
+        for progress in after.progress
+        for position in progress.positions.values()
+    ) or any(
+        word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
+        for e in after.events
+        if e.signature == "torch.async_exception"
+        for word in CLOSED
     )
 
 
-def _majority_behind(picture: Picture, known: tuple[int, ...]) -> bool:
-    """Launch counters show a few ahead of the many: rather the few made a call more."""
+def _many_behind(picture: Picture, known: tuple[int, ...]) -> bool:
+    """Launch counters show as many behind as ahead: rather the few made a call more, or their logs are cut short."""
     wait = next(iter(picture.waits_for(known[0])), None)
-    return wait is not None and len(wait.waiting) < len(wait.behind) and len(wait.waiting) + len(wait.behind) > 2
+    return wait is not None and len(wait.waiting) <= len(wait.behind) and len(wait.waiting) + len(wait.behind) > 2

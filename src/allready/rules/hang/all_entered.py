@@ -48,6 +48,7 @@ def all_entered(after: Aftermath) -> Iterator[Hit]:
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
         },
+        severity=Severity.WARNING if decision.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")

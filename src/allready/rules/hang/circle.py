@@ -49,7 +49,7 @@ def circle(after: Aftermath) -> Iterator[Hit]:
     yield Hit(
         culprits=Culprits(ranks=tuple(sorted(ranks))),
         values={"who": who(after, ranks), "chain": ", ".join(names)},
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.LIKELY if decision.is_final else Confidence.POSSIBLE,
         evidence=positions(decision.picture, ranks),
         fault_time=clock_time(onset(after)),
     )

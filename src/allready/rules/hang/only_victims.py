@@ -6,7 +6,7 @@ from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Sev
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
-from allready.rules.hang._decide import decide
+from allready.rules.hang._decide import decide, lost_a_peer
 from allready.rules.hang._when import onset
 from allready.rules.registry import Rule
 
@@ -51,6 +51,8 @@ def only_victims(after: Aftermath) -> Iterator[Hit]:
             "group": wait.label or wait.group,
             "missing": ranges(decision.ranks) or "?",
         },
+        fault_class=FaultClass.DEAD if lost_a_peer(after) else None,
+        severity=Severity.WARNING if decision.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=positions(decision.picture, ()),
         fault_time=clock_time(onset(after)),

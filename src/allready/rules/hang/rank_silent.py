@@ -44,7 +44,7 @@ def rank_silent(after: Aftermath) -> Iterator[Hit]:
     if len(decision.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
-        if decision.picture.source == "ras" and not lost_a_peer(decision.picture):
+        if decision.picture.source == "ras" and not lost_a_peer(after):
             fault_class = FaultClass.NET_BROKEN
     yield Hit(
         culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(after, decision.ranks)),

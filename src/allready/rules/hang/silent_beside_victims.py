@@ -1,8 +1,9 @@
 """HNG008."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Role, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
 from allready.rules.hang._decide import decide
@@ -39,8 +40,10 @@ def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the output of the silent rank was not collected, or its launcher ended it before it could write the same line.
     """
-    if causes(after) or decide(after).kind or after.mismatches or has_grave_root(after):
+    decision = decide(after)
+    if causes(after) or (decision.kind and not decision.is_glance) or after.mismatches or has_grave_root(after):
         return
+    after = _of_now(after)
     waited, lost = _victims(after)
     victims = waited | lost
     if not victims:
@@ -54,8 +57,13 @@ def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
     strong = {r for r in silent if r not in by_launcher} or silent
     if not strong or len(strong) >= len(victims) or len(victims) < 2:
         return
+    if strong <= by_launcher and (len(strong) > 1 or _is_apart(after, victims)):
+        return  # a launcher ended them before they could say the same; who waited for whom cannot be told
     accused = tuple(sorted(strong))
     closed = len(lost) > len(waited)
+    fault_class = _class_of(after, strong) if closed else FaultClass.CPU_STUCK
+    if not closed and _was_seen_working(after, strong):
+        fault_class = FaultClass.CPU_BUSY
     yield Hit(
         culprits=Culprits(ranks=accused, nodes=nodes_wholly(after, accused) if len(accused) > 1 else ()),
         values={
@@ -63,7 +71,7 @@ def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
             "what": "a peer closed its connection" if closed else "they waited in vain",
             "who": who(after, accused),
         },
-        fault_class=_class_of(after, strong) if closed else FaultClass.CPU_STUCK,
+        fault_class=fault_class,
         confidence=Confidence.LIKELY if len(accused) == 1 else Confidence.POSSIBLE,
         evidence=(
             *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in after.deaths if d.rank in victims),
@@ -73,6 +81,17 @@ def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
                 if e.signature in TIMED_OUT and e.origin.rank in victims
             ),
         )[:8],
+    )
+
+
+def _of_now(after: Aftermath) -> Aftermath:
+    """Without what belongs to an attempt that is over."""
+    if not any(d.earlier for d in after.deaths):
+        return after
+    return replace(
+        after,
+        deaths=tuple(d for d in after.deaths if not d.earlier),
+        events=tuple(e for e in after.events if e.signature not in TIMED_OUT or e.role is not Role.CASCADE),
     )
 
 
@@ -91,9 +110,30 @@ def _victims(after: Aftermath) -> tuple[set[int], set[int]]:
     return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
 
 
+def _is_apart(after: Aftermath, victims: set[int]) -> bool:
+    """Victims waited at different places of the program, so that one of them may be the one who is out of step."""
+    sites = {d.site for d in after.deaths if d.rank in victims and d.is_collective_error and d.site is not None}
+    sites |= {e.values["site"] for e in after.events if e.signature in TIMED_OUT and e.values.get("site")}
+    return len(sites) > 1
+
+
+def _was_seen_working(after: Aftermath, silent: set[int]) -> bool:
+    """Output of one of them, or of their node when no line tells the rank, shows long work of a single rank."""
+    nodes = {after.node_of_rank.get(r) for r in silent} - {None}
+    return any(
+        e.signature == "torch.single_rank_work"
+        and (
+            e.origin.rank in silent
+            or (e.origin.rank is None and after.node_numbers.get(e.origin.node or e.origin.host or "") in nodes)
+        )
+        for e in after.events
+    )
+
+
 def _class_of(after: Aftermath, silent: set[int]) -> FaultClass:
     """Gone without a word: where the launcher of its node reports others' failures but not its own, it ended with 0."""
-    reported = {d.rank for d in after.deaths if d.exit_code is not None or d.signal is not None}
+    told_exits = [d for d in after.deaths if not d.by_launcher or d.exit_code is not None]
+    reported = {d.rank for d in told_exits if d.exit_code is not None or d.signal is not None}
     nodes = {after.node_of_rank.get(r) for r in silent}
     told = {after.node_of_rank.get(r) for r in reported if r is not None}
     if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= told:

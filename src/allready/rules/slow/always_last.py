@@ -43,7 +43,8 @@ def always_last(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the rank has more work by design (logging, a longer sequence) and the loss is accepted.
     """
-    if causes(after) or decide(after).kind:
+    decision = decide(after)
+    if causes(after) or (decision.kind and not decision.is_glance):
         return
     told: set[int] = set()
     for lag in sorted(after.lags, key=lambda g: -g.num_operations):

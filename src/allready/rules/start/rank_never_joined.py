@@ -50,8 +50,14 @@ def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
     if not started or completed or not absent:
         return
     seen = {p.rank for p in after.processes} | {e.origin.rank for e in after.events}
+    is_seen = bool(set(absent) & seen)
+    is_few = len(absent) < len(started)
+    is_named = set(absent) <= set(after.node_of_rank)
     yield Hit(
-        culprits=Culprits(ranks=absent, nodes=nodes_wholly(after, absent)),
+        # As many without a log as with one: rather their logs were not given.
+        culprits=Culprits(ranks=absent, nodes=nodes_wholly(after, absent))
+        if is_seen or is_few or is_named
+        else Culprits(),
         values={
             "who": who(after, absent),
             "absent": ranges(absent),
@@ -59,7 +65,7 @@ def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
             "waiting": who(after, started),
         },
         # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
-        confidence=Confidence.LIKELY if set(absent) & seen or len(absent) < len(started) else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if is_seen or is_few else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
             for rank, source in sorted(started.items())[:6]

@@ -1,0 +1,151 @@
+"""Runs that torchelastic started again: what belongs to an attempt that is over.
+
+The last attempt decides.  An earlier one decides only where the last one never got going because of it: it shows
+nothing but connections that nobody answered, while the earlier one had an error of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from allready.model import Death, Event, FaultClass, Role, Severity
+from allready.signatures import load
+
+SECOND_S = 1.0
+MOST_LAST_LINES = 20
+"""A log that was cut short, or from which lines were taken out, may end so soon after the failure."""
+
+STARTING = {
+    "elastic.workers_starting", "elastic.rendezvous_complete", "elastic.worker_group_failed", "gloo.connect_failed",
+    "gloo.peer_is_loopback", "store.waiting_for_clients", "store.barrier_waiting", "store.barrier_completed",
+    "store.connect_timeout",
+}  # fmt: skip
+"""What only workers say that begin."""
+
+TABLE = "elastic.failure_table"
+ENDED = ("elastic.death_signal", "launcher.slurm")
+"""The last words of an agent that gives up; and those of one that was ended, if they follow soon."""
+
+NEVER_WENT = {FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH}
+
+
+Agent = tuple[str, str | None, int | None]
+"""Source, node and pid."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """Where the last attempt begins.  `lines`: source -> last line of the attempt before; `times`: node -> its time."""
+
+    lines: dict[str, int] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+
+    def is_over(self, source: str, line: int | None, node: str | None, time_s: float | None) -> bool:
+        """Whether what stands there was written in an attempt that ended before the last one."""
+        if source in self.lines:
+            return line is not None and line <= self.lines[source]
+        return node in self.times and time_s is not None and time_s <= self.times[node] + SECOND_S
+
+
+def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Attempts:
+    """By agent: a failure that was not its last word, since it failed again or workers started after it.
+
+    An agent that gives up ends with its table; one that goes on says nothing at the usual level, and workers write on.
+
+    Args:
+        events: of all sources.
+        num_lines: source -> how many lines it has.
+    """
+    found = Attempts()
+    failures: dict[Agent, list[Event]] = {}
+    for event in events:
+        if event.signature == "elastic.child_failed" and event.origin.line is not None:
+            failures.setdefault((event.origin.source, event.origin.node, event.origin.pid), []).append(event)
+    ends: dict[str, list[int]] = {}
+    stops: dict[str, list[int]] = {}
+    starts: dict[str, list[int]] = {}
+    nodes: dict[str, set[str | None]] = {}
+    for event in events if failures else ():
+        if event.origin.line is None:
+            continue
+        nodes.setdefault(event.origin.source, set()).add(event.origin.node)
+        if event.signature == TABLE:
+            ends.setdefault(event.origin.source, []).append(event.origin.line)
+        elif event.signature.startswith(ENDED):
+            stops.setdefault(event.origin.source, []).append(event.origin.line)
+        elif event.signature in STARTING:
+            starts.setdefault(event.origin.source, []).append(event.origin.line)
+    lasting: dict[Agent, bool] = {}
+    for agent, failed in failures.items():
+        source = agent[0]
+        failed.sort(key=lambda e: e.origin.line or 0)
+        last = failed[-1].origin.line or 0
+        wrote_on = any(line > last for line in starts.get(source, ()))
+        if len(nodes.get(source, set()) - {None}) < 2:  # in a log of several nodes the others may write on
+            wrote_on = wrote_on or num_lines.get(source, 0) > last + MOST_LAST_LINES
+        stopped = any(0 < line - last <= MOST_LAST_LINES for line in stops.get(source, ()))
+        if not stopped and not any(line > last for line in ends.get(source, ())):
+            lasting[agent] = wrote_on
+    went_on = any(lasting.values())  # agents go on together
+    for agent, failed in failures.items():
+        source, _, pid = agent
+        over = failed if went_on and agent in lasting else failed[:-1]
+        if not over or (pid is None and len(ends.get(source, ())) >= len(failed)):
+            continue  # old logs do not name the agent: as many that gave up as failed are several, not several attempts
+        found.lines[source] = max(found.lines.get(source, 0), over[-1].origin.line or 0)
+        node, time_s = over[-1].origin.node or over[-1].origin.host, over[-1].time_s
+        if node is not None and time_s is not None:
+            found.times[node] = max(found.times.get(node, time_s), time_s)
+    return found
+
+
+def settle_attempts(
+    attempts: Attempts, events: Sequence[Event], deaths: Sequence[Death]
+) -> tuple[tuple[Event, ...], tuple[Death, ...]]:
+    """Mark what is over, so that it is told and does not accuse; or else what is only a consequence of it."""
+    if not attempts.lines:
+        return tuple(events), tuple(deaths)
+    is_over = [attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s) for e in events]
+    was = [attempts.is_over(d.origin.source, d.origin.line, d.node or d.origin.node, d.time_s) for d in deaths]
+    own = [not d.by_launcher and not d.is_collective_error for d in deaths]
+    never_went = any(_never_went(e) for e, over in zip(events, is_over, strict=True) if not over)
+    if never_went:  # a bare exit code is that of the connection that failed
+        own = [o and (w or d.kind != "exit") for o, w, d in zip(own, was, deaths, strict=True)]
+    failed_itself = any(o and not w for o, w in zip(own, was, strict=True)) or any(
+        _tells_a_fault(e) for e, over in zip(events, is_over, strict=True) if not over
+    )
+    if never_went and not failed_itself and any(o and w for o, w in zip(own, was, strict=True)):
+        return tuple(
+            replace(e, role=Role.CASCADE) if not over and _never_went(e) else e
+            for e, over in zip(events, is_over, strict=True)
+        ), tuple(
+            d if over or d.kind != "exit" else replace(d, is_collective_error=True)
+            for d, over in zip(deaths, was, strict=True)
+        )  # fmt: skip
+    return (
+        tuple(
+            replace(e, role=Role.CASCADE) if over and e.role in {Role.ROOT, Role.RECORD} and _is_grave(e) else e
+            for e, over in zip(events, is_over, strict=True)
+        ),
+        tuple(replace(d, earlier=True) if over else d for d, over in zip(deaths, was, strict=True)),
+    )
+
+
+def _is_grave(event: Event) -> bool:
+    signature = load().get(event.signature)
+    return signature is not None and signature.severity.weight >= Severity.ERROR.weight
+
+
+def _tells_a_fault(event: Event) -> bool:
+    signature = load().get(event.signature)
+    if signature is None or not _is_grave(event):
+        return False
+    if event.role is Role.ROOT:
+        return signature.fault_class not in NEVER_WENT
+    return event.signature in {"torch.watchdog_timeout", "torch.blocking_wait_timeout", "gloo.recv_timeout"}
+
+
+def _never_went(event: Event) -> bool:
+    signature = load().get(event.signature)
+    return (
+        signature is not None and event.role is Role.ROOT and _is_grave(event) and signature.fault_class in NEVER_WENT
+    )

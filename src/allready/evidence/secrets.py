@@ -1,0 +1,137 @@
+"""Secrets in what a run wrote: tokens, keys and passwords are replaced before anything is shown or written.
+
+Names decide first (`HF_TOKEN=...`, `--api-key ...`, `"password": "..."`), then the shapes that well-known tokens have.
+Long hexadecimal words stay, unlike in facts of the environment: in logs they are communicators, containers, symbols.
+"""
+
+import dataclasses
+import functools
+import re
+from typing import Any, TypeVar
+
+from allready.model import Difference
+
+T = TypeVar("T")
+
+REDACTED = "(redacted)"
+
+_WORD = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)S?"
+_KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
+
+# NCCL_IB_PKEY is the number of a partition; PWD is a folder.
+_ENV_NAME = rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
+_SECRET_ENV = re.compile(_ENV_NAME)
+
+_VALUE = r"""(?:"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
+_NOT_SECRET = re.compile(r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|)", re.IGNORECASE)
+_NOT_NAMES = re.compile(
+    r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
+    rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
+    r"(?P<env_is>[\"']?(?:\s?=\s?|:\s?)|\s(?:set by (?:environment|env) to|set to)\s)"
+    rf"(?P<env_value>{_VALUE})"
+    # An option of a command: --hf-token value, --api_key=value
+    r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
+    r"(?i:token|secret|password|passwd|passphrase|(?:api|access|secret|private|auth)[_-]?key))"
+    rf"(?P<flag_is>=|\s+|['\"],\s*(?=['\"]))(?P<flag_value>(?!-){_VALUE})"
+    # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
+    r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
+    r"(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
+    r"|(?:api|access|secret|private|auth|account)[ _-]?key))"
+    rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
+)
+_HINT = re.compile(
+    r"token|secret|passw|passphrase|credential|key|_pass|_pwd|_auth|_cookie|_jwt|bearer|signature", re.IGNORECASE
+)
+
+_SHAPES = re.compile(
+    r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"
+    r"|(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}"
+    r"|-----BEGIN[A-Z ]{0,40}PRIVATE KEY-----.*"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    r"|\b(?:hf|api_org)_[A-Za-z0-9]{24,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
+    r"|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{12,}|\bnvapi-[A-Za-z0-9_-]{20,}|\bwandb_v1_[A-Za-z0-9_]{16,}"
+    r"|\bpypi-[A-Za-z0-9_-]{24,}|\bsk-(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_-]{20,}|\bAIza[0-9A-Za-z_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]{10,}"
+    r"|(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
+    re.DOTALL,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an environment variable of this name holds a secret."""
+    return bool(_SECRET_ENV.fullmatch(name))
+
+
+def masked_value(name: str, value: str) -> str:
+    """The value of an environment variable, "(redacted)" if its name says that it is a secret."""
+    return REDACTED if value and is_secret_name(name) else masked(value)
+
+
+@functools.lru_cache(maxsize=4096)
+def masked(text: str) -> str:
+    """The text with what looks like a secret replaced by "(redacted)"."""
+    if _HINT.search(text):
+        text = _NAMED.sub(_without_value, text)
+    return _SHAPES.sub(_without_shape, text)
+
+
+def masked_all(value: T) -> T:
+    """The same for every text within dataclasses, mappings, tuples and lists.
+
+    What holds no secret stays the same object.  In a mapping, and in a `Difference`, a variable's name decides about
+    its value.
+    """
+    return _masked(value)  # type: ignore[no-any-return]
+
+
+def _masked(value: Any) -> Any:
+    if type(value) is str:
+        return masked(value)
+    if isinstance(value, (tuple, list)):
+        new = [_masked(v) for v in value]
+        if all(a is b for a, b in zip(new, value, strict=True)):
+            return value
+        return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
+    if isinstance(value, dict):
+        mapped = {k: _masked_if_named(k, v) for k, v in value.items()}
+        return value if all(mapped[k] is v for k, v in value.items()) else mapped
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed: dict[str, Any] = {}
+        for field in dataclasses.fields(value):
+            old = getattr(value, field.name)
+            if field.init and (new := _masked(old)) is not old:
+                changed[field.name] = new
+        if isinstance(value, Difference) and is_secret_name(value.what):
+            changed |= {"good": REDACTED, "bad": REDACTED}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value
+
+
+def _masked_if_named(name: object, value: Any) -> Any:
+    return masked_value(str(name), value) if type(value) is str else _masked(value)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    for kind in ("env", "flag", "name"):
+        name = match[kind]
+        if name is None:
+            continue
+        value: str = match[f"{kind}_value"]
+        quote = value[0] if value[0] in "\"'" else ""
+        bare = value.strip(quote) if quote else value
+        if _NOT_SECRET.fullmatch(bare) or _NOT_NAMES.search(name):
+            return match[0]
+        # A sentence is not a value: "token: unexpected end", "secret: cannot read".
+        if kind == "name" and ":" in match["name_is"] and not quote and (len(bare) < 6 or bare.isalpha()):
+            return match[0]
+        end = quote if quote and len(value) > 1 and value.endswith(quote) else ""
+        return f"{name}{match[f'{kind}_is']}{quote}{REDACTED}{end}"
+    return match[0]
+
+
+def _without_shape(match: re.Match[str]) -> str:
+    return (match["key"] or "") + REDACTED

@@ -1,0 +1,89 @@
+from allready.evidence.join.endings import ended_well, merge_deaths
+from allready.model import Death
+from tests.evidence.join.made import comm, death, event, known, process
+
+OOM = "Out of memory: Killed process {} ({}) total-vm:1kB"
+
+
+def merged(*deaths: Death, events: tuple[object, ...] = ()) -> tuple[Death, ...]:
+    return merge_deaths(deaths, known(), events)[0]  # type: ignore[arg-type]
+
+
+def test_a_traceback_and_its_row_in_the_table_are_one_death() -> None:
+    raised = death(rank=2, text="ValueError: bad", time_s=10.0)
+    row = death("exit", line=9, rank=2, pid=102, exit_code=1, time_s=11.0, first=True)
+    [one] = merged(raised, row)
+    assert (one.kind, one.text, one.exit_code, one.pid, one.first) == ("exception", "ValueError: bad", 1, 102, True)
+
+
+def test_two_processes_of_one_rank_die_two_deaths() -> None:
+    """An attempt after the other: equal ranks, other pids, seconds apart."""
+    assert len(merged(death("exit", rank=2, pid=102, time_s=10.0), death("exit", rank=2, pid=202, time_s=14.0))) == 2
+
+
+def test_one_pid_on_two_hosts_is_two_processes() -> None:
+    assert len(merged(death("exit", pid=7, host="a"), death("exit", pid=7, host="b"))) == 2
+
+
+def test_who_raised_was_not_ended_by_the_scheduler_that_came_later() -> None:
+    late = death("signal", source="slurm.out", rank=2, signal="SIGTERM", by_launcher=True)
+    [one] = merged(death(rank=2, text="ValueError: bad", time_s=10.0), late)
+    assert (one.kind, one.by_launcher, one.signal) == ("exception", False, None)
+    [one] = merged(death("signal", rank=3, signal="SIGKILL", exit_code=-9), late.__class__(
+        kind="signal", origin=late.origin, rank=3, signal="SIGTERM", by_launcher=True
+    ))  # fmt: skip
+    assert (one.signal, one.by_launcher) == ("SIGKILL", False)
+
+
+def test_a_row_of_the_table_of_whom_the_agent_stopped_is_no_cause() -> None:
+    closing = event("elastic.closing_signal", values={"pid": "102"})
+    [one] = merged(death("signal", pid=102, signal="SIGTERM", exit_code=-15), events=(closing,))
+    assert (one.rank, one.by_launcher) == (2, True)
+
+
+def test_the_watchdog_ends_its_own_process_by_abort() -> None:
+    waited = event("torch.watchdog_timeout", rank=1)
+    [one] = merged(death("abort", rank=1, signal="SIGABRT"), events=(waited,))
+    assert one.is_collective_error
+    [other] = merged(death("abort", rank=2, signal="SIGABRT"), events=(waited,))
+    assert not other.is_collective_error
+
+
+def test_the_memory_killer_is_joined_with_the_rank_that_vanished_on_its_node() -> None:
+    gone = death("signal", rank=3, pid=103, signal="SIGKILL", exit_code=-9, time_s=100.0, node="node1")
+    said = death("oom", source="dmesg.node1", pid=48231, signal="SIGKILL", node="node1", time_s=99.0,
+                 text=OOM.format(48231, "python3"))  # fmt: skip
+    deaths, victims = merge_deaths([gone, said], known(), [])
+    [one] = deaths
+    assert (one.kind, one.rank) == ("oom", 3)
+    assert victims == {("dmesg.node1", 48231)}
+
+
+def test_the_memory_killer_of_another_node_or_hour_took_somebody_else() -> None:
+    gone = death("signal", rank=3, pid=103, signal="SIGKILL", time_s=100.0, node="node1")
+    for node, time_s in (("node0", 99.0), ("node1", 9_000.0)):
+        text = OOM.format(9, "chrome")
+        said = death("oom", source="dmesg", pid=9, signal="SIGKILL", text=text, node=node, time_s=time_s)
+        deaths, victims = merge_deaths([gone, said], known(), [])
+        assert [(d.kind, d.rank) for d in deaths] == [("signal", 3)]
+        assert not victims
+
+
+def test_the_memory_killer_that_names_a_ranks_pid_is_a_death_by_itself() -> None:
+    said = death("oom", source="dmesg", pid=102, host="vm", signal="SIGKILL", text=OOM.format(102, "python3"))
+    [one] = merged(said)
+    assert (one.kind, one.rank) == ("oom", 2)
+
+
+def test_ended_well_needs_every_communicator_destroyed_and_no_death() -> None:
+    good = process(0, comms=(comm(0, 2, destroyed=True),))
+    half = process(1, comms=(comm(1, 2, destroyed=True), comm(1, 2, comm="0x2")))
+    identities = known(good, half)
+    assert ended_well(identities.processes, [], [], identities) == {0}
+    assert ended_well(identities.processes, [], [death(rank=0)], identities) == frozenset()
+
+
+def test_thousands_of_deaths_are_merged_in_a_moment() -> None:
+    told = [death("exit", source=f"{r}.log", rank=r, pid=r, time_s=1.0) for r in range(4096)]
+    again = [death("signal", source=f"{r}.log", rank=r, pid=r, signal="SIGABRT", time_s=2.0) for r in range(4096)]
+    assert len(merged(*told, *again)) == 4096

@@ -1,0 +1,67 @@
+import pytest
+
+from allready.evidence.join.endings import Victims
+from allready.evidence.join.identity import Identities
+from allready.evidence.join.roles import settle
+from allready.model import Event, Role
+from tests.evidence.join.made import death, event, known, process
+
+SIZE = "gloo.size_mismatch"
+
+
+def role(one: Event, *others: Event, identities: Identities | None = None, **changes: object) -> Role:
+    how: dict[str, object] = {"well": frozenset(), "healthy": False, "started_s": None} | changes
+    deaths = how.pop("deaths", [])
+    [first, *_] = settle([one, *others], deaths, identities or known(), **how)  # type: ignore[arg-type]
+    return first.role
+
+
+def test_a_fault_that_shows_after_another_one_is_a_consequence() -> None:
+    assert role(event(SIZE, time_s=100.0)) is Role.ROOT
+    assert role(event(SIZE, time_s=100.0), event("store.name_unknown", time_s=50.0)) is Role.CASCADE
+    assert role(event(SIZE, time_s=100.0), event("store.name_unknown", time_s=98.0)) is Role.ROOT
+    assert role(event(SIZE, time_s=100.0), deaths=[death(rank=1, time_s=50.0)]) is Role.CASCADE
+
+
+def test_what_has_no_time_is_no_consequence() -> None:
+    assert role(event(SIZE), event("store.name_unknown", time_s=50.0)) is Role.ROOT
+
+
+def test_nothing_is_a_fault_in_a_run_that_ended_well() -> None:
+    assert role(event(SIZE), healthy=True) is Role.HARMLESS
+    assert role(event(SIZE, rank=1), well=frozenset({1})) is Role.HARMLESS
+    assert role(event(SIZE, rank=2), well=frozenset({1})) is Role.ROOT
+
+
+def test_a_kernel_line_from_before_the_job_is_somebody_elses() -> None:
+    xid = event("kernel.xid_off_the_bus", time_s=100.0)
+    assert role(xid, started_s=4_000.0) is Role.HARMLESS
+    assert role(xid, started_s=90.0) is Role.ROOT
+
+
+@pytest.mark.parametrize(
+    ("name", "pid", "victims", "expected"),
+    [
+        ("chrome", "999", frozenset(), Role.HARMLESS),
+        ("python3", "999", frozenset(), Role.RECORD),
+        ("python3", "999", frozenset({("out.node0.log", 999)}), Role.ROOT),
+        ("python3", "102", frozenset(), Role.ROOT),
+    ],
+)
+def test_a_process_that_the_kernel_ended_must_be_one_of_the_job(
+    name: str, pid: str, victims: Victims, expected: Role
+) -> None:
+    oom = event("kernel.oom_killer", host="vm", values={"pid": pid, "name": name})
+    assert role(oom, victims=victims) is expected
+
+
+def test_a_kernel_log_alone_speaks_for_itself() -> None:
+    oom = event("kernel.oom_killer", values={"pid": "9", "name": "chrome"})
+    assert role(oom, identities=Identities()) is Role.ROOT
+
+
+def test_a_loopback_address_is_right_where_all_ranks_share_a_machine() -> None:
+    refused = event("gloo.peer_is_loopback")
+    assert role(refused) is Role.ROOT
+    alone = known(*(process(r, "node0") for r in range(4)))
+    assert role(refused, identities=alone) is Role.CASCADE

@@ -1,0 +1,157 @@
+"""Secrets never leave in a report: what is masked, what is not, and that the whole command masks."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allready.cli.main import main
+from allready.evidence.secrets import REDACTED, is_secret_name, masked, masked_all, masked_value
+from allready.model import Difference
+
+SECRET = "Zq8hidden"
+HEX_KEY = "0123456789abcdef" * 2 + "01234567"
+
+SHOWN = [
+    f"WANDB_API_KEY={SECRET}",
+    f"export HF_TOKEN='{SECRET}'",
+    f"gpu1:1:1 [0] NCCL INFO NCCL_AUTH_TOKEN set by environment to {SECRET}.",
+    f"environ({{'AWS_SECRET_ACCESS_KEY': '{SECRET}', 'HOME': '/root'}})",
+    f"AZURE_STORAGE_KEY: {SECRET}==",
+    f"Process 1: python -u train.py --hf-token {SECRET} --lr 1e-3",
+    f"Process 1: python -u train.py --api_key={SECRET}",
+    f"cmd: ['train.py', '--wandb-api-key', '{SECRET}', '--lr', '1']",
+    f'    login(token="{SECRET}")',
+    f'{{"password": "{SECRET}", "user": "me"}}',
+    f"GET https://bucket/x?access_token={SECRET}&n=1",
+    f"https://s3/x?X-Amz-Signature={SECRET}",
+    f"cannot open postgres://me:{SECRET}@db:5432/runs",
+    f"Authorization: Bearer {SECRET}",
+    f'            token: "{SECRET}"',
+    f"wandb: API key: {SECRET}{HEX_KEY}",
+    f'wandb.login(key="{SECRET}{HEX_KEY}")',
+    f"-----BEGIN RSA PRIVATE KEY-----{SECRET}",
+    "hf_" + SECRET * 4,
+    "ghp_" + SECRET * 4,
+    "sk-proj-" + SECRET * 4,
+]
+
+HARMLESS = [
+    "NCCL_IB_PKEY set by environment to 7",
+    "PWD=/home/me OLDPWD=/tmp SSH_AUTH_SOCK=/tmp/agent",
+    "num_tokens=4096 tokens/s: 33000 token=5 pad_token='<pad>' max_new_tokens=many",
+    "KeyError: 'x'; store key: default_pg, keys: /default_pg/0//cuda//0",
+    "Unexpected token: unexpected end",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 NCCL_DEBUG=INFO",
+    "HF_TOKEN=None API_KEY=<unset>",
+    "comm 0xb1845cff66ade0f0 commId 0xabc hash 0123456789abcdef0123456789abcdef",
+    "_ZN4c10d16ProcessGroupNCCL8WorkNCCL15checkTimeoutESt8optionalINSt6chrono8durationIlSt5ratio",
+    "hf_transfer_checkpoint_loader_utils.py:20 disk-task-scheduler-with-a-long-name sk-learn-metrics-with-a-name",
+    "tcp://10.0.0.1:29500 10.0.0.1<33549> git@host:x",
+]
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_masks_a_secret_and_says_so(line: str) -> None:
+    assert SECRET not in masked(line)
+    assert REDACTED in masked(line)
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_leaves_what_is_no_secret(line: str) -> None:
+    assert masked(line) == line
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_masking_again_changes_nothing(line: str) -> None:
+    assert masked(masked(line)) == masked(line)
+
+
+def test_keeps_what_stands_around_a_secret() -> None:
+    line = f"python train.py --hf-token {SECRET} --lr 1e-3 # https://me:{SECRET}@host/x"
+    assert masked(line) == f"python train.py --hf-token {REDACTED} --lr 1e-3 # https://{REDACTED}@host/x"
+
+
+def test_the_name_of_a_variable_decides_about_its_value() -> None:
+    assert all(map(is_secret_name, ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "API_KEY")))
+    assert not any(map(is_secret_name, ("NCCL_IB_PKEY", "PWD", "key")))
+    assert masked_value("HF_TOKEN", "abc") == REDACTED
+    assert masked_value("HF_TOKEN", "") == ""
+    assert masked_value("NCCL_DEBUG", "INFO") == "INFO"
+
+
+@dataclass(frozen=True)
+class _Holder:
+    texts: tuple[str, ...]
+    by_name: dict[str, object]
+    inner: "_Holder | None" = None
+
+
+def test_masks_every_text_within_and_keeps_what_holds_none() -> None:
+    clean = _Holder(("nothing",), {"HOME": "/root", "n": 1})
+    assert masked_all(clean) is clean
+    held = _Holder((f"token={SECRET}",), {"HF_TOKEN": SECRET, "list": [f"password={SECRET}"]}, inner=clean)
+    assert SECRET not in repr(masked_all(held))
+    assert masked_all(held).inner is clean
+
+
+def test_masks_both_sides_of_a_difference_in_a_secret_variable() -> None:
+    difference = Difference(area="setting", what="HF_TOKEN", good="one", bad="two")
+    assert masked_all(difference) == Difference(area="setting", what="HF_TOKEN", good=REDACTED, bad=REDACTED)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(st.sampled_from("TOKENkey_-=: '\"/@.a1\n\\s"), max_size=300))
+def test_takes_any_text_and_settles(text: str) -> None:
+    assert isinstance(masked(text), str)
+
+
+@pytest.mark.parametrize(
+    "piece", ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " "]
+)
+def test_takes_linear_time_on_hostile_text(piece: str) -> None:
+    begun = time.process_time()
+    masked((piece * 20_000)[:20_000] + " token")
+    assert time.process_time() - begun < 1.0
+
+
+def test_no_output_of_the_command_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "train.log").write_text(
+        f"[rank0]: HF_TOKEN={SECRET}0\n"
+        f"gpu1:1:1 [0] NCCL INFO NCCL_AUTH_TOKEN set by environment to {SECRET}1\n"
+        f"gpu1:1:1 [0] NCCL WARN something odd with WANDB_API_KEY={SECRET}2\n"
+        "2026-11-20 11:51:03 [rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/app/train.py", line 3, in <module>\n'
+        f'[rank0]:     login(token="{SECRET}3")\n'
+        f"[rank0]: ValueError: https://me:{SECRET}4@host refused --hf-token {SECRET}5\n"
+        f"srun: error: gpu1: task 0: Exited with exit code 1: train.py --password {SECRET}6\n"
+    )
+    (run / "pyspy.1.txt").write_text(
+        f"Process 1: python train.py --hf-token {SECRET}7\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+        'Thread 1 (idle): "MainThread"\n    all_reduce (torch/distributed/distributed_c10d.py:2806)\n'
+        f'        Arguments:\n            token: "{SECRET}8"\n    <module> (train.py:30)\n'
+    )
+    good = tmp_path / "good"
+    good.mkdir()
+    (good / "train.log").write_text(f"gpu1:1:1 [0] NCCL INFO NCCL_AUTH_TOKEN set by environment to {SECRET}9\n")
+    files = {name: tmp_path / name for name in ("report.json", "report.html", "trace.json")}
+    options = ["--json", files["report.json"], "--html", files["report.html"], "--trace", files["trace.json"]]
+    main(["diagnose", "-v", str(run), "--baseline", str(good), *map(str, options)])
+    printed = capsys.readouterr()
+    assert "ValueError" in printed.out
+    assert SECRET not in printed.out + printed.err
+    for path in files.values():
+        assert SECRET not in path.read_text()
+    assert REDACTED in files["report.json"].read_text()
+    assert json.loads(files["trace.json"].read_text())["traceEvents"]
+
+
+def test_an_explained_line_does_not_repeat_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "--explain-line", f"RuntimeError: CUDA error: out of memory HF_TOKEN={SECRET}"])
+    assert SECRET not in capsys.readouterr().out
