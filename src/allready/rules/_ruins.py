@@ -30,7 +30,7 @@ def who(after: Aftermath, rank_numbers: Iterable[int]) -> str:
     """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `?` when nobody is known; neutral enough for every language."""
     named = tuple(sorted(set(rank_numbers)))
     if not named:
-        return "?"
+        return "rank ?"
     nodes = sorted({after.node_of_rank[r] for r in named if r in after.node_of_rank})
     where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
     return f"rank {ranges(named)}{where}"
