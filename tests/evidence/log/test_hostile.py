@@ -14,6 +14,7 @@ from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
 from allready.evidence.lines.model import RawLine, Scanned
 from allready.evidence.log import interpret, read_lines
 from allready.evidence.log.elastic import read_error_file
+from allready.evidence.log.people import MOST_PROCESSES
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin
 from tests.evidence.log import test_endings, test_nccl, test_tracebacks
@@ -124,7 +125,7 @@ def test_many_processes_and_communicators_are_bounded() -> None:
     ]
     begin = time.process_time()
     reading = read_lines(lines, "x", mtime_s=1.0)
-    assert len(reading.processes) <= 20_000
+    assert len(reading.processes) <= MOST_PROCESSES
     assert time.process_time() - begin < 20
 
 
@@ -132,7 +133,7 @@ def test_as_many_streams_as_the_scanner_tells_apart_take_seconds() -> None:
     streams = [OpStream(origin=Origin(source="x", line=n, host="vm", pid=n), comm=f"0x{n:x}") for n in range(1, 20_000)]
     begin = time.process_time()
     reading = interpret(Scanned(streams=streams), "rank_3.log", mtime_s=1.0)
-    assert len(reading.processes) == 19_999
+    assert len(reading.processes) == MOST_PROCESSES
     assert time.process_time() - begin < 10
 
 
@@ -142,3 +143,8 @@ def test_thousands_of_tracebacks_take_seconds_at_most() -> None:
     reading = read_lines(lines, "x", mtime_s=1.0)
     assert reading.deaths
     assert time.process_time() - begin < 20
+
+
+def test_a_task_number_that_no_job_can_have_is_nobody() -> None:
+    reading = read_lines([f"srun: error: node01: task {10**30}: Killed"])
+    assert all(d.rank is None for d in reading.deaths)

@@ -8,6 +8,7 @@ from allready.evidence.log import tracebacks
 from allready.evidence.log.line import Line
 
 MOST_TASKS = 4096
+MOST_DIGITS = 7
 
 _SIGNALS = {
     "Killed": "SIGKILL",
@@ -178,6 +179,8 @@ def _ranges(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit() and (last.isdigit() or not last):
+            if len(first) > MOST_DIGITS:
+                continue  # no job has so many tasks
             found += range(int(first), min(int(last or first), int(first) + MOST_TASKS) + 1)
         if len(found) >= MOST_TASKS:
             break

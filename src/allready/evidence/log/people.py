@@ -18,7 +18,7 @@ from allready.model import Origin, ProcessRecord
 if TYPE_CHECKING:
     from allready.evidence.log.interpret import Log
 
-MOST_PROCESSES = 20_000
+MOST_PROCESSES = 8192
 MOST_VARIABLES = 256
 _VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
 _TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
