@@ -68,7 +68,7 @@ class Signature:
     depth: int = 50
     blames: str = "rank"
     variables: tuple[str, ...] = ()
-    since: str = "0.2"
+    since: str = "0.1"
     title: str = ""
     message: str = ""
     remedy: str = ""
@@ -140,7 +140,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         decoys=tuple(entry.get("decoys", ())),
         blames=blames,
         variables=tuple(entry.get("variables", ())),
-        since=entry.get("since", "0.2"),
+        since=entry.get("since", "0.1"),
         **texts,
     )
 

@@ -11,7 +11,7 @@ from allready.rules.registry import Rule
     code="DTH003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.2",
+    since="0.1",
     depth=12,
     title="A rank was killed because its host or container ran out of memory",
     message="{who} was killed by the kernel for want of memory: {text}",

@@ -11,7 +11,7 @@ from allready.rules.registry import Rule
     code="DTH004",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.2",
+    since="0.1",
     depth=45,
     title="A rank ended with an error code and said nothing more",
     message="{who} ended with exit code {exit_code}, and no traceback of it is in these files",

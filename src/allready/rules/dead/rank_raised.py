@@ -11,7 +11,7 @@ from allready.rules.registry import Rule
     code="DTH001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.2",
+    since="0.1",
     depth=15,
     title="A rank ended with an exception of its own",
     message="{who} raised {error} at {site}; the others only lost it",

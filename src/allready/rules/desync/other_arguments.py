@@ -12,7 +12,7 @@ from allready.rules.registry import Rule
     code="DSY002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.2",
+    since="0.1",
     depth=21,
     title="A rank called the same collective with another size, type or root",
     message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",

@@ -12,7 +12,7 @@ from allready.rules.registry import Rule
     code="DSY001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.2",
+    since="0.1",
     depth=20,
     title="A rank made another collective call than the others",
     message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",

@@ -20,7 +20,7 @@ from allready.rules.registry import Rule
     code="FAB001",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
+    since="0.1",
     depth=70,
     title="GPUs of one node talk through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",

@@ -10,7 +10,7 @@ from allready.rules.registry import Rule
     code="FAB002",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.2",
+    since="0.1",
     depth=71,
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",

@@ -12,7 +12,7 @@ from allready.rules.registry import Rule
     code="FAB003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.2",
+    since="0.1",
     depth=28,
     title="Ranks of one job ran with different versions",
     message="{what}: {who} has {odd}, the others have {usual}",

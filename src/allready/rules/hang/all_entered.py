@@ -14,7 +14,7 @@ from allready.rules.registry import Rule
     code="HNG005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.2",
+    since="0.1",
     depth=40,
     title="Everybody entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "

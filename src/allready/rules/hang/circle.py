@@ -14,7 +14,7 @@ from allready.rules.registry import Rule
     code="HNG004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.2",
+    since="0.1",
     depth=23,
     title="Ranks wait for each other in a circle of groups",
     message="{who} wait for each other: {chain}",

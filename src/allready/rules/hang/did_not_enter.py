@@ -14,7 +14,7 @@ from allready.rules.registry import Rule
     code="HNG001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
+    since="0.1",
     depth=25,
     title="A rank did not enter the operation that the others wait in",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} never entered it{doing}",

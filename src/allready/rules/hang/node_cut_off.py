@@ -14,7 +14,7 @@ from allready.rules.registry import Rule
     code="HNG003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.2",
+    since="0.1",
     depth=24,
     title="A whole node cannot be reached any more",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "

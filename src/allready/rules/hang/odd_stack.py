@@ -15,7 +15,7 @@ from allready.rules.registry import Rule
     code="HNG006",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
+    since="0.1",
     depth=35,
     title="One process does something else while all others wait in a collective or for their GPU",
     message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",

@@ -15,7 +15,7 @@ from allready.rules.registry import Rule
     code="HNG009",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
+    since="0.1",
     depth=55,
     title="An operation never completed, and only some of its ranks are seen",
     message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "

@@ -14,7 +14,7 @@ from allready.rules.registry import Rule
     code="HNG002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.2",
+    since="0.1",
     depth=26,
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",

@@ -12,7 +12,7 @@ from allready.rules.registry import Rule
     code="STA001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.2",
+    since="0.1",
     depth=30,
     title="Ranks never joined the communicator that the others wait in",
     message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
