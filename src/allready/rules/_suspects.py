@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allready.model import Aftermath, Confidence, Evidence, FaultClass, clock_time
+from allready.model import Aftermath, Confidence, Evidence, FaultClass, Role, clock_time
 from allready.rules._ruins import evidence
 from allready.rules._waits import Picture
 
@@ -13,6 +13,7 @@ STUCK = {
 BUSY = {"cpu_work", "tokenize", "import_or_compile"}
 WAITING = {"in_collective", "gpu_wait"}
 LEAVING = {"exit"}
+CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
         fault_class = FaultClass.CPU_BUSY
     elif doing in LEAVING or rank in after.ended_well:
         fault_class = FaultClass.DESYNC_FLOW
+    elif not doing and peer_ended(after):
+        fault_class = FaultClass.DEAD  # somebody's connection was closed from the other end
     elif doing in STUCK or "unresponsive" in silent:
         confidence = Confidence.CERTAIN if doing in STUCK - {"user_idle", "user_code"} else Confidence.LIKELY
     elif rank in picture.unseen:
@@ -64,9 +67,17 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
     )
 
 
+def peer_ended(after: Aftermath) -> bool:
+    """Somebody lost a connection because the process at the other end was gone; a stopped one closes nothing."""
+    return any(e.signature in CLOSED and e.role is Role.CASCADE for e in after.events) or any(
+        position.error is not None and "remote process exited" in position.error
+        for progress in after.progress
+        for position in progress.positions.values()
+    )
+
+
 def _works_alone(after: Aftermath, rank: int, picture: Picture) -> bool:
-    """Its output, or that of a rank not told while the others wait in a barrier, shows it tokenising, indexing, "
-    "saving."""
+    """Its output shows it tokenising, indexing or saving; or that of an untold rank, while others wait in a barrier."""
     barrier = any((w.operation.num_elements or 2) == 1 for w in picture.waits_for(rank))
     return any(
         e.signature == "torch.single_rank_work" and (e.origin.rank == rank or (e.origin.rank is None and barrier))

@@ -1,4 +1,4 @@
-from allready.model import Confidence, FaultClass
+from allready.model import Confidence, FaultClass, Role
 from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
 
 
@@ -62,3 +62,15 @@ def test_a_rank_that_lacks_in_a_log_of_all_ranks_is_silent() -> None:
     together = tuple(event("torch.watchdog_timeout", r) for r in (0, 1, 3))
     [hit] = ask("HNG002", progress=(three,), events=together).hits
     assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
+
+
+def test_a_closed_connection_tells_that_the_silent_one_ended() -> None:
+    closed = event("nccl.peer_closed", 0, "Connection closed by remote peer", role=Role.CASCADE)
+    [hit] = ask("HNG002", progress=(silent(1),), events=(closed,)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((1,), FaultClass.DEAD)
+
+
+def test_a_stack_shows_that_it_lived_whatever_closed() -> None:
+    closed = event("nccl.peer_closed", 0, "Connection closed by remote peer", role=Role.CASCADE)
+    [hit] = ask("HNG002", progress=(silent(1),), events=(closed,), stacks=(stack(1, "lock", pid=7),)).hits
+    assert hit.fault_class is FaultClass.CPU_STUCK

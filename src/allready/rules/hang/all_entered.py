@@ -12,10 +12,10 @@ from allready.rules.registry import Rule
 
 @Rule(
     code="HNG005",
-    severity=Severity.BLOCKER,
+    severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=40,
+    depth=50,
     title="Everybody entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
     "GPU, "
