@@ -22,7 +22,7 @@ UNSEEN = {"slow_rank"}
 """A rank that sleeps 0.4 s in every iteration leaves logs without times that are equal to those of a healthy run."""
 
 KNOWS = {
-    "nccl": {"ok", "v2_ok", "jax_ok", "many_iters_coll", "p2p_disabled", "size_mismatch", "shm_tiny", "wrong_ifname",
+    "nccl": {"ok", "v2_ok", "many_iters_coll", "p2p_disabled", "size_mismatch", "shm_tiny", "wrong_ifname",
              "sigstop", "dataloader_stall", "eval_branch", "v2_lock"},
     "stdout": {"sigkill", "exception", "shm_tiny", "wrong_ifname", "sigstop", "dataloader_stall", "eval_branch",
                "v2_lock"},
@@ -147,3 +147,14 @@ def test_no_mixture_of_kinds_accuses_anybody_else(name: str, runs: Path, tmp_pat
             same_class = verdict["fault_class"] in classes(truth)
             nobody = verdict["confidence"] == "possible" and not culprits["ranks"] and not culprits["nodes"]
             assert (right and same_class) or nobody, (kinds, verdict)
+
+
+def test_leaving_by_the_door_is_no_orderly_end_without_the_output_that_would_have_the_exception(
+    runs: Path, tmp_path: Path
+) -> None:
+    """JAX destroys no communicator: its NCCL logs end like those of a job whose every rank raised."""
+    logs = sorted((runs / "jax_ok").glob("nccl.*"))
+    code, report = judge(logs, tmp_path)
+    assert (code, report["status"], report["verdict"]) == (3, "unknown", None)
+    code, report = judge([runs / "jax_ok"], tmp_path)
+    assert (code, report["status"]) == (0, "healthy")

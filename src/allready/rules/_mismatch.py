@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from allready.model import Aftermath, Evidence, Mismatch, Operation
 
-FLOW = {"name", "root_call", "missing"}
-
 
 def is_flow(mismatch: Mismatch) -> bool:
     """Some rank made a call more or less, or another call; not the same call with other arguments."""

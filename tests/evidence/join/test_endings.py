@@ -79,8 +79,8 @@ def test_ended_well_needs_every_communicator_destroyed_and_no_death() -> None:
     good = process(0, comms=(comm(0, 2, destroyed=True),))
     half = process(1, comms=(comm(1, 2, destroyed=True), comm(1, 2, comm="0x2")))
     identities = known(good, half)
-    assert ended_well(identities.processes, [], [], identities) == {0}
-    assert ended_well(identities.processes, [], [death(rank=0)], identities) == frozenset()
+    assert ended_well(identities.processes, [], [], identities, has_output=True) == {0}
+    assert ended_well(identities.processes, [], [death(rank=0)], identities, has_output=True) == frozenset()
 
 
 def test_thousands_of_deaths_are_merged_in_a_moment() -> None:

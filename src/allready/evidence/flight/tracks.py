@@ -13,7 +13,7 @@ from allready.evidence.flight.columns import RETIRED
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
-from allready.model import Operation, Origin
+from allready.model import Operation
 
 SCHEDULED, STARTED, COMPLETED, UNKNOWN = range(4)
 STATE_NAMES = ("scheduled", "started", "completed", None)
@@ -213,11 +213,6 @@ def operation_at(group: Group, track: Track, seq: int) -> Operation | None:
     if not 0 <= at < len(track.first) or track.first[at] < 0:
         return None
     return operation(group, track, track.first[at], track.last[at])
-
-
-def origin_of(track: Track) -> Origin:
-    """Where it was read."""
-    return track.dump.origin
 
 
 def _seconds(column: Sequence[int], entry: int) -> float | None:

@@ -1,6 +1,6 @@
 """All readings of one run put together: `assemble` makes the `Aftermath` that rules judge."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from allready.evidence.flight.join import flight_progress
@@ -51,7 +51,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
     events_now, deaths = settle_attempts(attempts, events, deaths)
-    well = ended_well(identities.processes, events, deaths, identities)
+    well = ended_well(identities.processes, events, deaths, identities, has_output=_has_output(readings))
     expected = identities.world_size
     healthy = bool(expected) and len(well) >= expected
     times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]
@@ -198,6 +198,14 @@ def _names(after: Aftermath) -> dict[int, str]:
     return found
 
 
-def used(readings: Iterable[Reading]) -> int:
-    """How many sources gave anything."""
-    return sum(1 for r in readings if r.events or r.processes or r.dumps or r.ras or r.stacks or r.op_streams)
+def _has_output(readings: Sequence[Reading]) -> bool:
+    """Whether some log is more than NCCL's own: there exceptions are told."""
+    return any(
+        r.source.kind == "log"
+        and r.source.num_lines > 0
+        and (
+            not any(p.comms for p in r.processes)
+            or any(e.signature.partition(".")[0] not in {"nccl", "kernel", "ras"} for e in r.events)
+        )
+        for r in readings
+    )

@@ -183,11 +183,19 @@ def _weight(death: Death) -> tuple[bool, int]:
 
 
 def ended_well(
-    processes: Sequence[ProcessRecord], events: Sequence[Event], deaths: Sequence[Death], identities: Identities
+    processes: Sequence[ProcessRecord],
+    events: Sequence[Event],
+    deaths: Sequence[Death],
+    identities: Identities,
+    *,
+    has_output: bool,
 ) -> frozenset[int]:
     """Ranks that show an orderly end: every communicator destroyed, or their launcher says that its group succeeded.
 
     A rank that died, was aborted or that a later line of its own contradicts is not among them.
+
+    Args:
+        has_output: what the job itself printed was read too, so that an exception would be known.
     """
     well: set[int] = set()
     bad = {d.rank for d in deaths if d.rank is not None and not d.earlier}
@@ -205,9 +213,11 @@ def ended_well(
         elif event.signature == "elastic.success":
             node = identities.node_numbers.get(event.origin.node or event.origin.host or "")
             well |= {r for r, n in identities.node_of_rank.items() if n == node}
-    # A process that unloads the library left by the door: alone that proves little, of all ranks it is an orderly end.
+    # A process that unloads the library left by the door, but an exception leaves by it as well: it is an orderly end
+    # only where every rank did and the job's own output, which would have the traceback, tells of nobody's death.
     left = {p.rank for p in processes if p.rank is not None and p.last_line_class == "teardown"} - bad
     everybody = set(range(identities.world_size))
-    if everybody and not bad and everybody <= well | left:
+    died = any(not d.by_launcher and not d.earlier for d in deaths)
+    if has_output and everybody and not bad and not died and everybody <= well | left:
         well |= everybody
     return frozenset(well - bad)

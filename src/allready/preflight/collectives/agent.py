@@ -115,7 +115,7 @@ class _Part:
         orders = {
             "backend": order.backend, "stages": order.stages, "world_size": order.world_size,
             "master_addr": order.master_addr, "sizes": order.sizes, "iters": order.iters, "warmup": order.warmup,
-            "size_budget_s": order.size_budget_s, "library_timeout_s": order.library_timeout_s,
+            "size_budget_s": order.size_budget_s, "backend_timeout_s": order.backend_timeout_s,
         }  # fmt: skip
         module = _MODULES.get(order.backend, "allready.preflight.collectives.rank")
         for local_rank in range(order.num_ranks):

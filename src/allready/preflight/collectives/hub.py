@@ -112,7 +112,7 @@ class _Run:
             run=self._id, label=spec.label, backend=spec.backend, stages=spec.stages, first_rank=ranks[0],
             num_ranks=len(ranks), world_size=spec.world_size, num_nodes=len(spec.nproc), master_addr=spec.master_addr,
             sizes=spec.sizes() if "sweep" in spec.stages else (), iters=spec.iters, warmup=spec.warmup,
-            size_budget_s=spec.size_budget_s, library_timeout_s=max(1800.0, 2 * longest_s + 600),
+            size_budget_s=spec.size_budget_s, backend_timeout_s=max(1800.0, 2 * longest_s + 600),
             positions_every_s=max(0.1, 0.0005 * len(spec.nproc)),
             devices=spec.devices.get(node_rank, ()), extra_env=dict(spec.extra_env),
         )  # fmt: skip

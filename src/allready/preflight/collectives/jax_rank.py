@@ -40,7 +40,7 @@ class JaxRank:
             num_processes=side.world_size,
             process_id=side.rank,
             local_device_ids=[side.device_index],
-            initialization_timeout=int(side.library_timeout_s),
+            initialization_timeout=int(side.backend_timeout_s),
         )
         local, everywhere = len(jax.local_devices()), len(jax.devices())
         if jax.process_count() != side.world_size:

@@ -93,7 +93,7 @@ class TorchRank:
     def store_(self, note: Note) -> None:
         """Connect to the TCPStore of rank 0, at the address that the user gave."""
         side = self.side
-        limit = timedelta(seconds=side.library_timeout_s)
+        limit = timedelta(seconds=side.backend_timeout_s)
         if side.rank == 0:
             with any_port() as listener:  # can this node reach itself by that name?
                 _reach(side.master_addr, listener.getsockname()[1])
@@ -120,7 +120,7 @@ class TorchRank:
             store=self.store,
             rank=self.side.rank,
             world_size=self.side.world_size,
-            timeout=timedelta(seconds=self.side.library_timeout_s),
+            timeout=timedelta(seconds=self.side.backend_timeout_s),
         )
         self.dist.barrier()
         note("1 rank" if self.side.world_size == 1 else f"{self.side.world_size} ranks")
@@ -129,7 +129,7 @@ class TorchRank:
         """NCCL connects all ranks with each other, now and not at the first collective."""
         options: dict[str, Any] = {
             "backend": "nccl",
-            "timeout": timedelta(seconds=self.side.library_timeout_s),
+            "timeout": timedelta(seconds=self.side.backend_timeout_s),
         }
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
         if eager:

@@ -55,7 +55,7 @@ class RankSide:
         self.iters: int = orders["iters"]
         self.warmup: int = orders["warmup"]
         self.size_budget_s: float = orders["size_budget_s"]
-        self.library_timeout_s: float = orders["library_timeout_s"]
+        self.backend_timeout_s: float = orders["backend_timeout_s"]
         self.device_index: int = orders["device_index"]
 
     def send(self, event: str, **fields: Any) -> None:

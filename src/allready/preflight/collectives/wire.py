@@ -36,7 +36,7 @@ class StartOrder:
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
-    library_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
+    backend_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
     positions_every_s: float = 0.1
     devices: tuple[str, ...] = ()
     extra_env: dict[str, str] = field(default_factory=dict)

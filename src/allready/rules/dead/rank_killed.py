@@ -25,9 +25,8 @@ HINTS = {
     title="A rank was killed by a signal",
     message="{who} was ended by {signal}; the others only lost it",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
-    "from "
-    "a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS mostly "
-    "from a full /dev/shm",
+    "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
+    "mostly from a full /dev/shm",
 )
 def rank_killed(after: Aftermath) -> Iterator[Hit]:
     """

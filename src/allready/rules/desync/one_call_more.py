@@ -36,11 +36,9 @@ SIZE_ERRORS = (
     depth=22,
     title="A rank has made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
-    "operations that "
-    "do not match",
+    "operations that do not match",
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
-    "flight-"
-    "recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
+    "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
 )
 def one_call_more(after: Aftermath) -> Iterator[Hit]:
     """

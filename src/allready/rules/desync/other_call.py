@@ -18,8 +18,7 @@ from allready.rules.registry import Rule
     message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
-    "torch "
-    "check every call",
+    "torch check every call",
 )
 def other_call(after: Aftermath) -> Iterator[Hit]:
     """

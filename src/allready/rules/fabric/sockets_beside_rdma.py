@@ -15,8 +15,7 @@ from allready.rules.registry import Rule
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",
     remedy="see on the nodes of ranks {slow} why: ibstat or ls /sys/class/infiniband, NCCL_IB_HCA, NCCL_IB_DISABLE, "
-    "NCCL_NET, "
-    "/dev/infiniband in the container, the plugin's library",
+    "NCCL_NET, /dev/infiniband in the container, the plugin's library",
 )
 def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
     """

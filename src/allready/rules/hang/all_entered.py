@@ -18,11 +18,9 @@ from allready.rules.registry import Rule
     depth=50,
     title="Everybody entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
-    "GPU, "
-    "not the script",
+    "GPU, not the script",
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
-    "find the bad "
-    "pair with `allready check` on the same nodes",
+    "find the bad pair with `allready check` on the same nodes",
 )
 def all_entered(after: Aftermath) -> Iterator[Hit]:
     """

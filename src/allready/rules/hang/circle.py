@@ -19,8 +19,7 @@ from allready.rules.registry import Rule
     title="Ranks wait for each other in a circle of groups",
     message="{who} wait for each other: {chain}",
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
-    "group's "
-    "operation before the next begins",
+    "group's operation before the next begins",
 )
 def circle(after: Aftermath) -> Iterator[Hit]:
     """

@@ -18,11 +18,9 @@ FAR = 5.0
     depth=80,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
-    "given {timeout} s"
-    "{default}. It did not run slowly, it never ran: some rank did not enter it, since {since}",
+    "given {timeout} s{default}. It did not run slowly, it never ran: some rank did not enter it, since {since}",
     remedy="look for the rank that did not enter, in the time around {since}; do not raise the time-out, and do not "
-    "split the "
-    "tensor: neither brings a rank that never comes",
+    "split the tensor: neither brings a rank that never comes",
 )
 def never_ran(after: Aftermath) -> Iterator[Hit]:
     """

@@ -18,11 +18,9 @@ from allready.rules.registry import Rule
     depth=24,
     title="A whole node cannot be reached any more",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "
-    "group {group}) "
-    "was under way; no process is known to have ended",
+    "group {group}) was under way; no process is known to have ended",
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
-    "then "
-    "run `allready check` between the nodes before the next start",
+    "then run `allready check` between the nodes before the next start",
 )
 def node_cut_off(after: Aftermath) -> Iterator[Hit]:
     """

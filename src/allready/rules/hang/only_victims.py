@@ -19,11 +19,9 @@ from allready.rules.registry import Rule
     depth=55,
     title="An operation never completed, and only some of its ranks are seen",
     message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
-    "ranks did "
-    "({missing}) is not in these files, so nobody can be accused",
+    "ranks did ({missing}) is not in these files, so nobody can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
-    "even then is "
-    "the one to look for",
+    "even then is the one to look for",
 )
 def only_victims(after: Aftermath) -> Iterator[Hit]:
     """

@@ -19,8 +19,8 @@ from allready.rules.registry import Rule
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
     remedy="look for rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
-    "stopped, D "
-    "waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to diagnose too",
+    "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
+    "diagnose too",
 )
 def rank_silent(after: Aftermath) -> Iterator[Hit]:
     """

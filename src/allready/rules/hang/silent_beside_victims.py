@@ -24,8 +24,8 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     title="All ranks but one report that they waited or lost a peer",
     message="{victims} report that {what}; {who} reports nothing",
     remedy="look at {who}: was it stopped, asleep, in other work or gone already when the others waited? py-spy dump "
-    "--pid PID "
-    "while it hangs; its own output after the last iteration; whether it left the loop earlier than the others",
+    "--pid PID while it hangs; its own output after the last iteration; whether it left the loop earlier than the "
+    "others",
 )
 def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
     """

@@ -17,8 +17,7 @@ from allready.rules.registry import Rule
     title="Ranks never joined the communicator that the others wait in",
     message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
     remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
-    "did it "
-    "fail before the first collective? Before the next start run `allready check` on every node",
+    "did it fail before the first collective? Before the next start run `allready check` on every node",
 )
 def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
     """
