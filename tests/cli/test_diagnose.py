@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -18,9 +19,12 @@ import psutil
 import pytest
 
 from allready.cli import diagnose
+from allready.cli.diagnose_judge import undecided
 from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
+from allready.evidence.reading import Reading
+from allready.model import Aftermath, GroupProgress, Position, SourceRecord
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -427,3 +431,14 @@ def test_a_huge_report_in_the_input_is_not_parsed_whole(tmp_path: Path, capsys: 
     assert main(["diagnose", str(saved), "--json", "-"]) == 3
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert any("only its first 16 MiB were read" in note for note in notes)
+
+
+def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
+    at = Position(enqueued=64, completed=64)
+    group = GroupProgress(
+        group="0", source="flight recorder", members=(0, 1), size=2, positions={0: at, 1: at}, complete=True
+    )
+    readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
+    after = Aftermath(progress=(group,), expected_ranks=2)
+    assert [n.why for n in undecided(after, readings)] == ["nothing read says how the run ended"]
+    assert undecided(replace(after, ended_well=frozenset({0, 1})), readings) == ()

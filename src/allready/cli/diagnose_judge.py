@@ -125,8 +125,8 @@ def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
 def undecided(after: Aftermath, readings: Sequence[Reading], checked: Report | None = None) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be said: nothing decisive was found.
 
-    Decisive is that every expected rank says that it ended well, or that every member of every group came through all
-    its operations, in evidence that is final.
+    Decisive is that every expected rank says that it ended well.  That all operations in all dumps are complete is not:
+    a dump is a moment, and a rank can be stuck outside of them.
     """
     if not is_readable(readings):
         return (
@@ -137,8 +137,6 @@ def undecided(after: Aftermath, readings: Sequence[Reading], checked: Report | N
         return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)
-    if _all_complete(after):
-        return ()
     if expected and after.ended_well:
         missing = expected - len(after.ended_well)
         why = f"{missing} of {expected} ranks do not say how they ended"
@@ -150,20 +148,6 @@ def undecided(after: Aftermath, readings: Sequence[Reading], checked: Report | N
 def _open_in(checked: Report) -> tuple[NotChecked, ...]:
     why = f"the check itself ended {checked.status}"
     return (NotChecked(code=INPUT, node=None, why=why),)
-
-
-def _all_complete(after: Aftermath) -> bool:
-    """Final evidence of every rank in every group, and all of it through."""
-    finals = [g for g in after.progress if g.complete]
-    if not finals or any(g.absent for g in finals):
-        return False
-    seen = {rank for g in finals for rank in g.positions}
-    through = all(
-        p.stuck is None and p.error is None and (p.completed is None or p.completed >= p.enqueued)
-        for g in finals for p in g.positions.values()
-    ) and any(p.completed is not None for g in finals for p in g.positions.values())  # fmt: skip
-    level = all(len({p.enqueued for p in g.positions.values()}) == 1 for g in finals if len(g.positions) > 1)
-    return through and level and len(seen) >= after.expected_ranks > 0
 
 
 def notes(readings: Sequence[Reading]) -> list[str]:

@@ -204,7 +204,7 @@ def _has_output(readings: Sequence[Reading]) -> bool:
         r.source.kind == "log"
         and r.source.num_lines > 0
         and (
-            not any(p.comms for p in r.processes)
+            not any(p.host is not None for p in r.processes)  # a process that NCCL's own lines name
             or any(e.signature.partition(".")[0] not in {"nccl", "kernel", "ras"} for e in r.events)
         )
         for r in readings
