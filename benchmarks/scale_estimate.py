@@ -9,9 +9,9 @@ import time
 
 import msgspec
 
+from allready.exchange.wire import encode
 from allready.facts.collect import from_json, to_json
 from allready.preflight.check.inquiry import Inquiry, plain
-from allready.preflight.exchange.wire import encode
 from allready.rules.engine import judge
 from allready.testing import fleet
 

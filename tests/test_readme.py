@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import COMMANDS
+from allready.exchange import contact, hub
 from allready.preflight.check import lead, member, run
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
-from allready.preflight.exchange import contact, hub
 from allready.preflight.reach import ReachRequest
 
 ROOT = Path(__file__).resolve().parents[1]

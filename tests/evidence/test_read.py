@@ -283,7 +283,7 @@ def _dies_on_dumps(task: Any, took: Callable[[int], None]) -> Iterator[Any]:
 def test_a_worker_that_is_killed_costs_its_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_WORKER_BYTES", 1)
     monkeypatch.setattr(reading_module, "_SPAWN_BYTES", 0)
-    monkeypatch.setattr(reading_module, "Workers", lambda num, _work: Workers(num, _dies_on_dumps))
+    monkeypatch.setattr(reading_module, "Workers", lambda num, _work, **how: Workers(num, _dies_on_dumps, **how))
     found = by_name(read(run, workers=2), run)
     assert "SIGKILL" in (found["fr_0"].source.problem or "")
     assert {n: r.source.kind for n, r in found.items() if n != "fr_0"} == {

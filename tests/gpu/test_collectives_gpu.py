@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from allready.preflight.channel import silent
+from allready.exchange.channel import silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import GIB, MIB, STAGES

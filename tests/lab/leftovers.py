@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,9 @@ def snapshot() -> dict[str, Any]:
         "new mounts": sorted((_mounts() - MOUNTS_AT_START).elements()),
         "interfaces": Path("/proc/net/dev").read_text(),
         "files": sorted(str(path) for path in STATE.parent.glob(f"{STATE.name}*")),
+        "shared memory": sorted(path.name for path in Path("/dev/shm").iterdir()),
+        "listeners": sum(" 0A " in line for line in Path("/proc/net/tcp").read_text().splitlines()),
+        "control groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/allready-lab-*")),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
     }
 
@@ -187,7 +192,41 @@ def refused() -> str:
     return "it came up"
 
 
+def _scored(row: str, *run_argv: str, **fake: object) -> str:
+    from allready.lab.score.play import Options, play
+    from allready.lab.score.rows import ROWS
+
+    os.environ["FAKE"] = json.dumps(fake)
+    with tempfile.TemporaryDirectory() as folder:
+        options = Options(out=Path(folder), state_dir=STATE)
+        if run_argv:
+            options = replace(options, run_argv=run_argv, run_flags=())
+        result = play(replace(ROWS[row], make=_short(ROWS[row].make)), 0, options)
+    return f"{result.outcome} {result.problem}".strip()
+
+
+def _short(make: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda pick: replace(make(pick), limit_s=2.0 if "fake" in os.environ["FAKE"] else 20.0)
+
+
+def scored_stand_in() -> str:
+    """A scenario of the scoreboard whose commands hide and ignore SIGTERM."""
+    return _scored("B02", sys.executable, str(Path(__file__).with_name("fake_run.py")), fake=True, hide=True)
+
+
+def scored() -> str:
+    """A real one: four ranks, one of them stopped for good."""
+    return _scored("B02")
+
+
+def scored_for_memory() -> str:
+    """A real one: a rank in a control group of its own, killed by the kernel."""
+    return _scored("B07")
+
+
 def main(scene: str) -> None:
+    # Others on this machine use the shared one meanwhile.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
     before = snapshot()
     note = globals()[scene]()
     deadline = time.monotonic() + 5

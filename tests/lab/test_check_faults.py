@@ -63,7 +63,7 @@ def test_a_late_node_is_welcomed_and_the_report_says_how_late(lab2: Lab, tmp_pat
         assert (node.exit_code, node.status, node.worst) == (0, "healthy", [])
         [late] = [f for f in node.report["findings"] if f["fault_class"] == "START-ABSENT"]
         assert late["culprits"]["nodes"] == [1]
-        assert "12 s" in late["message"]
+        assert any(f"{late_s} s" in late["message"] for late_s in (12, 13, 14))  # a busy machine starts it later
 
 
 def test_the_wrong_master_port_is_refused(lab2: Lab, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ lab = pytest.mark.lab
 
 SCENES = (
     "normal", "exception", "commands", "two_labs", "killed_half_way", "killed_when_up", "killed_with_commands",
-    "holder_killed", "refused",
+    "holder_killed", "refused", "scored_stand_in",
 )  # fmt: skip
 
 
@@ -41,8 +41,20 @@ def test_nothing_is_left(scene: str, user_namespace: bool) -> None:
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["after"] == seen["before"]
-    expected = {"commands": "11 hidden", "refused": "LabError: this machine refuses a namespace of the lab: mount: "}
+    expected = {
+        "commands": "11 hidden",
+        "refused": "LabError: this machine refuses a namespace of the lab: mount: ",
+        "scored_stand_in": "missed",
+        "scored": "right",
+    }
     assert seen["note"].startswith(expected.get(scene, "")), seen["note"]
+
+
+@lab
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", ["scored", "scored_for_memory"])
+def test_nothing_is_left_of_a_real_job(scene: str) -> None:
+    test_nothing_is_left(scene, user_namespace=False)
 
 
 @lab

@@ -48,7 +48,7 @@ def test_enumerations_are_plain_text_in_json() -> None:
 
 def test_numbers_with_a_dimension_carry_their_unit_in_the_name() -> None:
     """A float is seconds, a rate or a ratio; the name must say which."""
-    units = ("_s", "_share", "_bytes", "_gb_per_s", "_gbit_per_s", "_mbit_per_s")
+    units = ("_s", "_w", "_share", "_bytes", "_gb_per_s", "_gbit_per_s", "_mbit_per_s")
     for name in model.__all__:
         thing = getattr(model, name)
         for item in fields(thing) if is_dataclass(thing) else ():

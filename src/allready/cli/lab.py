@@ -47,6 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_in.add_argument("node", metavar="NODE", help="0 or node0")
     run_in.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its arguments")
 
+    from allready.cli import lab_run, lab_score
+
+    text = "a command on every node, with faults at an exact rank and step; exits with the job's exit code"
+    running = actions.add_parser("run", help=text, description=text, parents=[speaking], allow_abbrev=False)
+    lab_run.add_arguments(running)
+    text = "play the fault suite against allready run: detected, class, culprits, time to the verdict, false alarms"
+    scoring = actions.add_parser("score", help=text, description=text, parents=[speaking], allow_abbrev=False)
+    lab_score.add_arguments(scoring)
+
     text = "what runs and which faults are in force, in all labs or in one"
     status = actions.add_parser("status", help=text, description=text, parents=[speaking], allow_abbrev=False)
     status.add_argument("--name", help="only this lab (default: all labs of this user)")
@@ -77,6 +86,10 @@ def run(args: argparse.Namespace) -> int:
         LabError: this machine cannot do it.
     """
     language = choose_language(args.lang)
+    if args.action in {"run", "score"}:
+        from allready.cli import lab_run, lab_score
+
+        return {"run": lab_run.run, "score": lab_score.run}[args.action](args, language)
     if args.action == "fault":
         return {"list": _list_faults, "apply": _apply, "lift": _lift}[args.verb](args, language)
     return {"up": _up, "exec": _exec, "status": _status, "down": _down}[args.action](args, language)
@@ -222,12 +235,21 @@ def _down(args: argparse.Namespace, language: str) -> int:
 def _list_faults(_args: argparse.Namespace, language: str) -> int:
     from allready.lab.faults import FAULTS
     from allready.lab.faults.catalog import usage
+    from allready.lab.inject.kinds import KINDS
+    from allready.lab.inject.plan import usage as rank_usage
 
     for kind, fault in FAULTS.items():
         print(f"{kind}{' *' if fault.scenario_only else ''}  {usage(fault, with_times=False)}")
         print(f"    {ui(f'lab.fault_{kind}', language)}")
     print()
     print(ui("lab.fault_list_footer", language))
+    print()
+    print(ui("lab.kind_list_header", language))
+    for kind_name, rank_kind in KINDS.items():
+        print(f"{kind_name}  {rank_usage(rank_kind)}")
+        print(f"    {ui(f'lab.kind_{kind_name}', language)}")
+    print()
+    print(ui("lab.kind_list_footer", language))
     return _EXIT_OK
 
 

@@ -4,6 +4,7 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
 COMMANDS = {
     "check": ("allready.cli.check", "roll call before a job: run the same command on every node"),
+    "run": ("allready.cli.run", "drop-in for torchrun: names who does not come, hangs, dies or crawls, within seconds"),
+    "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),
     "diagnose": ("allready.cli.diagnose", "after the fact: whatever is left of a run, and what it says"),
     "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
 }
@@ -92,7 +95,9 @@ def entry() -> None:
 
     _have_standard_streams()
     this_process_ends_here()
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # the last collection would look through everything that is about to go anyway: 0.1 s after a large run
+    sys.exit(code)
 
 
 def _have_standard_streams() -> None:

@@ -5,7 +5,7 @@ that a container's or launcher's time stamp (`outer_time_s`) never hides the pro
 """
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from allready.evidence import clock as clocks
 from allready.evidence import prefix_forms as forms
@@ -13,6 +13,11 @@ from allready.evidence.clock import Clock
 
 MOST_PREFIXES = 8
 _BLANKS = " \t"
+_MOST_HEADS = 2048
+_MOST_HEAD = 320
+_NO_CLOCK = Clock(0.0)
+_HEADS: dict[str, tuple[Any, ...]] = {}
+"""Beginnings of NCCL's lines, and what they say; a process's lines have few."""
 
 
 class Prefix(NamedTuple):
@@ -70,9 +75,21 @@ class _Parts:
 
 def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
     """`text` without its prefixes.  `labels`: whether a number and a colon in front are srun's label of a task."""
+    word = text.find(" NCCL ")
+    end = text.find(" ", word + 6) + 1
+    if word > 0 and end:
+        known = _HEADS.get(text[:end])
+        if known is not None:
+            return Prefix(text[end:], *known)
     match = forms.NCCL.match(text)
     if match is not None:
-        return _nccl(match, text, _Parts())
+        found = _nccl(match, text, _Parts())
+        # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
+        if match.end() == end <= _MOST_HEAD:
+            if len(_HEADS) >= _MOST_HEADS:
+                _HEADS.clear()
+            _HEADS[text[:end]] = found[1:]
+        return found
     parts = _Parts()
     pos = _strip(text, 0, clock, parts, labels=labels)
     word = text.find("NCCL ", pos, pos + 1024)
@@ -86,6 +103,12 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
         text[pos:], parts.time_s, parts.outer_time_s, parts.host, parts.pid, parts.tid, parts.cuda_dev, parts.rank,
         parts.local_rank, parts.task, parts.node, parts.level, parts.file, parts.kind,
     )  # fmt: skip
+
+
+def is_nccl_head(head: bytes) -> bool:
+    """Whether a line that begins with `head` is NCCL's and says no more of itself than NCCL does, whatever follows."""
+    text = head.decode("utf-8", "replace")
+    return text.isascii() and (text in _HEADS or (parse(text, _NO_CLOCK).rest == "" and text in _HEADS))
 
 
 def has_label(text: str) -> bool:

@@ -1,5 +1,6 @@
 """All sources -> all readings, over a few processes where there is enough to read."""
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from allready.evidence import sniff
+from allready.evidence import sniff, transfer
 from allready.evidence.inputs import Found, find, unpack
 from allready.evidence.inputs.find import STDIN
 from allready.evidence.inputs.source import Source
@@ -37,6 +38,8 @@ MOST_WORKERS = 8
 
 _WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
 _SPAWN_BYTES = 1 << 22
+_SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
+_GARBAGE = 100_000  # objects that come between two searches for cycles
 _LOOK_AHEAD = 20_000  # files that are known before the first is read
 _MOST_BARE = 1_000  # records of one kind of sources that gave nothing
 
@@ -65,8 +68,13 @@ class _Part:
     scanned: "Scanned"
 
 
+def _is_small(task: _Task) -> bool:
+    return task.part is None and task.found.size_bytes <= _SMALL_BYTES
+
+
 def _work(task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[int, Reading] | _Part]":
     """What a worker does."""
+    transfer.register()
     if task.part is None:
         for reading in read_found(task.found, task.options, took):
             yield task.index, reading
@@ -124,19 +132,24 @@ class Crew:
         self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)
         self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
         self._num = max(1, workers if workers is not None else min(MOST_WORKERS, _num_cpus()))
+        self._thresholds = gc.get_threshold()
         self._pool: Workers[_Task, tuple[int, Reading] | _Part] | None = None
 
     def __enter__(self) -> Self:
         num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
         if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
             _load_readers()
-            self._pool = Workers(num, _work)
+            self._pool = Workers(num, _work, is_small=_is_small)
             self._pool.__enter__()
+        # Thousands of records come in, and none of them is garbage.
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(_GARBAGE, *self._thresholds[1:])
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        gc.set_threshold(*self._thresholds)
         if self._pool is not None:
             self._pool.__exit__(kind, error, trace)
             self._pool = None

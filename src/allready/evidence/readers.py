@@ -172,7 +172,8 @@ def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
         ends += _tail(source.path)
     elif source.size_bytes is not None and len(source.head) < source.size_bytes <= _MOST_MEMBER_BYTES:
         return stream.read()
-    if not is_small or not any(mark in ends for mark in (*_TABLE_MARKS, _STACK_MARK)):
+    has_table = b"#" in ends and any(mark in ends for mark in _TABLE_MARKS)  # their lines begin with it
+    if not is_small or not (has_table or _STACK_MARK in ends):
         return None
     return stream.read(MOST_ASIDE_BYTES + 1)
 

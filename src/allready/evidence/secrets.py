@@ -88,9 +88,20 @@ def masked_all(value: T) -> T:
     return _masked(value)  # type: ignore[no-any-return]
 
 
+_BARE = frozenset({int, float, bool})
+
+
+@functools.cache
+def _names(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass that can be replaced."""
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+
 def _masked(value: Any) -> Any:
     if type(value) is str:
         return masked(value)
+    if value is None or type(value) in _BARE:
+        return value
     if isinstance(value, (tuple, list)):
         new = [_masked(v) for v in value]
         if all(a is b for a, b in zip(new, value, strict=True)):
@@ -101,10 +112,10 @@ def _masked(value: Any) -> Any:
         return value if all(mapped[k] is v for k, v in value.items()) else mapped
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed: dict[str, Any] = {}
-        for field in dataclasses.fields(value):
-            old = getattr(value, field.name)
-            if field.init and (new := _masked(old)) is not old:
-                changed[field.name] = new
+        for name in _names(type(value)):
+            old = getattr(value, name)
+            if old is not None and type(old) not in _BARE and (new := _masked(old)) is not old:
+                changed[name] = new
         if isinstance(value, Difference) and is_secret_name(value.what):
             changed |= {"good": REDACTED, "bad": REDACTED}
         return dataclasses.replace(value, **changed) if changed else value

@@ -10,7 +10,8 @@ from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
 from allready.model import LaunchFacts
 
 DEFAULT_MASTER_PORT = 29500  # torchrun's
-MOST_NODES, MOST_RANKS_PER_NODE = 65_536, 1024  # as the store accepts them (allready.preflight.exchange.wire)
+MOST_NODES, MOST_RANKS_PER_NODE = 65_536, 1024  # as the store accepts them (allready.exchange.wire)
+FROM_FALLBACK = "configuration file"
 FIELDS = ("num_nodes", "node_rank", "nproc_per_node", "master_addr", "master_port", "job_id")
 
 
@@ -39,8 +40,10 @@ def lay_out(
     count_gpus: Callable[[], int],
     backend: str | None = None,
     framework: str = "torch",
+    fallback: Mapping[str, Any] | None = None,
+    by_agreement: bool = False,
 ) -> Layout:
-    """Decide by flag, then by the scheduler's variables, then by default.
+    """Decide by flag, then by the scheduler's variables, then by `fallback`, then by default.
 
     Args:
         flags: field -> value, None where the user gave none; `nproc_per_node` may be "gpu", "cpu" or "auto",
@@ -49,6 +52,9 @@ def lay_out(
         count_gpus: called only when the number of GPUs matters.
         backend: nccl, gloo or None (to be chosen by what is there).
         framework: torch or jax.
+        fallback: field -> value where neither flag nor scheduler says anything (a configuration file).
+        by_agreement: the nodes can agree on node ranks and meet elsewhere: neither a missing node rank nor a missing
+            master is an error.  `sources` then lacks `node_rank` or `master_addr`.
 
     Raises:
         UsageError: something needed is missing, malformed, out of range or contradictory.
@@ -63,14 +69,18 @@ def lay_out(
     if scheduler is not None and scheduler.port_shift and sources.get("master_port") == "MASTER_PORT":
         values["master_port"] += scheduler.port_shift
         sources["master_port"] = f"MASTER_PORT + {scheduler.port_shift} ({scheduler.name} itself holds MASTER_PORT)"
+    spare = {name: value for name, value in (fallback or {}).items() if value is not None and name in FIELDS}
+    if not {"rank", "world_size"} <= values.keys():
+        _fill(values, sources, spare)  # there is nothing to derive from
     _derive_nodes(values, sources, scheduler)
+    _fill(values, sources, spare)
     num_nodes = values.setdefault("num_nodes", 1)
-    if num_nodes > 1 and "node_rank" not in values:
+    if num_nodes > 1 and "node_rank" not in values and not by_agreement:
         raise UsageError(
             f"which of the {num_nodes} nodes is this?  Add --node-rank 0 on the master, 1 to {num_nodes - 1} elsewhere"
         )
     node_rank = values.setdefault("node_rank", 0)
-    if num_nodes > 1 and not values.get("master_addr"):
+    if num_nodes > 1 and not values.get("master_addr") and not by_agreement:
         hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
         raise UsageError(f"where is node 0?  Add --master-addr ({hint})")
     values.setdefault("master_addr", "127.0.0.1")
@@ -94,6 +104,13 @@ def lay_out(
     local_rank = values.get("local_rank", 0)
     per_rank = scheduler is not None and scheduler.per_rank
     return Layout(launch=launch, acts=not per_rank or local_rank == 0, local_rank=local_rank)
+
+
+def _fill(values: dict[str, Any], sources: dict[str, str], spare: Mapping[str, Any]) -> None:
+    for name, value in spare.items():
+        if name not in values:
+            values[name] = value
+            sources[name] = FROM_FALLBACK
 
 
 def _read(scheduler: Scheduler | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -207,12 +207,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStack:
-    """One thread at one moment.  state: "active", "idle", "gil" or ""."""
+    """One thread at one moment.  state: "active", "idle", "gil" or "".
+
+    `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.
+    """
 
     name: str
     frames: tuple[Frame, ...]
     state: str = ""
     is_main: bool = False
+    activity: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +244,9 @@ class Lag:
     """How late ranks entered the operations of one group, over the operations that all of them recorded.
 
     `last_share`: share of operations that the rank entered last by more than `noise_s`.
+    `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
+    waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
+    not reckoned.
     `source`: "flight recorder", "coll log", "inspector".
     """
 
@@ -250,6 +257,8 @@ class Lag:
     last_share: Mapping[int, float]
     median_period_s: float | None = None  # of an iteration or of the operation's recurrence
     noise_s: float = 0.0
+    waited_share: Mapping[int, float] = field(default_factory=dict)
+    num_waits: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

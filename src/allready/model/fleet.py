@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 from allready.model import facts as f
 from allready.model import job as j
 from allready.model.aftermath import Aftermath
+from allready.model.live import Live
 
 T = TypeVar("T")
 
@@ -113,7 +114,8 @@ class Fleet:
     roll: j.RollCall | None = None
     reach: j.Reachability | None = None
     collectives: j.Collectives | None = None
-    aftermath: Aftermath | None = None  # only what is read after the fact has one
+    aftermath: Aftermath | None = None  # what was read after the fact, or gathered from a running job under suspicion
+    live: Live | None = None  # only of a job that runs
     why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call
 

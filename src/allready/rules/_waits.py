@@ -154,7 +154,7 @@ def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = T
         waits=tuple(waits),
         roots=tuple(roots),
         unseen=tuple(r for r in roots if r not in seen),
-        cycle=() if roots else _cycle(waiting_for),
+        cycle=() if roots else cycle_of(waiting_for),
         level=tuple(level),
         frozen=is_still and all(g.complete for g in groups),
     )
@@ -183,7 +183,7 @@ def _wait(group: GroupProgress) -> Wait | None:
     )
 
 
-def _cycle(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
+def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
     """The ranks on one circle of waits, shortest walk from the lowest rank; empty when there is none."""
     for start in sorted(waiting_for):
         path = [start]

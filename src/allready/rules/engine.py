@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from allready.model import Aftermath, FactMissing, Finding, Fleet, Hit, NotApplicable, NotChecked, PerNode
+from allready.model import Aftermath, FactMissing, Finding, Fleet, Hit, Live, NotApplicable, NotChecked, PerNode
 from allready.rules.registry import JOB_PARTS, Rule, load
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
-                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type is Aftermath:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {Aftermath, Live}:
                     return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], "not looked at")
                 return Outcome(code=rule.code, unchecked={None: why})

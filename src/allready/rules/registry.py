@@ -25,6 +25,7 @@ from allready.model import (
     Collectives,
     FaultClass,
     Hit,
+    Live,
     PerNode,
     Reachability,
     RollCall,
@@ -34,7 +35,7 @@ from allready.model import (
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
-    "dead", "start", "desync", "hang", "slow", "fabric",
+    "dead", "start", "desync", "link", "hang", "live", "slow", "fabric",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
@@ -45,6 +46,7 @@ JOB_PARTS: dict[type, str] = {
     Reachability: "reach",
     Collectives: "collectives",
     Aftermath: "aftermath",
+    Live: "live",
 }
 
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from allready.model import Aftermath, Confidence, Culprits, Event, Evidence, FaultClass, Hit, Role, Severity, clock_time
-from allready.rules._ruins import who
+from allready.rules._ruins import once, who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
@@ -45,13 +45,22 @@ def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
     groups = {name for line in signature.lines for name in line.groups}
 
     def body(after: Aftermath) -> Iterator[Hit]:
-        events = [e for e in after.events if e.signature == signature.id]
+        events = _by_signature(after).get(signature.id, ())
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
         if events:
             yield _hit(signature, roots or events, after, needed | groups)
 
     body.__name__ = signature.id.partition(".")[2]
     return body
+
+
+@once
+def _by_signature(after: Aftermath) -> dict[str, list[Event]]:
+    """Events of one kind together: hundreds of rules ask for theirs."""
+    found: dict[str, list[Event]] = {}
+    for event in after.events:
+        found.setdefault(event.signature, []).append(event)
+    return found
 
 
 def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names: set[str]) -> Hit:

@@ -85,6 +85,30 @@ def test_a_worker_that_dies_is_noticed_and_replaced() -> None:
     assert {n for n in answers if not isinstance(n, Lost)} >= {0, 1, 2, 3, 4, 5, 6, 7, -1, -2, -4, -6, -7}
 
 
+def test_small_tasks_that_wait_for_a_worker_that_dies_are_done_by_another() -> None:
+    with Workers(2, dying, is_small=lambda _: True) as workers:
+        answers = list(workers.run([3, 5, *range(6, 40)]))
+    assert sorted(answer.task for answer in answers if isinstance(answer, Lost)) == [3, 5]
+    done = [n for n in answers if not isinstance(n, Lost)]
+    assert sorted(done) == sorted([3, 5, *range(6, 40), *(-n for n in range(6, 40))])
+
+
+def test_large_tasks_are_not_sent_before_the_worker_is_free() -> None:
+    taken = []
+
+    def tasks() -> Iterator[int]:
+        for n in range(20):
+            taken.append(n)
+            yield n
+
+    with Workers(2, square, is_small=lambda task: task < 4) as workers:
+        answers = workers.run(tasks())
+        for _ in range(6):
+            next(answers)
+        assert len(taken) <= 6 + 2 + 1
+        assert len(list(answers)) == 14
+
+
 @pytest.mark.filterwarnings("default")
 def test_a_worker_whose_work_raises_is_lost_like_one_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
     with Workers(1, raising) as workers:

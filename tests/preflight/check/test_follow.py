@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.exchange.channel import MemoryHub, memory_channel, silent
 from allready.model import NodeFacts, Report, Status
 from allready.preflight import reach
-from allready.preflight.channel import MemoryHub, memory_channel, silent
 from allready.preflight.check import follow as module
 from allready.preflight.check.follow import REACH_OPEN, Abandoned, follow
 from allready.preflight.check.inquiry import Inquiry, plain

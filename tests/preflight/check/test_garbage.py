@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allready.preflight.exchange.wire import GREETING, PROTOCOL, encode
+from allready.exchange.wire import GREETING, PROTOCOL, encode
 from tests.cli.processes import ROLL, Job, Node
 
 HELLO: dict[str, Any] = {

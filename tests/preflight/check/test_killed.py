@@ -10,9 +10,9 @@ from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
 from tests.preflight.check.test_interrupted import names_the_one_that_left, roll_call, sweep
 
 LITTLE_PATIENCE = """
-import allready.preflight.exchange.hub as hub
+import allready.exchange.hub as hub
 hub.SILENCE_S = 3.0
-import allready.preflight.exchange.link as link
+import allready.exchange.link as link
 assert link.SILENCE_S == 3.0
 """
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
+from allready.exchange.channel import memory_channel, silent
 from allready.model import (
     CollectiveRun,
     FactMissing,
@@ -17,7 +18,6 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.preflight.channel import memory_channel, silent
 from allready.preflight.check import staging
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
 from allready.preflight.check.staging import choose_backend, plan, run_collectives, stages_it_has_not

@@ -5,12 +5,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from allready.exchange import wire
+from allready.exchange.channel import convert
 from allready.model import DatagramProbe, Fleet, PathProbe, Reachability, Report, World, WorldNode
-from allready.preflight.channel import convert
 from allready.preflight.check import thinning
 from allready.preflight.check.inquiry import Inquiry, plain
 from allready.preflight.check.thinning import thin
-from allready.preflight.exchange import wire
 from allready.report import html, json_report
 from allready.report.matrix import matrix
 from allready.report.words import paths_ok, summary

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allready.preflight.channel import MemoryHub, silent
+from allready.exchange.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.spec import STAGES

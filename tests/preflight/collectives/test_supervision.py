@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.preflight.channel import MemoryHub, silent
+from allready.exchange.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
@@ -193,7 +193,7 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     fake_torch(monkeypatch, tmp_path, FOREVER)
     script = """
         import asyncio
-        from allready.preflight.channel import silent
+        from allready.exchange.channel import silent
         from allready.preflight.collectives.hub import conduct
         from tests.preflight.collectives.cluster import agents, spec
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded
-from allready.preflight.channel import LOST
+from allready.exchange.channel import LOST
 from tests.preflight.reach.node_process import LIMIT
 
 

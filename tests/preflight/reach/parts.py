@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from allready.errors import AllreadyError
+from allready.exchange.channel import HubSide, Narrator, NodeSide, memory_channel, silent
 from allready.model import InterfaceChoice, NodeFacts, PathProbe, Reachability, TransportFacts
-from allready.preflight.channel import HubSide, Narrator, NodeSide, memory_channel, silent
 from allready.preflight.reach import ReachRequest, conduct, take_part
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from allready.exchange.channel import silent
 from allready.model import PathProbe, Reachability
-from allready.preflight.channel import silent
 from allready.preflight.reach import ReachRequest, conduct
 from tests.conftest import NO_LAB
 from tests.preflight.reach.namespaces import LineHub, Net, network, possible, sh

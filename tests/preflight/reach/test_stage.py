@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 
 from allready.errors import ExchangeError
+from allready.exchange.channel import MemoryNode, NodeSide, convert, memory_channel, silent
+from allready.exchange.sockets import hang_up, local_addresses, unanswered_arp
 from allready.model import FactMissing, NodeFacts, PathProbe
-from allready.preflight.channel import MemoryNode, NodeSide, convert, memory_channel, silent
 from allready.preflight.reach import ReachRequest, conduct, endpoint, take_part, wire
-from allready.preflight.reach.sockets import hang_up, local_addresses, unanswered_arp
 from allready.text.ui import ui
 from tests.preflight.reach.parts import Part, Recorder, facts, honest, paths_of, run_over, run_stage, transport
 

@@ -1,7 +1,9 @@
+from dataclasses import replace
 from typing import Any
 
-from allready.model import Lag
-from tests.rules.ruins import ask, death, one_missing
+from allready.model import Lag, Live
+from allready.testing import check
+from tests.rules.ruins import ask, death, one_missing, ruins
 
 
 def lag(late: dict[int, float], share: dict[int, float], **changes: Any) -> Lag:
@@ -40,3 +42,8 @@ def test_a_few_operations_prove_nothing() -> None:
 def test_a_run_that_hung_or_died_is_not_called_slow() -> None:
     assert ask("SLW001", lags=(SLOW,), progress=(one_missing(1),)).state == "clear"
     assert ask("SLW001", lags=(SLOW,), deaths=(death(1),)).state == "clear"
+
+
+def test_a_running_job_is_judged_by_rules_that_know_more() -> None:
+    fleet = replace(ruins(lags=(SLOW,)), live=Live(now_s=0.0))
+    assert check("SLW001", fleet).state == "clear"

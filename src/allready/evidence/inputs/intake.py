@@ -40,6 +40,17 @@ class Intake:
         self.position += len(out)
         return out
 
+    def readinto(self, buffer: memoryview) -> int:
+        """The next bytes, straight into `buffer` where the feed can; how many, 0 at the end."""
+        fill: Callable[[memoryview], int] | None = getattr(self._feed, "readinto", None)
+        if self._ahead or fill is None:
+            out = self.read(len(buffer))
+            buffer[: len(out)] = out
+            return len(out)
+        num = fill(buffer)
+        self.position += num
+        return num
+
     def read_exactly(self, num_bytes: int) -> bytes:
         """`num_bytes` bytes.
 
@@ -129,6 +140,17 @@ class FileFeed:
         self._count(len(out))
         return out
 
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left is not None:
+            buffer = buffer[: self._left]
+        num = self._file.readinto(buffer) if len(buffer) else 0
+        if num is None:
+            raise OSError("it would block")
+        if not num and self._left:
+            raise DamagedError(f"it became {self._left:,} bytes shorter while it was read")
+        self._count(num)
+        return num
+
     def seek_over(self, num_bytes: int) -> bool:
         """Pass over bytes; False when there are not so many."""
         if self._left is None:  # a pipe
@@ -169,13 +191,12 @@ class Guarded(io.RawIOBase):
         if self.problem is not None:
             return 0
         try:
-            data = self._intake.read(len(buffer))
+            num = self._intake.readinto(memoryview(buffer).cast("B"))
         except (DamagedError, TooMuchError) as error:
             self.problem = str(error)
             return 0
         except OSError as error:
             self.problem = f"cannot be read to its end: {error.strerror or error}"
             return 0
-        buffer[: len(data)] = data
-        self.num_bytes += len(data)
-        return len(data)
+        self.num_bytes += num
+        return num

@@ -1,11 +1,13 @@
-"""A few worker processes, each with one task at a time, whose deaths are noticed and whose end is certain."""
+"""A few worker processes, each at one task at a time, whose deaths are noticed and whose end is certain."""
 
 import contextlib
+import gc
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -22,6 +24,8 @@ Work = Callable[[T, Callable[[int], None]], Iterable[R]]
 
 END_S = 2.0
 _TOLD_BYTES = 8 << 20  # progress is told in steps of so many bytes
+_AHEAD = 3  # small tasks that a worker has besides the one that it is at, so that it never waits for the next
+_GARBAGE = 20_000  # objects that come between two searches for cycles; what readers make hardly has any
 _ORPHAN_S = 1.0
 _POLL_S = 0.1
 
@@ -38,7 +42,7 @@ class Lost(Generic[T]):
 class _Worker(Generic[T]):
     process: "ForkProcess | SpawnProcess"
     pipe: "Connection[Any, Any]"
-    task: T | None = None
+    tasks: deque[T] = field(default_factory=deque)  # that were sent; the worker is at the first
 
 
 class Workers(Generic[T, R]):
@@ -48,10 +52,16 @@ class Workers(Generic[T, R]):
     otherwise spawned.
     """
 
-    def __init__(self, num: int, work: "Work[T, R]", *, spawn: bool | None = None) -> None:
+    def __init__(
+        self, num: int, work: "Work[T, R]", *, spawn: bool | None = None,
+        is_small: Callable[[T], bool] = lambda _: False,
+    ) -> None:  # fmt: skip
+        """`is_small`: whether a task may be sent to a worker that is still busy, since it takes milliseconds."""
         self._num = num
         self._work = work
         self._spawn = spawn
+        self._is_small = is_small
+        self._again: deque[T] = deque()
         self._workers: list[_Worker[T]] = []
 
     def __enter__(self) -> Self:
@@ -84,28 +94,26 @@ class Workers(Generic[T, R]):
         """Results as they come, in no order, and what was lost.  Ends when all tasks are done.
 
         Args:
-            tasks: taken one by one, as workers become idle.
+            tasks: taken one by one, as workers become idle or have few small ones left.
             took: told how many bytes were read since the last call, ten times a second at least.
             meanwhile: called once, when every worker has something to do.
         """
         from multiprocessing.connection import wait
 
         left = iter(tasks)
-        has_more = True
+        task = next(left, None)
         was_free = False
         while True:
-            while has_more:
-                worker = self._idle()
+            while task is not None or self._again:
+                task = self._again.popleft() if task is None else task
+                worker = self._free(task)
                 if worker is None:
                     break
-                task = next(left, None)
-                if task is None:
-                    has_more = False
-                    break
-                worker.task = task
-                with contextlib.suppress(OSError):  # it died idle; noticed below
+                worker.tasks.append(task)
+                with contextlib.suppress(OSError):  # it died; noticed below
                     worker.pipe.send(task)
-            busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
+                task = self._again.popleft() if self._again else next(left, None)
+            busy = {worker.pipe: worker for worker in self._workers if worker.tasks}
             if not busy:
                 return
             if not was_free:
@@ -117,29 +125,31 @@ class Workers(Generic[T, R]):
 
     def _answer(self, worker: _Worker[T], took: Callable[[int], None]) -> "Iterator[R | Lost[T]]":
         try:
-            what, value = worker.pipe.recv()
+            num_bytes, results, is_done = worker.pipe.recv()
         except (EOFError, OSError):
-            task = worker.task
-            assert task is not None
+            task = worker.tasks.popleft()
+            self._again += worker.tasks  # it had not begun with them
             worker.process.join(END_S)
             why = _death(worker.process.exitcode)
             self._workers.remove(worker)
             worker.pipe.close()
             yield Lost(task=task, why=why)
             return
-        if what == "took":
-            took(value)
-        elif what == "result":
-            yield value
-        else:
-            worker.task = None
+        if is_done:
+            worker.tasks.popleft()
+        took(num_bytes)
+        yield from results
 
-    def _idle(self) -> _Worker[T] | None:
-        """A worker without a task; a new one in place of one that died."""
-        for worker in self._workers:
-            if worker.task is None:
-                return worker
-        return self._start() if len(self._workers) < self._num else None
+    def _free(self, task: T) -> _Worker[T] | None:
+        """Who may have `task`: a worker with none, a new one in place of one that died, or one with few small ones."""
+        worker = min(self._workers, key=lambda one: len(one.tasks), default=None)
+        if worker is not None and not worker.tasks:
+            return worker
+        if len(self._workers) < self._num:
+            return self._start()
+        if worker is None or len(worker.tasks) > _AHEAD:
+            return None
+        return worker if all(map(self._is_small, (*worker.tasks, task))) else None
 
     def _start(self) -> _Worker[T]:
         import multiprocessing
@@ -184,14 +194,20 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") ->
 
     signal.signal(signal.SIGALRM, orphaned)
     signal.setitimer(signal.ITIMER_REAL, _ORPHAN_S, _ORPHAN_S)
+    gc.freeze()
+    gc.set_threshold(_GARBAGE, 10, 100)
     untold = 0
+
+    def tell(*results: object, is_done: bool) -> None:
+        nonlocal untold
+        pipe.send((untold, results, is_done))
+        untold = 0
 
     def took(num_bytes: int) -> None:
         nonlocal untold
         untold += num_bytes
         if untold >= _TOLD_BYTES:
-            pipe.send(("took", untold))
-            untold = 0
+            tell(is_done=False)
 
     while True:
         try:
@@ -199,7 +215,5 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") ->
         except (EOFError, OSError):
             return
         for result in work(task, took):
-            pipe.send(("result", result))
-        pipe.send(("took", untold))
-        untold = 0
-        pipe.send(("done", None))
+            tell(result, is_done=False)  # before going on: the next one may be this process's end
+        tell(is_done=True)

@@ -15,7 +15,7 @@ from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import operations_progress
 from allready.evidence.reading import Reading
-from allready.evidence.stacks import describe
+from allready.evidence.stacks import describe, kind_of_thread
 from allready.model import Aftermath, Death, Event, ProcessStack, World, WorldNode
 
 SAME_END_S = 30.0
@@ -104,7 +104,8 @@ def _described(stack: ProcessStack, identities: Identities) -> ProcessStack:
     rank = stack.rank
     if rank is None and stack.pid is not None and stack.role == "rank":
         rank = identities.rank_of(stack.origin.host, stack.pid)
-    return replace(stack, rank=rank, activity=activity.kind, site=activity.site or "")
+    threads = tuple(replace(t, activity=kind) if (kind := kind_of_thread(t)) else t for t in stack.threads)
+    return replace(stack, rank=rank, activity=activity.kind, site=activity.site or "", threads=threads)
 
 
 def _when(event: Event) -> tuple[bool, float, str, int]:

@@ -152,9 +152,11 @@ def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[Ra
     sizes = [c.nranks for p in found.processes for c in p.comms]
     sizes += [g.size for a in answers for g in a.groups]
     for event in events:
+        if not event.signature.startswith(("store.", "elastic.", "jax.", "torch.")):
+            continue
         for name in ("world_size", "expected", "global_world_size"):
             text = event.values.get(name, "")
-            if event.signature.split(".")[0] in {"store", "elastic", "jax", "torch"} and text.isdecimal():
+            if text.isdecimal():
                 sizes.append(int(text) if len(text) < 10 else 0)
     found.world_size = max((s for s in sizes if 0 <= s <= MOST_RANKS), default=0)
 
@@ -164,18 +166,18 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
 
     def vote(rank: int | None, key: str | None, weight: int) -> None:
         if rank is not None and key:
-            keys.setdefault(rank, {})[key] = max(keys.setdefault(rank, {}).get(key, 0), weight)
+            votes = keys.setdefault(rank, {})
+            votes[key] = max(votes.get(key, 0), weight)
 
     lone: set[str] = set()
     for process in found.processes:
         vote(process.rank, process.node, 3)
         vote(process.rank, process.host, 1)
-        lone |= {process.node or process.host or ""}
-    for event in events:
-        origin = event.origin
-        vote(found.rank(origin), origin.node, 3)
-        vote(found.rank(origin), origin.host, 1)
-        lone |= {origin.node or ""}
+        lone.add(process.node or process.host or "")
+    for rank, node, host in {(found.rank(e.origin), e.origin.node, e.origin.host) for e in events}:
+        vote(rank, node, 3)
+        vote(rank, host, 1)
+        lone.add(node or "")
     for death in deaths:
         vote(death.rank, death.node or death.origin.node, 3)
         lone |= {death.node or death.origin.node or ""}

@@ -1,5 +1,6 @@
 """What each line is in this run: a signature says what it may be, the neighbourhood what it is."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -41,16 +42,16 @@ def settle(
         victims: processes of this job that a kernel log speaks of.
     """
     signatures = load()
+    grave = _grave()
     onset = _onset(events, deaths)
     is_one_node = _is_one_node(identities)
     settled = []
     for event in events:
         signature = signatures.get(event.signature)
         role = event.role  # the table's, unless an attempt that is over wrote the line
-        if signature is not None and role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight:
+        if signature is not None and role is Role.ROOT and event.signature not in grave:
             role = Role.RECORD  # states how something is set, and explains no end
-        grave = signature is not None and signature.severity.weight >= Severity.ERROR.weight
-        if role in {Role.ROOT, Role.RECORD} and grave and signature is not None:
+        if (role is Role.ROOT or role is Role.RECORD) and signature is not None and event.signature in grave:
             if healthy or _is_old(event, signature.family, started_s):
                 role = Role.HARMLESS
             elif event.signature in OF_A_PROCESS:
@@ -59,8 +60,16 @@ def settle(
                 role = Role.CASCADE
             elif role is Role.ROOT and identities.rank(event.origin) in well and signature.family != "kernel":
                 role = Role.HARMLESS
-        settled.append(replace(event, role=role, origin=identities.completed(event.origin)))
+        origin = identities.completed(event.origin)
+        is_same = role is event.role and origin is event.origin
+        settled.append(event if is_same else replace(event, role=role, origin=origin))
     return tuple(settled)
+
+
+@functools.cache
+def _grave() -> frozenset[str]:
+    """Signatures of what ends a run."""
+    return frozenset(name for name, one in load().items() if one.severity.weight >= Severity.ERROR.weight)
 
 
 def _of_process(event: Event, identities: Identities, victims: Victims) -> Role:
@@ -84,15 +93,8 @@ def _is_one_node(identities: Identities) -> bool:
 def _onset(events: Sequence[Event], deaths: Sequence[Death]) -> tuple[float, str] | None:
     """When the first root showed, and what it was."""
     signatures = load()
-    times = [
-        (e.time_s, e.signature)
-        for e in events
-        if e.time_s is not None
-        and (s := signatures.get(e.signature)) is not None
-        and s.role is Role.ROOT
-        and s.family != "kernel"
-        and s.severity.weight >= Severity.ERROR.weight
-    ]
+    roots = {n for n in _grave() if signatures[n].role is Role.ROOT and signatures[n].family != "kernel"}
+    times = [(e.time_s, e.signature) for e in events if e.time_s is not None and e.signature in roots]
     times += [
         (d.time_s, "death") for d in deaths if d.time_s is not None and not d.by_launcher and not d.is_collective_error
     ]

@@ -20,8 +20,8 @@ class Lines:
     """Line i begins at `starts[i]` of the buffer and has `lengths[i]` bytes, its newline left out.
 
     `base` lines and `offset` bytes come before the chunk.  `targets`: what each line is: a stream (>= 0), a repeat
-    (-1 - its index), UNKNOWN or APART.  Of operations: `codes`, `times` (NaN where they say none), and `numbers` of
-    elements where the template leaves them open (-1 elsewhere).
+    (-1 - its index), UNKNOWN or APART.  `ids`: its template, -1 without one.  Of operations: `codes`, `times` (NaN
+    where they say none), and `numbers` of elements where the template leaves them open (-1 elsewhere).
     """
 
     buffer: bytearray
@@ -31,6 +31,7 @@ class Lines:
     starts: Ints
     lengths: Ints
     targets: npt.NDArray[np.int32] = field(init=False)
+    ids: Ints = field(init=False)
     codes: npt.NDArray[np.uint16] = field(init=False)
     times: Floats = field(init=False)
     numbers: Ints = field(init=False)
@@ -39,6 +40,7 @@ class Lines:
     def __post_init__(self) -> None:
         num = len(self.starts)
         self.targets = np.full(num, UNKNOWN, np.int32)
+        self.ids = np.full(num, -1, np.int64)
         self.codes = np.zeros(num, np.uint16)
         self.times = np.full(num, np.nan)
         self.numbers = np.full(num, -1, np.int64)

@@ -64,14 +64,17 @@ _REDOPS = ("sum", "prod", "max", "min", "avg")
 class CollLine:
     """One parsed line.
 
+    `head`: where the operation's name begins; everything before says who and when.  `comm_at`: [start, end) of `comm`.
     `variable`: [start, end) of the fields that change; `count`: that of the number of elements.  `date`: where the last
     full date begins, and where the digits of its fraction are, if it has one.  `front`: what stands before the host.
     """
 
     front: bytes
+    head: int
     host: str
     pid: int
     comm: str
+    comm_at: tuple[int, int]
     nranks: int | None
     rank: int | None  # RCCL prints the global one
     shape: OpShape
@@ -106,9 +109,11 @@ def parse(line: bytes) -> CollLine | None:
             date = (found.start(), *(found.span(1) if found[1] else (0, 0)))
     return CollLine(
         front=front,
+        head=match.start("op"),
         host=host.decode("ascii"),
         pid=int(match["pid"]),
         comm=match["comm"].decode("ascii"),
+        comm_at=match.span("comm"),
         nranks=None if match["nranks"] is None else int(match["nranks"]),
         rank=None if rank is None else int(rank[1]),
         shape=OpShape(

@@ -1,8 +1,8 @@
 """What is kept of the interesting lines, within bounds: the first, the last, and counts of what repeats itself."""
 
+import functools
 import re
 from collections import deque
-from dataclasses import dataclass
 
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX
@@ -10,6 +10,7 @@ from allready.evidence.lines.templates import DIGIT, HEX
 _LOOK_BACK = 512
 _MOST_KEYS = 50_000
 _KEY_BYTES = 256
+_MOST_HEAD_BYTES = 320
 _DIGITS = b"0123456789"
 _NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9]+")
 _PIDS = re.compile(rb":(\d{1,10}):\d{1,10} ")
@@ -21,14 +22,23 @@ Span = tuple[int, int]
 def process_of(text: bytes) -> tuple[str, Span] | None:
     """The "host:pid" that stands before the word NCCL, and where."""
     word = text.find(b"NCCL ")
-    match = _PIDS.search(text, 0, word) if word > 0 else None
+    if word <= 0:
+        return None
+    head = text[:word]
+    return _process_in(head) if word <= _MOST_HEAD_BYTES else _process_in.__wrapped__(head)
+
+
+@functools.lru_cache(maxsize=4096)
+def _process_in(head: bytes) -> tuple[str, Span] | None:
+    """The same, of what stands before the word."""
+    match = _PIDS.search(head)
     if match is None:
         return None
-    head = text[: match.start()]
-    start = len(head.rstrip(_HOST_BYTES))
-    if start == len(head) or len(head) - start > 255:
+    front = head[: match.start()]
+    start = len(front.rstrip(_HOST_BYTES))
+    if start == len(front) or len(front) - start > 255:
         return None
-    return text[start : match.end(1)].decode("ascii"), (start, match.end(1))
+    return head[start : match.end(1)].decode("ascii"), (start, match.end(1))
 
 
 def without_numbers(text: bytes) -> bytes:
@@ -62,12 +72,6 @@ def clip(line: bytes, place: int, length: int, most: int) -> bytes:
     return line
 
 
-@dataclass(slots=True)
-class _Group:
-    count: int = 0
-    repeat: int = -1  # index in `Keeper.repeats`
-
-
 class Keeper:
     """The interesting lines of a log."""
 
@@ -75,7 +79,8 @@ class Keeper:
         self.repeats: list[Repeat] = []
         self.num_dropped = 0
         self._limits = limits
-        self._groups: dict[tuple[str, bytes], _Group] = {}
+        self._counts: dict[tuple[str, bytes], int] = {}
+        self._repeats: dict[tuple[str, bytes], int] = {}  # where in `repeats`
         self._head: list[RawLine] = []
         self._tail: deque[RawLine] = deque()
         self._head_bytes = self._tail_bytes = 0
@@ -84,26 +89,25 @@ class Keeper:
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
         key = (process, without_numbers(line.text)[:_KEY_BYTES])
-        group = self._groups.get(key)
-        if group is None:
-            if len(self._groups) >= _MOST_KEYS:
-                self.put(line)
-                return -1
-            group = self._groups[key] = _Group()
-        group.count += 1
-        if group.count <= self._limits.same_lines:
+        count = self._counts.get(key, 0)
+        if not count and len(self._counts) >= _MOST_KEYS:
             self.put(line)
             return -1
-        if group.repeat < 0:
-            group.repeat = len(self.repeats)
+        self._counts[key] = count + 1
+        if count < self._limits.same_lines:
+            self.put(line)
+            return -1
+        index = self._repeats.get(key)
+        if index is None:
+            index = self._repeats[key] = len(self.repeats)
             self.repeats.append(
                 Repeat(
                     process=process, text=line.text, count=0, first=line.number, last=line.number,
                     last_offset=line.offset,
                 )
             )  # fmt: skip
-        self.repeated(group.repeat, 1, line.number, line.offset, line.text)
-        return group.repeat
+        self.repeated(index, 1, line.number, line.offset, line.text)
+        return index
 
     def repeated(self, index: int, count: int, number: int, offset: int, text: bytes) -> None:
         """`count` more lines of a repeat, the last of which is this one."""
@@ -115,13 +119,13 @@ class Keeper:
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
         key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
-        group = self._groups.setdefault(key, _Group())
-        group.count += repeat.count
-        if group.repeat < 0:
-            group.repeat = len(self.repeats)
+        self._counts[key] = self._counts.get(key, 0) + repeat.count
+        index = self._repeats.get(key)
+        if index is None:
+            self._repeats[key] = len(self.repeats)
             self.repeats.append(repeat)
         else:
-            self.repeated(group.repeat, repeat.count, repeat.last, repeat.last_offset, repeat.text)
+            self.repeated(index, repeat.count, repeat.last, repeat.last_offset, repeat.text)
 
     def close_head(self) -> None:
         """Lines were left out here: what comes now belongs to the end."""

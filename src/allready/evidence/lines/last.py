@@ -9,12 +9,14 @@ from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.streams import Builder
 
+_FEW = 32  # processes whose lines cost less than a copy of the chunk
+
 
 @dataclass(slots=True)
 class _Chunk:
     """A chunk that is gone: its bytes, and the last line of each process in it (-1: none)."""
 
-    data: bytes
+    data: bytes | bytearray
     lines: Lines
     last: Ints
 
@@ -22,8 +24,8 @@ class _Chunk:
 class LastLines:
     """Known lines come a chunk at a time, the others one by one.
 
-    In a log of many processes most have a line in every chunk; so a line is taken out of a chunk only when the next
-    one has none of its process.
+    In a log of many processes most have a line in every chunk; so there a line is taken out of a chunk only when the
+    next one has none of its process.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -60,16 +62,21 @@ class LastLines:
         last[table[lines.targets[known]]] = known  # of equal indexes the last one stays; -1 is the place for nobody
         last = last[:-1]
         end = int(lines.starts[-1] + lines.lengths[-1])
-        before, self._before = self._before, _Chunk(bytes(memoryview(lines.buffer)[:end]), lines, last)
+        before, self._before = self._before, None
         if before is not None:
             self._take(before, np.flatnonzero((before.last >= 0) & (last[: len(before.last)] < 0)))
+        if len(last) <= _FEW:
+            self._take(_Chunk(lines.buffer, lines, last), np.flatnonzero(last >= 0))
+        else:
+            self._before = _Chunk(bytes(memoryview(lines.buffer)[:end]), lines, last)
 
     def _take(self, chunk: _Chunk, processes: Ints) -> None:
         lines = chunk.lines
         for process in processes.tolist():
             index = int(chunk.last[process])
             start = int(lines.starts[index])
-            text = chunk.data[start : start + min(int(lines.lengths[index]), self._limits.clip_bytes)].rstrip(b"\r")
+            text = bytes(chunk.data[start : start + min(int(lines.lengths[index]), self._limits.clip_bytes)])
+            text = text.rstrip(b"\r")
             self.set(
                 self._names[process], RawLine(number=lines.base + index + 1, offset=lines.offset + start, text=text)
             )

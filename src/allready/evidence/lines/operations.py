@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
+from allready.evidence.lines.forms import family_of, firsts
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import Templates, Words, dates, decimals
+from allready.evidence.lines.templates import PENDING, Templates, Words, dates, decimals, geometry
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 
@@ -23,6 +23,7 @@ _MANY = 200  # templates of one layout, from which on the number of elements is 
 _MOST_DIGITS = 18
 _FEW = 8
 _MOST_OPEN = 200_000
+_MOST_EXPECTED = 16  # processes and communicators of one log that others tell something about
 _CLOCK = Clock(0.0)  # prefixes are read for who wrote a line, not for when
 
 
@@ -58,111 +59,219 @@ class Operations:
         self._templates = templates
         self._streams = streams
         self._source = source
+        self._shapes: dict[int, OpShape] = {}  # template -> its operation
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
+        self._expected: set[tuple[bytes, str]] = set()  # head and communicator that the forms were filled with
+        self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
+        self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that told
         self._generation = templates.generation
 
     def match(self, lines: Lines) -> None:
         """Fill in the lines that are known."""
+        if not self._templates.num:
+            self._begin(lines)
         ids = self._templates.match(lines.rows, lines.starts, lines.lengths, lines.times, lines.numbers)
         self._fill(lines, slice(None), ids)
+
+    def _begin(self, lines: Lines) -> None:
+        """What other logs tell of the lines of the process that wrote the first operation."""
+        start, end = int(lines.starts[0]), int(lines.starts[-1] + lines.lengths[-1])
+        place = lines.buffer.find(coll.MARKER, start, end)
+        index = int(np.searchsorted(lines.starts, place, "right")) - 1
+        if index > 0 and lines.lengths[index] < coll.MOST_BYTES:  # the line with index 0 may be the end of a longer one
+            text = lines.text(index)
+            line = coll.parse(text)
+            if line is not None:
+                self._expect(line, text, self._target(line, lines, index))
+
+    def _expect(self, line: coll.CollLine, text: bytes, target: int) -> bool:
+        """Templates for what this process and communicator may print, as other logs tell; whether there are any."""
+        who = (text[len(line.front) : line.head], line.comm)
+        if target < 0 or who in self._expected or len(self._expected) >= _MOST_EXPECTED:
+            return False
+        self._expected.add(who)
+        family = family_of(line, text)
+        filled = None if family is None else family.fill(line, text)
+        if filled is None:
+            return False
+        templates = self._templates
+        hashed = templates.hash_each(filled.rows, filled.shift, filled.mask)
+        self._shapes.update(enumerate(filled.shapes, start=templates.num))
+        for form, first, end in filled.groups:
+            templates.add(templates.layout(form), hashed[first:end], target, PENDING)
+        return True
 
     def _fill(self, lines: Lines, which: Ints | slice, ids: Ints) -> None:
         """What the templates say of the lines `which`."""
         targets = self._templates.target[ids]
         targets[ids < 0] = UNKNOWN
         lines.targets[which] = targets
-        lines.codes[which] = self._templates.code[ids]
-        numbers = lines.numbers[which]
-        open_ = np.flatnonzero(numbers >= 0)
-        if len(open_):
-            at = open_ if isinstance(which, slice) else which[open_]
-            lines.codes[at] = self._codes(ids[open_], targets[open_], numbers[open_])
-
-    def _codes(self, ids: Ints, targets: npt.NDArray[np.int32], numbers: Ints) -> list[int]:
-        """The codes of operations whose templates leave the number of elements open."""
-        codes = []
-        for template, target, number in zip(ids.tolist(), targets.tolist(), numbers.tolist(), strict=True):
-            code = self._open_codes.get((template, number))
-            if code is None:
-                if len(self._open_codes) > _MOST_OPEN:
-                    self._open_codes.clear()
-                code = 0
-                if target >= 0:
-                    code = self._streams.code(target, replace(self._open[template], count=number))
-                self._open_codes[template, number] = code
-            codes.append(code)
-        return codes
+        lines.ids[which] = ids
 
     def learn(self, lines: Lines, candidates: Ints) -> bool:
         """Parse lines that may be operations, one for each new template; whether any was one."""
-        if self._generation != self._templates.generation:  # the templates were forgotten, their numbers begin anew
-            self._generation = self._templates.generation
-            self._open.clear()
-            self._open_codes.clear()
+        self._renew()
         left = candidates[lines.lengths[candidates] < coll.MOST_BYTES]
         was_any, num_learnt = False, 0
         while len(left):
             first = int(left[0])
             left = left[1:]
-            line = coll.parse(lines.text(first)) if lines.targets[first] == UNKNOWN else None
+            text = lines.text(first)
+            line = coll.parse(text) if lines.targets[first] == UNKNOWN else None
             if line is None:
                 continue
             was_any = True
-            lines.targets[first], lines.codes[first] = self._target(line, lines, first)
-            if line.date is not None:
-                row = lines.rows.take(lines.starts[first : first + 1], int(lines.lengths[first]))
-                lines.times[first] = dates(row, line.date)[0]
-            if num_learnt < _MOST_LEARNT:
-                num_learnt += 1
-                self._learn_layout(lines, first, left, line)
+            target = self._target(line, lines, first)
+            if self._expect(line, text, target):
+                self._match_again(lines, np.concatenate(([first], left)))
                 left = left[lines.targets[left] == UNKNOWN]
+            if lines.targets[first] == UNKNOWN:
+                lines.targets[first] = target
+                if target >= 0:
+                    self._loose.append((first, target, line.shape))
+                if line.date is not None:
+                    row = lines.rows.take(lines.starts[first : first + 1], int(lines.lengths[first]))
+                    lines.times[first] = dates(row, line.date)[0]
+                if num_learnt < _MOST_LEARNT:
+                    num_learnt += 1
+                    self._learn_layout(lines, first, left, line)
+                    left = left[lines.targets[left] == UNKNOWN]
         return was_any
+
+    def _renew(self) -> None:
+        if self._generation != self._templates.generation:  # the templates were forgotten, their numbers begin anew
+            self._generation = self._templates.generation
+            for known in (self._shapes, self._open, self._open_codes, self._expected):
+                known.clear()
+
+    def _match_again(self, lines: Lines, which: Ints) -> None:
+        times, numbers = np.full(len(which), np.nan), np.full(len(which), -1, np.int64)
+        ids = self._templates.match(lines.rows, lines.starts[which], lines.lengths[which], times, numbers)
+        known = ids >= 0
+        which = which[known]
+        lines.times[which], lines.numbers[which] = times[known], numbers[known]
+        self._fill(lines, which, ids[known])
 
     def _learn_layout(self, lines: Lines, first: int, left: Ints, line: coll.CollLine) -> None:
         """The template of line `first`, and all others with its layout among the lines left."""
         length = int(lines.lengths[first])
-        layout = self._templates.layout(length, variable=line.variable, date=line.date)
+        form = geometry(length, line.variable, date=line.date)
+        layout = self._templates.layout(form)
         number = None
         if len(layout.hashes) > _MANY and line.count[1] - line.count[0] <= _MOST_DIGITS:
             number = line.count
-            layout = self._templates.layout(length, variable=line.variable, number=number, date=line.date)
+            layout = self._templates.layout(geometry(length, line.variable, number=number, date=line.date))
         same = np.concatenate(([first], left[lines.lengths[left] == length]))
         rows = lines.rows.take(lines.starts[same], length)
         hashed = self._templates.hash(layout, rows)
         members = _firsts(hashed)
-        new: list[tuple[int, int, int]] = []
-        for hash_, member in zip(hashed[members].tolist(), same[members].tolist(), strict=True):
-            one = line if member == first else coll.parse(lines.text(member))
+        new: list[int] = []
+        targets: list[int] = []
+        for place, member in zip(members.tolist(), same[members].tolist(), strict=True):
+            text = lines.text(member)
+            one = line if member == first else coll.parse(text)
             if one is None or one.variable != line.variable or one.date != line.date:
                 continue
-            if number is not None:
-                if one.count != number:
-                    continue
-                self._open[self._templates.num + len(new)] = one.shape
-            new.append((hash_, *self._target(one, lines, member)))
-        self._templates.add(layout, [n for n, _, _ in new], [t for _, t, _ in new], [c for _, _, c in new])
+            if number is not None and one.count != number:
+                continue
+            known = self._shapes if number is None else self._open
+            known[self._templates.num + len(new)] = one.shape
+            new.append(place)
+            targets.append(self._target(one, lines, member))
+            family = family_of(one, text) if number is None and len(self._expected) < _MOST_EXPECTED else None
+            if family is not None:
+                family.add(one, text, form)
+        self._templates.add(layout, hashed[new], targets, PENDING)
         ids = self._templates.look_up(layout, hashed, rows)
-        known = ids >= 0
-        which = same[known]
+        known_rows = ids >= 0
+        which = same[known_rows]
         if line.date is not None:
-            lines.times[which] = dates(rows[known], line.date)
+            lines.times[which] = dates(rows[known_rows], line.date)
         if number is not None:
-            lines.numbers[which] = decimals(rows[known], number)
-        self._fill(lines, which, ids[known])
+            lines.numbers[which] = decimals(rows[known_rows], number)
+        self._fill(lines, which, ids[known_rows])
 
-    def _target(self, line: coll.CollLine, lines: Lines, index: int) -> tuple[int, int]:
-        """(stream, code) of one operation, or (APART, 0)."""
-        target = self._streams.target(line)
+    def _target(self, line: coll.CollLine, lines: Lines, index: int) -> int:
+        """The stream of one operation, or APART."""
+        target = self._streams.index(line)
         if target is None:
-            who = writer(lines.text(index)) if line.front else None
-            origin = Origin(
-                source=self._source,
-                host=line.host,
-                pid=line.pid,
-                rank=line.rank if line.rank is not None or who is None else who.rank,
-                local_rank=None if who is None else who.local_rank,
-                node=None if who is None else who.node,
-            )
+            who, origin = self._writer_of(line, lines.text(index))
             target = self._streams.new(line, None if who is None else tag_of(who), origin)
-        return target or (APART, 0)
+            if target is not None:
+                self._made.append((target, index))
+        return APART if target is None else target
+
+    def _writer_of(self, line: coll.CollLine, text: bytes) -> tuple[prefix.Prefix | None, Origin]:
+        who = writer(text) if line.front else None
+        return who, Origin(
+            source=self._source,
+            host=line.host,
+            pid=line.pid,
+            rank=line.rank if line.rank is not None or who is None else who.rank,
+            local_rank=None if who is None else who.local_rank,
+            node=None if who is None else who.node,
+        )
+
+    # -- codes -----------------------------------------------------------------------------------------------------
+
+    def settle(self, lines: Lines) -> None:
+        """Give every operation of these lines its code: a stream's operations are numbered as they first come.
+
+        So the numbers say nothing of what was known before, nor of the order in which lines were recognised.
+        """
+        templates, ids = self._templates, lines.ids
+        codes = lines.codes
+        codes[:] = templates.code[ids]
+        pending = np.flatnonzero((codes == PENDING) & (lines.targets >= 0) & (ids >= 0) & (lines.numbers < 0))
+        open_ = np.flatnonzero(lines.numbers >= 0)
+        new: list[tuple[int, int, OpShape, int, int]] = [
+            (at, target, shape, -1, -1) for at, target, shape in self._loose if ids[at] < 0
+        ]
+        if len(pending):
+            first = firsts(ids[pending], pending, templates.num)
+            new += [
+                (int(first[one]), int(templates.target[one]), self._shapes[one], one, -1)
+                for one in np.flatnonzero(first >= 0).tolist()
+            ]
+        keys: list[tuple[int, int]] = list(zip(ids[open_].tolist(), lines.numbers[open_].tolist(), strict=True))
+        if len(self._open_codes) + len(keys) > _MOST_OPEN:
+            self._open_codes.clear()
+        for at, key in zip(open_.tolist(), keys, strict=True):
+            if key not in self._open_codes:
+                self._open_codes[key] = 0
+                target = int(templates.target[key[0]])
+                if target >= 0:
+                    new.append((at, target, replace(self._open[key[0]], count=key[1]), *key))
+        new.sort(key=lambda one: one[0])
+        for at, target, shape, template, number in new:
+            code = self._streams.code(target, shape)
+            if template < 0:
+                codes[at] = code
+            elif number < 0:
+                templates.code[template] = code
+            else:
+                self._open_codes[template, number] = code
+        codes[pending] = templates.code[ids[pending]]
+        codes[open_] = [self._open_codes[key] for key in keys]
+        self._settle_streams(lines)
+        self._loose.clear()
+
+    def _settle_streams(self, lines: Lines) -> None:
+        """Whose a stream is, its first line says, although another one may have been parsed before it."""
+        if not self._made:
+            return
+        operations = np.flatnonzero(lines.targets >= 0)
+        first = firsts(lines.targets[operations].astype(np.int64), operations, len(self._streams.builders))
+        for stream, index in self._made:
+            at = int(first[stream])
+            if at < 0 or at == index:
+                continue
+            text = lines.text(at)
+            line = coll.parse(text)
+            if line is not None:
+                who, origin = self._writer_of(line, text)
+                one = self._streams.builders[stream]
+                one.tag = None if who is None else tag_of(who)
+                one.stream.origin, one.stream.nranks = origin, line.nranks
+        self._made.clear()

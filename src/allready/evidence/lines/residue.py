@@ -46,7 +46,7 @@ class Reader:
         marks = self._marker.find(data, length, starts)
         found = places_of(data, length, (_NCCL[:4],))
         if len(found):
-            found = np.array([p for p in found.tolist() if data.startswith(_NCCL, p)], np.int64)
+            found = found[np.frombuffer(data, np.uint8)[found + 4] == _NCCL[4]]
         # A line with NCCL's word is kept for that; of the other literals only those that begin a block matter there.
         is_nccl_only = len(distinct(np.searchsorted(starts, found, "right"))) == len(starts)
         literals = self._blocks if is_nccl_only else self._literals
@@ -73,11 +73,12 @@ class Reader:
         for line, begin, end, place, size, nccl, block, marked in zip(
             lines.tolist(), begins.tolist(), ends.tolist(), places[chosen].tolist(), sizes[chosen].tolist(),
             is_nccl[chosen].tolist(), np.logical_or.reduceat(is_block[order], firsts).tolist(),
-            np.isin(lines, marks.lines).tolist(), strict=True,
+            (np.isin(lines, marks.lines) if len(marks.lines) else np.zeros(len(lines), np.bool_)).tolist(), strict=True,
         ):  # fmt: skip
             whole = bytes(data[begin:end]).removesuffix(b"\n")
-            text = clip(whole, place - begin, size, self._clip_bytes)
-            hits.append(Hit(line, text, block, nccl, len(text) == len(whole), marked))
+            is_short = len(whole) <= self._clip_bytes and b"\r" not in whole
+            text = whole if is_short else clip(whole, place - begin, size, self._clip_bytes)
+            hits.append(Hit(line, text, block, nccl, is_short or len(text) == len(whole), marked))
         return hits, marks
 
 

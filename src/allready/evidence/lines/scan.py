@@ -5,6 +5,7 @@ three sieves: those that are known (`templates`), those that may be operations o
 is left, which is searched for the signatures' anchors and for iteration markers (`residue`).
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
@@ -22,7 +23,7 @@ from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.residue import Hit, Reader
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import Rows, Templates
+from allready.evidence.lines.templates import Templates, geometry
 
 _MOST_LINES = 32_768
 """Lines that are looked at together."""
@@ -61,10 +62,13 @@ def scan(
     feed = Feed(
         stream, start, size=chunk_bytes, piece=limits.line_bytes, overlap=limits.clip_bytes, on_bytes=on_bytes
     )  # fmt: skip
-    one = _Scan(feed, reader, source, limits, last_byte)
-    if not first_byte or feed.skip_line():
-        one.run()
-    return one.result()
+    try:
+        one = _Scan(feed, reader, source, limits, last_byte)
+        if not first_byte or feed.skip_line():
+            one.run()
+        return one.result()
+    finally:
+        feed.close()
 
 
 class _Scan:
@@ -72,7 +76,7 @@ class _Scan:
 
     def __init__(self, feed: Feed, reader: Reader, source: str, limits: Limits, last_byte: int | None) -> None:
         self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
-        self._rows = Rows(feed.buffer)
+        self._rows = feed.rows
         self._templates = Templates(limits.templates)
         self._streams = Streams(limits)
         self._operations = Operations(self._templates, self._streams, source)
@@ -159,15 +163,19 @@ class _Scan:
         num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
         events: list[tuple[int, int, Hit | int | None]] = []
         events += [(int(left[line]), 0, iteration) for line, iteration in self._marks(marks, left, lines)]
-        events += [(int(left[hit.line]), 1, hit) for hit in hits]
+        events += zip(left[[hit.line for hit in hits]].tolist() if hits else (), itertools.repeat(1), hits)
         events += [(index, 2, None) for index in np.flatnonzero(is_long).tolist()]
-        events.sort(key=lambda one: one[:2])
-        for index, _, event in events:
+        if len(events) > len(hits):
+            events.sort(key=lambda one: one[:2])
+        offsets = (lines.starts[[index for index, _, _ in events]] + lines.offset).tolist() if events else []
+        for (index, _, event), offset in zip(events, offsets, strict=True):
             number = lines.base + index + 1
             if isinstance(event, int):
                 self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
             elif event is not None:
-                self._keep(event, lines, index)
+                repeat = self._put(event, number, offset)
+                if repeat >= 0 and event.is_whole and not event.is_marked:
+                    self._learn_repeat(repeat, event.text, lines, index)
             elif not self._long_line(lines, index, int(num_before[index])):
                 num_rest += 1
         room = self._limits.rest_examples - len(self._out.rest_examples)
@@ -206,12 +214,6 @@ class _Scan:
             self._marked.add(key)
             self._streams.mark(Mark(iteration=iteration, number=number, tag=tag_of(writer(text))), num_before)
 
-    def _keep(self, hit: Hit, lines: Lines, index: int) -> None:
-        number, offset = lines.base + index + 1, lines.offset + int(lines.starts[index])
-        repeat = self._put(hit, number, offset)
-        if repeat >= 0 and hit.is_whole and not hit.is_marked:
-            self._learn_repeat(repeat, hit.text, lines, index)
-
     def _put(self, hit: Hit, number: int, offset: int) -> int:
         """Keep a line; the index of the repeat that it went into instead, or -1."""
         line = RawLine(number=number, offset=offset, text=hit.text)
@@ -231,11 +233,12 @@ class _Scan:
             return
         self._learnt.add((repeat, len(text)))
         found = process_of(text) if self._keeper.repeats[repeat].process else None
-        layout = self._templates.layout(len(text), checked=numbers_in(text, None if found is None else found[1]))
+        checked = numbers_in(text, None if found is None else found[1])
+        layout = self._templates.layout(geometry(len(text), checked=tuple(checked)))
         row = self._rows.take(lines.starts[index : index + 1], len(text))
         hashed = self._templates.hash(layout, row)
         if int(self._templates.look_up(layout, hashed, row)[0]) < 0:
-            self._templates.add(layout, hashed.tolist(), [-1 - repeat], [0])
+            self._templates.add(layout, hashed, -1 - repeat, 0)
             self._forms[repeat] = forms + 1
 
     def _long_line(self, lines: Lines, index: int, num_before: int) -> bool:
@@ -266,6 +269,7 @@ class _Scan:
     # -- counting --------------------------------------------------------------------------------------------------
 
     def _count(self, lines: Lines, num_rest: int) -> None:
+        self._operations.settle(lines)
         out, targets = self._out, lines.targets
         is_coll = lines.is_coll
         num_coll, num_blank = int(np.count_nonzero(is_coll)), int(np.count_nonzero(lines.is_blank))

@@ -96,28 +96,25 @@ class Streams:
         self._marks: dict[tuple[int, str | None], Mark] = {}
         self.mark_step = 1
 
-    def target(self, line: CollLine) -> tuple[int, int] | None:
-        """(stream, code) of one operation; None when its stream is not there.
+    def index(self, line: CollLine) -> int | None:
+        """The stream of one operation; None when it is not there.
 
         The prefix is no part of a stream's identity: lines that were torn by another process have strange ones.
         """
-        index = self._by_key.get((line.host, line.pid, line.comm))
-        if index is None:
-            return None
-        return index, self.code(index, line.shape)
+        return self._by_key.get((line.host, line.pid, line.comm))
 
     def code(self, index: int, shape: OpShape) -> int:
-        """The code of an operation in one stream."""
+        """The code of an operation in one stream.  Codes are given out in the order in which they are asked for."""
         one = self.builders[index]
         return shape_code(one.stream.shapes, one.known, one.stream.counts, shape)
 
-    def new(self, line: CollLine, tag: str | None, origin: Origin) -> tuple[int, int] | None:
-        """The same for the first operation of a stream; None when there are too many streams."""
+    def new(self, line: CollLine, tag: str | None, origin: Origin) -> int | None:
+        """The stream of an operation that has none yet; None when there are too many."""
         if len(self.builders) >= self._limits.streams:
             return None
-        self._by_key[line.host, line.pid, line.comm] = len(self.builders)
+        index = self._by_key[line.host, line.pid, line.comm] = len(self.builders)
         self.builders.append(Builder(OpStream(origin=origin, comm=line.comm, nranks=line.nranks), tag))
-        return self.target(line)
+        return index
 
     def add(self, indexes: Codes, codes: Codes, numbers: Ints, times: Floats | None) -> None:
         """Operations in the order of their lines; `numbers` are the lines', `times` NaN where a line has none."""

@@ -8,6 +8,8 @@ The hash has 64 bits with multipliers drawn at random in every process.  The wor
 multiplied, so that two lines that differ anywhere fall together with a probability below 2**-48.
 """
 
+import functools
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,13 +32,16 @@ _SHIFT = np.uint64(0x10)
 _CLASS = np.uint64(0xC0)
 _FOLDS = (np.uint64(32), np.uint64(16))
 DIGIT, HEX = 0, 1
+PENDING = 0xFFFF
+"""The code of an operation that has none yet; no stream has so many."""
+
 _ALLOWED = np.zeros((2, 256), np.bool_)
 _ALLOWED[DIGIT, list(b"0123456789")] = True
 _ALLOWED[HEX, list(b"0123456789abcdef")] = True
 
 
-@dataclass(slots=True)
-class Layout:
+@dataclass(frozen=True, slots=True, eq=False)
+class Geometry:
     """Where the lines of one form may differ.
 
     `checked`: columns that must be digits (or hexadecimal), for lines whose changing bytes decide what they are.
@@ -51,9 +56,41 @@ class Layout:
     classes: npt.NDArray[np.intp]
     date: tuple[int, int, int] | None
     number: tuple[int, int] | None
+
+
+@dataclass(slots=True, eq=False)
+class Layout:
+    """The templates of one geometry; hashes in order."""
+
+    geometry: Geometry
     hashes: Words = field(default_factory=lambda: np.empty(0, np.uint64))
     ids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hits: int = 0
+
+
+@functools.lru_cache(maxsize=512)
+def geometry(
+    length: int,
+    variable: tuple[tuple[int, int], ...] = (),
+    checked: tuple[tuple[int, int, int], ...] = (),
+    number: tuple[int, int] | None = None,
+    date: tuple[int, int, int] | None = None,
+) -> Geometry:
+    """The geometry with these spans.  `checked`: start, end and class."""
+    if number is not None:
+        checked = (*checked, (*number, DIGIT))
+    width = (length + 7) // 8 * 8
+    shift, mask = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
+    mask[:length] = 0xFF
+    for start, end in variable:
+        shift[start:end], mask[start:end] = _SHIFT, _CLASS
+    for start, end, _ in checked:
+        mask[start:end] = 0
+    columns = [(c, kind) for start, end, kind in checked for c in range(start, end)]
+    return Geometry(
+        length, shift.view(np.uint64), mask.view(np.uint64),
+        np.array([c for c, _ in columns], np.intp), np.array([k for _, k in columns], np.intp), date, number,
+    )  # fmt: skip
 
 
 class Rows:
@@ -61,7 +98,7 @@ class Rows:
 
     def __init__(self, buffer: bytearray) -> None:
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
-        self._buffer = buffer
+        self.buffer = buffer
         self._views: dict[int, npt.NDArray[Any]] = {}
 
     def take(self, starts: Ints, length: int) -> Words:
@@ -69,16 +106,36 @@ class Rows:
         width = (length + 7) // 8
         view = self._views.get(width)
         if view is None:
-            one = np.frombuffer(self._buffer, f"V{width * 8}", 1)
-            view = np.lib.stride_tricks.as_strided(one, (len(self._buffer) - width * 8 + 1,), (1,), writeable=False)
+            one = np.frombuffer(self.buffer, f"V{width * 8}", 1)
+            view = np.lib.stride_tricks.as_strided(one, (len(self.buffer) - width * 8 + 1,), (1,), writeable=False)
             self._views[width] = view
         return view[starts].view(np.uint64).reshape(-1, width)
+
+
+def _weights() -> Words:
+    weights: Words = np.random.default_rng().integers(0, 2**64, _MOST_WORDS, dtype=np.uint64) | np.uint64(1)
+    return weights
+
+
+class _Tools(threading.local):
+    """Room to compute in, and multipliers, of one thread."""
+
+    def __init__(self) -> None:
+        self.words: Words = np.empty(_BLOCK_WORDS, np.uint64)
+        self.moved: Words = np.empty(_BLOCK_WORDS, np.uint64)
+        self.weights = _weights()
+
+
+@functools.cache
+def _tools() -> _Tools:
+    return _Tools()
 
 
 class Templates:
     """All known templates.
 
-    `target[t]` >= 0 is a stream, with the operation `code[t]`; below 0 it is repeat -1 - target.
+    `target[t]` >= 0 is a stream, with the operation `code[t]`, PENDING until one is given out; below 0 it is repeat
+    -1 - target.
     """
 
     def __init__(self, most: int) -> None:
@@ -86,61 +143,36 @@ class Templates:
         self.code: npt.NDArray[np.uint16] = np.empty(1024, np.uint16)
         self.generation = 0
         self._most = most
-        self._random = np.random.default_rng()
-        self._words: Words = np.empty(_BLOCK_WORDS, np.uint64)
-        self._moved: Words = np.empty(_BLOCK_WORDS, np.uint64)
-        self._forget()
+        tools = _tools()
+        self._words, self._moved, self._weights = tools.words, tools.moved, tools.weights
+        self._empty()
 
-    def _forget(self) -> None:
+    def _empty(self) -> None:
         self.generation += 1
-        weights = self._random.integers(0, 2**64, _MOST_WORDS, dtype=np.uint64)
-        self._weights: Words = weights | np.uint64(1)
         self._layouts: dict[int, list[Layout]] = {}
-        self._by_key: dict[tuple[object, ...], Layout] = {}
+        self._by_geometry: dict[Geometry, Layout] = {}
         self.num = 0
 
     def make_room(self) -> bool:
         """Between two chunks: forget everything when there is too much; what is needed is learnt again."""
         if self.num <= self._most:
             return False
-        self._forget()
+        self._weights = _weights()
+        self._empty()
         return True
 
-    def layout(
-        self,
-        length: int,
-        *,
-        variable: Sequence[tuple[int, int]] = (),
-        checked: Sequence[tuple[int, int, int]] = (),
-        number: tuple[int, int] | None = None,
-        date: tuple[int, int, int] | None = None,
-    ) -> Layout:
-        """The layout with these spans, made where it is new.  `checked`: start, end and class."""
-        if number is not None:
-            checked = (*checked, (*number, DIGIT))
-        key = (length, tuple(variable), tuple(checked), number, date)
-        found = self._by_key.get(key)
+    def layout(self, form: Geometry) -> Layout:
+        """The layout of a geometry, made where it is new."""
+        found = self._by_geometry.get(form)
         if found is not None:
             return found
-        width = (length + 7) // 8 * 8
-        shift, mask = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
-        mask[:length] = 0xFF
-        for start, end in variable:
-            shift[start:end], mask[start:end] = _SHIFT, _CLASS
-        for start, end, _ in checked:
-            mask[start:end] = 0
-        columns = [(c, kind) for start, end, kind in checked for c in range(start, end)]
-        layout = Layout(
-            length, shift.view(np.uint64), mask.view(np.uint64),
-            np.array([c for c, _ in columns], np.intp), np.array([k for _, k in columns], np.intp), date, number,
-        )  # fmt: skip
-        others = self._layouts.setdefault(length, [])
+        layout = Layout(form)
+        others = self._layouts.setdefault(form.length, [])
         if len(others) >= MOST_LAYOUTS:
             others.sort(key=lambda one: -one.hits)
-            gone = others.pop()
-            self._by_key = {k: one for k, one in self._by_key.items() if one is not gone}
+            del self._by_geometry[others.pop().geometry]
         others.append(layout)
-        self._by_key[key] = layout
+        self._by_geometry[form] = layout
         return layout
 
     def hash(self, layout: Layout, rows: Words) -> Words:
@@ -152,27 +184,36 @@ class Templates:
             part = rows[first : first + some]
             words = self._words[: part.size].reshape(part.shape)
             moved = self._moved[: part.size].reshape(part.shape)
-            np.add(part, layout.shift, out=words)
-            np.bitwise_and(words, layout.mask, out=words)
+            np.add(part, layout.geometry.shift, out=words)
+            np.bitwise_and(words, layout.geometry.mask, out=words)
             for fold in _FOLDS:
                 np.right_shift(words, fold, out=moved)
                 np.bitwise_xor(words, moved, out=words)
             np.matmul(words, self._weights[:width], out=hashed[first : first + some])
         return hashed
 
-    def add(self, layout: Layout, hashed: Sequence[int], targets: Sequence[int], codes: Sequence[int]) -> None:
+    def hash_each(self, rows: Words, shift: Words, mask: Words) -> Words:
+        """The same for rows that differ in geometry, all as wide as the widest, with zeros behind shorter masks."""
+        words = (rows + shift) & mask
+        for fold in _FOLDS:
+            words ^= words >> fold
+        hashed: Words = np.matmul(words, self._weights[: rows.shape[1]])
+        return hashed
+
+    def add(self, layout: Layout, hashed: Words, target: int | Sequence[int], code: int) -> None:
         """New templates of one layout."""
         end = self.num + len(hashed)
         if end > len(self.target):
             room = max(end, 2 * len(self.target))
             self.target = np.resize(self.target, room)
             self.code = np.resize(self.code, room)
-        self.target[self.num : end] = targets
-        self.code[self.num : end] = codes
-        hashes = np.concatenate((layout.hashes, np.array(hashed, np.uint64)))
-        order = np.argsort(hashes, kind="stable")
-        layout.hashes = hashes[order]
-        layout.ids = np.concatenate((layout.ids, np.arange(self.num, end)))[order]
+        self.target[self.num : end] = target
+        self.code[self.num : end] = code
+        hashes, ids = hashed, np.arange(self.num, end)
+        if len(layout.hashes):
+            hashes, ids = np.concatenate((layout.hashes, hashes)), np.concatenate((layout.ids, ids))
+        order = hashes.argsort(kind="stable")
+        layout.hashes, layout.ids = hashes[order], ids[order]
         self.num = end
 
     def look_up(self, layout: Layout, hashed: Words, rows: Words) -> Ints:
@@ -182,9 +223,10 @@ class Templates:
         at = np.searchsorted(layout.hashes, hashed)
         at[at == len(layout.hashes)] = 0
         known = layout.hashes[at] == hashed
-        if len(layout.checked) and known.any():
-            cells = rows.view(np.uint8).reshape(len(rows), -1)[:, layout.checked]
-            known &= _ALLOWED[layout.classes, cells].all(axis=1)
+        form = layout.geometry
+        if len(form.checked) and known.any():
+            cells = rows.view(np.uint8).reshape(len(rows), -1)[:, form.checked]
+            known &= _ALLOWED[form.classes, cells].all(axis=1)
         return np.where(known, layout.ids[at], -1)
 
     def match(self, rows: Rows, starts: Ints, lengths: Ints, times: Floats, numbers: Ints) -> Ints:
@@ -233,10 +275,10 @@ class Templates:
                 else:
                     mine, rest = (part, ids, lines), (part[:0], lines[:0])
                 found[mine[0]] = mine[1]
-                if layout.date is not None:
-                    times[mine[0]] = dates(mine[2], layout.date)
-                if layout.number is not None:
-                    numbers[mine[0]] = decimals(mine[2], layout.number)
+                if layout.geometry.date is not None:
+                    times[mine[0]] = dates(mine[2], layout.geometry.date)
+                if layout.geometry.number is not None:
+                    numbers[mine[0]] = decimals(mine[2], layout.geometry.number)
                 part, lines = rest
                 if not len(part):
                     break

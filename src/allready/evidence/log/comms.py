@@ -65,6 +65,10 @@ class Comms:
         self._burst_start: int | None = None
         self._bursts: list[int] = []
 
+    def is_blank(self) -> bool:
+        """Whether no line told anything so far."""
+        return not (self._drafts or self.layout or self._starting or self._bursts)
+
     def feed(self, text: str, *, tid: int | None, time_s: float | None) -> bool:
         """Take a life line in; False when it is none."""
         match = _COMM.match(text)

@@ -14,6 +14,9 @@ MOST_KEPT = 16
 """Events of one process and signature that differ in numbers are kept up to as many, then counted."""
 
 _MOST_TEMPLATES = 8192
+_MOST_KNOWN_CHARACTERS = 300
+_NEW = object()
+_ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
 _POINTER = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"\d+")
 
@@ -27,10 +30,24 @@ class Finder:
     """
 
     def __init__(self) -> None:
-        self._candidates = _Memory.of(table.by_anchor())
+        _Memory.of(table.by_anchor())
+        self._candidates, self._known = _Memory.shapes, _Memory.known
 
     def find(self, rest: str, text: str) -> tuple[Signature, re.Match[str]] | None:
         """The first signature that knows the line: without its prefix, else as it stands there."""
+        key = (text[: len(text) - len(rest)].translate(_ZEROS), rest)
+        known = self._known.get(key, _NEW)
+        if known is not _NEW:
+            return known  # type: ignore[return-value]
+        found, is_same = self._find(rest, text)
+        if is_same and len(rest) <= _MOST_KNOWN_CHARACTERS and text.endswith(rest):
+            if len(self._known) >= _MOST_TEMPLATES:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _find(self, rest: str, text: str) -> tuple[tuple[Signature, re.Match[str]] | None, bool]:
+        """What is found, and whether it is the same whatever numbers stand in front of `rest`."""
         # Anchors have no digits, so numbers and pointers decide nothing about who is asked.
         shape = _NUMBER.sub("0", _POINTER.sub("0x", text))
         asked = self._candidates.get(shape)
@@ -42,22 +59,30 @@ class Finder:
         for whole in (rest,) if rest == text else (rest, text):
             for line, signature in asked:
                 if line.anchor in whole and (match := line.pattern.search(whole)) is not None:
-                    return signature, match
-        return None
+                    return (signature, match), whole is rest
+        return None, not asked
 
 
 class _Memory:
-    """What this process remembers, and of which tables."""
+    """What this process remembers, and of which tables.
+
+    `known`: what was found in lines, by what stands in front of them (all digits as zeros) and their own words.
+    """
 
     tables: tuple[tuple[str, LinePattern, Signature], ...] = ()
     shapes: ClassVar[dict[str, tuple[_Asked, ...]]] = {}
+    known: ClassVar[dict[tuple[str, str], object]] = {}
 
     @classmethod
-    def of(cls, tables: tuple[tuple[str, LinePattern, Signature], ...]) -> dict[str, tuple[_Asked, ...]]:
-        """Empty when the tables are others than before."""
+    def of(cls, tables: tuple[tuple[str, LinePattern, Signature], ...]) -> None:
+        """Forget everything when the tables are others than before."""
         if cls.tables is not tables:
-            cls.tables, cls.shapes = tables, {}
-        return cls.shapes
+            cls.tables, cls.shapes, cls.known = tables, {}, {}
+
+
+def is_silent(head: str, rest: str) -> bool:
+    """Whether it is known that no signature asks for a line with these words behind this `head`."""
+    return _Memory.known.get((head.translate(_ZEROS), rest), _NEW) is None
 
 
 class Collector:

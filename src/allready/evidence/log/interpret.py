@@ -7,7 +7,7 @@ from dataclasses import replace
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock
 from allready.evidence.lines.model import Scanned
-from allready.evidence.log import blocks, endings, stories
+from allready.evidence.log import blocks, dull, endings, stories
 from allready.evidence.log.line import Line, decode
 from allready.evidence.log.names import Hints, hints
 from allready.evidence.log.people import People
@@ -44,15 +44,16 @@ class Log:
     def __init__(self, scanned: Scanned, source: str, mtime_s: float | None, names: Hints) -> None:
         self.scanned = scanned
         self.source = source
-        raw = list(in_order(scanned))
+        raw, self.num_dull = dull.sift(list(in_order(scanned)))
         reference_s = clocks.latest_dated([text for _, text, _ in raw])
         if reference_s is None:
             reference_s = time.time() if mtime_s is None else mtime_s
         self.clock = Clock(reference_s)
         texts = [(number, decode(text), is_known) for number, text, is_known in raw]
-        self.labels = _have_labels([text for _, text, _ in texts])
+        self.labels = not self.num_dull and _have_labels([text for _, text, _ in texts])
         self.lines = [line for number, text, is_known in texts for line in self._parsed(number, text, is_known)]
         _unglue_hosts(self.lines)
+        self._raw = raw
         self._shift_s = self._zone_shift()
         self.people = People()
         for line in self.lines:
@@ -111,6 +112,7 @@ class Log:
         deaths = endings.find(self)
         self._own_streams()
         processes = self.people.records(self)
+        dull.learn(self._raw, self.lines)
         return Reading(
             source=self._record(events.num_dropped),
             events=list(events),
@@ -150,7 +152,7 @@ class Log:
         if num_events_dropped:
             problems.append(f"{num_events_dropped:,} events were counted only")
         num_repeats = sum(repeat.count for repeat in scanned.repeats)
-        num_known = len(kept) - len(unknown)
+        num_known = len(kept) - len(unknown) + self.num_dull
         return SourceRecord(
             path=self.source,
             kind="log",

@@ -13,6 +13,13 @@ _Item = TypeVar("_Item")
 
 MOST_TRANSPORTS = 4096
 MOST_NAMES = 256
+_MOST_PLAIN = 4096
+_MOST_PLAIN_CHARACTERS = 300
+_NEW = object()
+_PLAIN: dict[str, object] = {}
+"""Lines from which nothing is taken, and whether they are of a known kind (None: something is taken from this one).
+
+The ranks of a job print the same ones."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -80,6 +87,20 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     return "init" if _INIT.search(text) else "other"
 
 
+def is_plain(text: str) -> bool:
+    """Whether an INFO line is known to be of a known kind, and to tell nothing that is kept."""
+    return _PLAIN.get(text) is True
+
+
+def _says_nothing(text: str) -> bool:
+    """Whether nothing is taken from a line, whatever its process printed before."""
+    if text.startswith("Connected"):  # it ends what lines before it began
+        return False
+    process = NcclProcess("", 0)
+    process.read(text, tid=None, time_s=None, line=0)
+    return process.is_blank()
+
+
 def version_of(text: str) -> dict[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
     match = _VERSION.search(text)
@@ -121,6 +142,18 @@ class NcclProcess:
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
+        plain = _PLAIN.get(text, _NEW)
+        if isinstance(plain, bool):
+            return plain
+        is_known = self.read(text, tid=tid, time_s=time_s, line=line)
+        if plain is _NEW and len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
+            if len(_PLAIN) >= _MOST_PLAIN:
+                _PLAIN.clear()
+            _PLAIN[text] = is_known if _says_nothing(text) else None
+        return is_known
+
+    def read(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
+        """The same without remembering anything of the line itself."""
         self._tid, self._line = tid, line
         first = text.partition(" ")[0]
         reader = _READERS.get(first)
@@ -132,6 +165,15 @@ class NcclProcess:
             if mark in text and reader(self, text):
                 return True
         return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
+
+    def is_blank(self) -> bool:
+        """Whether no line told anything so far."""
+        told = (
+            self.cuda_dev, self.node, self.versions, self.env, self.network, self.plugins, self.interfaces, self.oob,
+            self.hcas, self.available, self.gdr, self.num_channels, self.algorithms, self.timings, self._transports,
+            self._timed_ranks,
+        )  # fmt: skip
+        return not any(told) and self.comms.is_blank()
 
     def record(self, first_operations: Mapping[str, int] | None = None) -> ProcessRecord:
         """What is known so far.  `first_operations`: communicator -> line of its first COLL line."""

@@ -13,6 +13,9 @@ def in_order(scanned: Scanned) -> Iterator[tuple[int, bytes, bool]]:
 
     Numbers of followers are the least that they can be: operations between them were left out.
     """
+    if not any(raw.following for raw in scanned.lines):
+        yield from ((raw.number, raw.text, True) for raw in scanned.lines)
+        return
     window: deque[tuple[int, bytes]] = deque()
     left = MOST_FOLLOWERS
     for raw in scanned.lines:

@@ -74,7 +74,7 @@ def _event(
             values.setdefault("last_error", said[:MOST_EVENT_TEXT])
         if block.root.site is not None:
             values.setdefault("site", block.root.site)
-    elif any(mark in line.rest for mark in _HAS_MORE):
+    elif _has_more(line.rest):
         extra = tuple(_more(log, at))
         said = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
         if said:
@@ -90,6 +90,13 @@ def _event(
         extra=extra,
         role=Role.RECORD if signature is None else signature.role,
     )
+
+
+def _has_more(text: str) -> bool:
+    for mark in _HAS_MORE:  # noqa: SIM110 - a third of the time of any(), and it is asked for every event
+        if mark in text:
+            return True
+    return False
 
 
 def _named_below(log: "Log", at: int, signature: Signature) -> dict[str, str]:

@@ -27,6 +27,8 @@ _PACKAGES = {
 _NATIVE = re.compile(r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)")
 _GENERATED = ("torchinductor_", "/triton_cache/", "/.triton/")
 _TYPED_IN = ("<stdin>", "<ipython", "<cell")
+_OWN = re.compile(r"(?:^|/)allready/(?:live|launch)/")
+"""The wrapper around a rank's script, wherever it is installed."""
 _INTERPRETER = re.compile(r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/")
 _STANDARD_PATH = re.compile(r"/lib(?:64)?/python\d[\d.]*/")
@@ -54,7 +56,13 @@ def is_users(frame: Frame) -> bool:
     file = frame.file.replace("\\", "/")
     if file.startswith(_TYPED_IN):
         return True
-    if is_native(frame) or file.startswith("<") or _INSTALLED.search(file) or _STANDARD_PATH.search(file):
+    if (
+        is_native(frame)
+        or file.startswith("<")
+        or _OWN.search(file)
+        or _INSTALLED.search(file)
+        or _STANDARD_PATH.search(file)
+    ):
         return False
     if any(part in file for part in _GENERATED):
         return False

@@ -71,6 +71,12 @@ def describe(stack: ProcessStack) -> Activity:
     return Activity(kind=kind, site=_site(where), user_site=user_site, thread=thread.name, certain=is_certain)
 
 
+def kind_of_thread(thread: ThreadStack) -> str:
+    """What any one thread is doing, "" where its frames do not tell; of the main thread `describe` knows more."""
+    found = _strongest(_until_user(thread.frames))
+    return found[0] if found is not None else ""
+
+
 def _main(threads: Sequence[ThreadStack]) -> ThreadStack | None:
     marked = next((t for t in threads if t.is_main), None)
     return marked if marked is not None else threads[0] if len(threads) == 1 else None

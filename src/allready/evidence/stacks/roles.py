@@ -23,6 +23,8 @@ _LAUNCHER_FILES = (
     "accelerate/commands/launch.py", "deepspeed/launcher/",
 )  # fmt: skip
 _LOADER_FILES = ("torch/utils/data/_utils/worker.py", "torchdata/_internal/worker.py")
+_RANK_MODULES = ("allready.live.beacon",)
+"""Wrappers inside of which a rank's script runs."""
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 _FLAGS_WITH_VALUE = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
 
@@ -42,6 +44,8 @@ def role_of(command: str, frames: Sequence[Frame], parent_role: str | None = Non
     if _any_in(files, _LOADER_FILES) or "pt_data_worker" in command:
         return "loader"
     program, module = _program(command)
+    if _is_below(module, _RANK_MODULES):
+        return "rank"
     if program in _LAUNCHER_PROGRAMS or _is_below(module, _LAUNCHER_MODULES) or _any_in(files, _LAUNCHER_FILES):
         return "launcher"
     if _is_below(module, _HELPER_MODULES):

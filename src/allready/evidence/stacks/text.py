@@ -107,6 +107,9 @@ class StackLines:
 
     def _of_kind(self, kind: str, number: int) -> OpenProcess:
         """The process whose dump goes on, or a new one."""
+        opened = self.process
+        if opened is not None and opened.kind == "py-spy" and not opened.threads and opened.error is None:
+            opened.kind = kind  # only its head has been read: any tool's stack may follow it
         if self.process is None or self.process.kind != kind or self.pending:
             return self._begin(kind, number)
         return self.process

@@ -11,6 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from allready.errors import AllreadyError, DeadlineExceeded, ExchangeError, FactUnavailable
+from allready.exchange.channel import LOST, Narrator
+from allready.exchange.contact import Contact, Resolver
+from allready.exchange.hub import Hub
+from allready.exchange.identify import Service, identify
+from allready.exchange.wire import Hello
 from allready.facts.collect import from_json
 from allready.facts.host import Host
 from allready.facts.ports import half_open, port_holder
@@ -25,17 +30,12 @@ from allready.model import (
     Severity,
 )
 from allready.preflight import reach
-from allready.preflight.channel import LOST, Narrator
 from allready.preflight.check.follow import follow
 from allready.preflight.check.gaps import gaps
 from allready.preflight.check.inquiry import Inquiry, plain, world_of
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.staging import plan, run_collectives, stages_it_has_not, uses_nccl
 from allready.preflight.check.waits import in_daemon_thread
-from allready.preflight.exchange.contact import Contact, Resolver
-from allready.preflight.exchange.hub import Hub
-from allready.preflight.exchange.identify import Service, identify
-from allready.preflight.exchange.wire import Hello
 
 SPEAK_FROM_S = 2.0  # from here on everybody hears who is awaited
 REPEAT_S = 5.0
@@ -50,6 +50,9 @@ Publish = Callable[[Report], None]
 
 class Lead:
     """One check on node 0.  `run` once."""
+
+    gives_ranks = False
+    """Whether nodes may leave their rank to node 0."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class Lead:
         self._inquiry = inquiry
         self._publish = publish
         self._narrator = narrator
-        self._hub = Hub(hello, wait_limit_s=request.wait_s)
+        self._hub = Hub(hello, wait_limit_s=request.wait_s, gives_ranks=self.gives_ranks)
         self._facts: dict[int, NodeFacts] = {}
         self._port = MasterPortFacts(port=self._launch.master_port, opened=True)
         self._rival: RollCall | None = None  # of another node 0 of this job, on this machine
@@ -208,7 +211,7 @@ class Lead:
             while True:
                 await self._take_messages(timeout_s=0.2)
                 roll = self._hub.roll(finished=False)
-                if not roll.missing and self._hub.clash_since is None and not self._hub.expects_return:
+                if self._is_complete(roll) and self._hub.clash_since is None and not self._hub.expects_return:
                     break
                 if self._hub.clash_since is not None and loop.time() - self._hub.clash_since > SETTLE_S:
                     break
@@ -232,6 +235,9 @@ class Lead:
         )
         if roll.missing or self._hub.clash_since is not None:
             await self._hub.turn_away(roll)
+
+    def _is_complete(self, roll: RollCall) -> bool:
+        return not roll.missing
 
     async def _half_open(self) -> set[tuple[str, int]]:
         port = self._launch.master_port
@@ -294,7 +300,7 @@ class Lead:
                 node_rank, kind, body = await self._hub.receive(timeout_s=timeout_s)
                 timeout_s = 0.0
                 if kind == "facts":
-                    self._facts[node_rank] = _facts_from(body)
+                    self._facts[node_rank] = facts_from(body)
                 elif kind == LOST:
                     self._facts.pop(node_rank, None)
 
@@ -421,7 +427,8 @@ async def _unless_ended(work: Awaitable[Any], local: asyncio.Task[Any]) -> Any:
             await stage
 
 
-def _facts_from(body: Any) -> NodeFacts:
+def facts_from(body: Any) -> NodeFacts:
+    """A node's facts as it sent them; what is wrong with them is that node's."""
     try:
         return from_json(body)
     except Exception as error:  # noqa: BLE001 - another node's message: whatever is wrong with it is that node's

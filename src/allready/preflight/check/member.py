@@ -7,15 +7,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.exchange.channel import Narrator
+from allready.exchange.contact import HOPELESS, RETRY_S, Contact, Resolver
+from allready.exchange.link import Link
+from allready.exchange.wire import Hello
 from allready.facts.collect import to_json
 from allready.model import ClockFacts, Fleet, NodeFacts, NotApplicable, Report, RollCall, World, WorldNode
-from allready.preflight.channel import Narrator
 from allready.preflight.check.follow import Abandoned, follow
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.exchange.contact import HOPELESS, RETRY_S, Contact, Resolver
-from allready.preflight.exchange.link import Link
-from allready.preflight.exchange.wire import Hello
 
 SPEAK_FROM_S = 2.0
 REPEAT_S = 5.0

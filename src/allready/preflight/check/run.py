@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from allready import __version__
 from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.exchange.channel import Narrator
+from allready.exchange.wire import PROTOCOL, Hello
 from allready.facts.collect import collect
 from allready.facts.host import Host
 from allready.model import NodeFacts, Report
-from allready.preflight.channel import Narrator
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.lead import Lead
 from allready.preflight.check.member import Member
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.waits import in_daemon_thread, say_exhaustion_once
-from allready.preflight.exchange.wire import PROTOCOL, Hello
 
 COLLECT_S = 15.0
 RESOLVE_S = 4.0

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from allready.exchange.channel import HubSide, Narrator
 from allready.model import CollectiveRun, Collectives, GpuFacts, LaunchFacts, NodeFacts, SoftwareFacts, World
-from allready.preflight.channel import HubSide, Narrator
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.preflight.channel import Narrator, NodeSide, convert
+from allready.exchange.channel import Narrator, NodeSide, convert
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.process import RankProcess
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.exchange.channel import LOST, HubSide, Narrator, convert
 from allready.model import CollectiveRun, RankState, StageResult, ranges
-from allready.preflight.channel import LOST, HubSide, Narrator, convert
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker

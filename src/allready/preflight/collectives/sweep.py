@@ -14,8 +14,10 @@ from allready.preflight.collectives.rank_side import RankSide
 
 _EXACT_INT = 2**24  # float32 holds whole numbers exactly up to here
 _CHUNK = 2**20  # elements; bounds the memory of a check
-_MARK_EVERY_S = 5e-3  # at 0.5 ms the marks made operations of 40 us a third slower (4 x H200)
-_WARM_UP_S = 5e-3  # after the waits before it, a host launches slower for a while: 3 % of operations of 40 us
+# A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
+# these are far above what they are meant for.  One mark within 20 operations of 40 us made them 4 % slower (4 x H200).
+_MARK_EVERY_S = 50e-3
+_WARM_UP_S = 20e-3
 _MOST_WARM_UPS = 100
 _POLL_S = (20e-6, 1e-3)
 
@@ -138,7 +140,7 @@ class Sweep:
 
         The warm-ups just before bring all GPUs into step.  Between the first event and the first operation nothing
         else is done, because small operations take no longer than their launch.  Marks between the operations (one per
-        5 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
+        50 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
         earlier one.
         """
         new_event, write = self._torch.cuda.Event, self._side.cell.write

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.exchange.channel import LOST, HubSide, Narrator, convert
 from allready.model import Reachability
 from allready.model.split import ranges
-from allready.preflight.channel import LOST, HubSide, Narrator, convert
 from allready.preflight.reach import wire
 from allready.preflight.reach.merge import Gathered, checked, merge, num_good_pairs
 from allready.preflight.reach.request import ReachRequest

@@ -3,11 +3,11 @@
 import logging
 from dataclasses import dataclass, field
 
+from allready.exchange.sockets import is_address
 from allready.model import DatagramProbe, PathProbe, Reachability
 from allready.preflight.reach import wire
 from allready.preflight.reach.request import ReachRequest
 from allready.preflight.reach.schedule import Schedule
-from allready.preflight.reach.sockets import is_address
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 from allready.errors import ExchangeError
+from allready.exchange.channel import Narrator, NodeSide, convert
+from allready.exchange.sockets import local_addresses
 from allready.model import NodeFacts, TransportFacts
-from allready.preflight.channel import Narrator, NodeSide, convert
 from allready.preflight.reach import wire
 from allready.preflight.reach.endpoint import Endpoint
 from allready.preflight.reach.partner import PartnerProbe
-from allready.preflight.reach.sockets import local_addresses
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from allready.exchange.sockets import socket_address, udp_overhead_bytes, udp_socket
 from allready.preflight.reach import wire
 from allready.preflight.reach.path import Path
-from allready.preflight.reach.sockets import socket_address, udp_overhead_bytes, udp_socket
 
 NUM_RTT_ECHOES = 5
 NUM_COPIES = 3

@@ -9,9 +9,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from allready.preflight.reach import wire
-from allready.preflight.reach.endpoint import receive_exactly
-from allready.preflight.reach.sockets import (
+from allready.exchange.sockets import (
     hang_up,
     icmp_error,
     socket_address,
@@ -20,6 +18,8 @@ from allready.preflight.reach.sockets import (
     unanswered_arp,
     want_errors,
 )
+from allready.preflight.reach import wire
+from allready.preflight.reach.endpoint import receive_exactly
 
 T = TypeVar("T")
 

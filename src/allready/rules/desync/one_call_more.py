@@ -10,6 +10,7 @@ from allready.model import (
     FaultClass,
     GroupProgress,
     Hit,
+    Live,
     Severity,
     clock_time,
 )
@@ -40,7 +41,7 @@ SIZE_ERRORS = (
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
     "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
 )
-def one_call_more(after: Aftermath) -> Iterator[Hit]:
+def one_call_more(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Numbers of launched operations (watchdog lines, RAS counters, counted log lines): a minority is ahead, all others
@@ -52,7 +53,7 @@ def one_call_more(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
     """
-    if after.mismatches or causes(after):
+    if live is not None or after.mismatches or causes(after):
         return
     said = [e for e in after.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
     for progress in after.progress:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules.hang._decide import decide
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
     "find the bad pair with `allready check` on the same nodes",
 )
-def all_entered(after: Aftermath) -> Iterator[Hit]:
+def all_entered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Every member of the group has entered the same operation with equal arguments, and nobody left it.
@@ -34,6 +34,8 @@ def all_entered(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation: compare its age with its size.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if decision.kind != "transport" or decision.wait is None or after.mismatches:
         return

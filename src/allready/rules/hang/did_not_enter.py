@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Culprits, FaultClass, Hit, Live, Severity, clock_time
 from allready.rules._ruins import who
 from allready.rules._suspects import positions, suspect
 from allready.rules.hang._decide import decide
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
     "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
 )
-def did_not_enter(after: Aftermath) -> Iterator[Hit]:
+def did_not_enter(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
@@ -35,6 +35,8 @@ def did_not_enter(after: Aftermath) -> Iterator[Hit]:
     When the rank was still at work (saving, tokenising, compiling) and the time-out was too short for it: then the
     fault class says CPU-BUSY.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if decision.kind != "missing" or decision.picture is None or decision.wait is None:
         return

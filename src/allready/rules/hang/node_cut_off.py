@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time, ranges
+from allready.model import (
+    Aftermath,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    Severity,
+    clock_time,
+    ranges,
+)
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
 from allready.rules.hang._decide import decide
@@ -22,7 +33,7 @@ from allready.rules.registry import Rule
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
     "then run `allready check` between the nodes before the next start",
 )
-def node_cut_off(after: Aftermath) -> Iterator[Hit]:
+def node_cut_off(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
@@ -35,6 +46,8 @@ def node_cut_off(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When that node's files were simply not collected.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
         return

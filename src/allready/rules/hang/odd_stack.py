@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, ProcessStack, Severity
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, ProcessStack, Severity
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",
     remedy="look at {site}: that is where the missing rank is",
 )
-def odd_stack(after: Aftermath) -> Iterator[Hit]:
+def odd_stack(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Stacks of all ranks' main threads, sorted by what they show: waiting in a collective or for the GPU, against
@@ -33,6 +33,8 @@ def odd_stack(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the job was moving: take the stacks twice, some seconds apart.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     if causes(after) or decide(after).kind in {"missing", "silent", "cut off", "cycle"} or after.mismatches:
         return
     ranks = [s for s in after.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time, ranges
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time, ranges
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
@@ -23,7 +23,7 @@ from allready.rules.registry import Rule
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
-def only_victims(after: Aftermath) -> Iterator[Hit]:
+def only_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     An operation that ranks entered and never left, where at least as many ranks are unseen as seen, or where nothing
@@ -36,6 +36,8 @@ def only_victims(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if decision.kind != "partial" or decision.picture is None or decision.wait is None or after.mismatches:
         return

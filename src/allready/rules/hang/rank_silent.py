@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time, ranges
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time, ranges
 from allready.rules._ruins import nodes_wholly, who
 from allready.rules._suspects import positions, suspect
 from allready.rules.hang._decide import decide, lost_a_peer
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
     "diagnose too",
 )
-def rank_silent(after: Aftermath) -> Iterator[Hit]:
+def rank_silent(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Members of a group of which there is neither a dump, nor a watchdog line, nor an answer to RAS, while every other
@@ -35,6 +35,8 @@ def rank_silent(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When its files were not collected.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if decision.kind != "silent" or decision.picture is None or decision.wait is None:
         return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Role, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Role, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
 from allready.rules.hang._decide import decide
@@ -27,7 +27,7 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     "--pid PID while it hangs; its own output after the last iteration; whether it left the loop earlier than the "
     "others",
 )
-def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
+def silent_beside_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Which ranks wrote a time-out or a lost connection, and which of the job's ranks did not.  It is asked last: only
@@ -40,6 +40,8 @@ def silent_beside_victims(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the output of the silent rank was not collected, or its launcher ended it before it could write the same line.
     """
+    if live is not None:
+        return  # states of processes and the newest words about them tell more
     decision = decide(after)
     if causes(after) or (decision.kind and not decision.is_glance) or after.mismatches or has_grave_root(after):
         return

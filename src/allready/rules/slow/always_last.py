@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Severity
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Live, Severity
 from allready.rules._deaths import causes
 from allready.rules._ruins import who
 from allready.rules.hang._decide import decide
@@ -31,7 +31,7 @@ LEAST_SHARE_OF_PERIOD = 0.05
     remedy="profile {who}: its data loader, CPU quota and neighbours (cat /sys/fs/cgroup/cpu.stat), its GPU clocks "
     "(nvidia-smi -q -d CLOCK,PERFORMANCE), its share of the work",
 )
-def always_last(after: Aftermath) -> Iterator[Hit]:
+def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
@@ -43,6 +43,8 @@ def always_last(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the rank has more work by design (logging, a longer sequence) and the loss is accepted.
     """
+    if live is not None:
+        return  # what a running job shows of ranks, quotas and links tells more
     decision = decide(after)
     if causes(after) or (decision.kind and not decision.is_glance):
         return

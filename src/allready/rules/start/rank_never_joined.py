@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time, ranges
+from allready.model import (
+    Aftermath,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    Severity,
+    clock_time,
+    ranges,
+)
 from allready.rules._deaths import causes
 from allready.rules._ruins import nodes_wholly, who
 from allready.rules.registry import Rule
@@ -19,7 +30,7 @@ from allready.rules.registry import Rule
     remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
     "did it fail before the first collective? Before the next start run `allready check` on every node",
 )
-def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
+def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
@@ -32,7 +43,7 @@ def rank_never_joined(after: Aftermath) -> Iterator[Hit]:
     When logs of the ranks named here were simply not given to diagnose.
     """
     size = after.expected_ranks
-    if size < 2 or causes(after):
+    if live is not None or size < 2 or causes(after):
         return
     started: dict[int, str] = {}
     completed: set[int] = set()

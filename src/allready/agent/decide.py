@@ -1,0 +1,90 @@
+"""After an attempt: again or not, when, and with which exit code."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allready.agent import orders
+from allready.agent.terms import Terms
+from allready.launch.attempts import Attempts
+from allready.launch.outcome import Outcome, outcome_of
+from allready.launch.request import RunRequest
+from allready.model import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """How one attempt ended on all nodes.  `lost`: nodes whose agent was lost on the way.  `why`: why we ended it, ""
+    when it ended by itself."""
+
+    ends: Mapping[int, orders.Ended]
+    started_s: float = 0.0
+    world_size: int = 0
+    lost: Mapping[int, str] = field(default_factory=dict)
+    wished: str | None = None
+    why: str = ""
+    report: Report | None = None
+    hung: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What comes next.  `why` in English, for the terminal and the report."""
+
+    again: bool
+    exit_code: int
+    why: str = ""
+    wait_s: float = 0.0
+    next_attempt: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class Decider:
+    """Counts the attempts of one job; `after` each."""
+
+    def __init__(self, request: RunRequest, terms: Terms) -> None:
+        self._request = request
+        self._attempts = Attempts(
+            max_restarts=request.max_restarts, backoff=request.backoff, folder=terms.report_dir
+        )  # fmt: skip
+        for name in request.excluded_nodes:
+            self._attempts.exclude(name, "--exclude-nodes")
+
+    @property
+    def attempt(self) -> int:
+        """The number of the present attempt, from 0."""
+        return self._attempts.number
+
+    def after(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> Decision:
+        """Judge one attempt, and write it down."""
+        outcome = self._outcome(end, clock_offsets_s)
+        decision = self._attempts.ended(
+            outcome, started_s=end.started_s, ended_s=time.time(), num_nodes=len(end.ends) + len(end.lost),
+            world_size=end.world_size,
+        )  # fmt: skip
+        number = self._attempts.record[-1].number
+        notes = [] if number == 0 and not decision.again else [f"attempt {number}: {outcome.end}: {outcome.reason}"]
+        if self._attempts.problem:
+            notes.append(f"the record of attempts: {self._attempts.problem}")
+        return Decision(
+            again=decision.again,
+            exit_code=outcome.exit_code,
+            why="" if decision.why == "success" else outcome.reason,
+            wait_s=decision.wait_s,
+            next_attempt=self._attempts.number,
+            notes=tuple(notes),
+        )
+
+    def _outcome(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> Outcome:
+        problem = next((e for e in end.ends.values() if e.problem), None)
+        return outcome_of(
+            (outcome for ended in end.ends.values() for outcome in ended.outcomes),
+            clock_offsets_s=clock_offsets_s,
+            lost_nodes=end.lost,
+            stopped_by="user" if end.wished else "hang" if end.hung else "",
+            stop_signal=end.wished or "",
+            problem=problem.problem or "" if problem else "",
+            problem_kind=problem.problem_kind if problem else "",
+            verdict=end.report.verdict if end.report is not None else None,
+            retry_user_errors=self._request.retry_user_errors,
+        )

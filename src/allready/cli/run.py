@@ -1,0 +1,167 @@
+"""`allready run`: torchrun's flags, and who, why and what to type when the job does not start, hangs or dies."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from allready.cli.interrupts import Interrupts
+from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import add_common
+from allready.errors import UsageError
+from allready.launch.request import Note
+from allready.report.safe import encodable, plain
+from allready.text.catalog import choose_language
+from allready.text.ui import ui
+
+EPILOG = """\
+Use it as torchrun; every flag of torchrun is taken:
+  one machine      allready run --nproc-per-node 8 train.py --lr 0.1
+  two machines     allready run --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 train.py     (and 1)
+  from one shell   allready run --hosts gpu01,gpu02 --nproc-per-node 8 train.py
+  JAX              allready run --framework jax --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr gpu01 train.py
+Every rank's output is in REPORT_DIR/attempt0/node0/rank0/out.log, the verdict in REPORT_DIR/report.json and .html.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    from allready.launch.flags import add_arguments as add_flags
+
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add_common(parser)
+    add_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job; the exit code is the job's own, or the contract's when it could not start."""
+    with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
+        return _run(args, interrupts)
+
+
+def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from allready.launch.flags import request_from
+
+    _configure_logging(args.verbose)
+    if getattr(args, "hosts", None):
+        return _run_on_hosts(args, interrupts)
+    request = request_from(args, os.environ, count_gpus=_count_gpus)
+    if not request.acts:
+        sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
+        return EXIT_HEALTHY
+    from allready.agent.entry import Job, default_report_dir
+    from allready.agent.folder import ReportFolder
+    from allready.cli.run_show import RunShow
+    from allready.facts.live import LiveHost
+    from allready.preflight.check.inquiry import Inquiry
+
+    folder = ReportFolder(
+        Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
+        is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
+        node_rank=request.node_rank,
+    )
+    try:
+        folder.open()
+    except OSError as error:
+        raise UsageError(f"--report-dir {folder.path}: {error.strerror}") from error
+    show = RunShow(args, request, folder)
+    for note in request.notes:
+        show.say(note)
+    try:
+        job = Job(
+            request, LiveHost(), report_dir=folder.path, inquiry=Inquiry(command="run"), show=show.take,
+            say=show.say, on_start=show.ranks_begin, narrator=show.narrator,
+        )  # fmt: skip
+        end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
+        show.finish(end)
+        return int(end.exit_code)
+    finally:
+        show.close()
+        folder.close()
+
+
+async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> Any:
+    from allready.agent.lead import JobEnd
+
+    task = asyncio.ensure_future(job.run())
+
+    def stop() -> None:
+        name = interrupts.caught[-1] if interrupts.caught else "SIGTERM"
+        if not job.interrupt("SIGTERM" if name == "SIGHUP" else name):
+            task.cancel()
+
+    watch = asyncio.ensure_future(_until_stdin_ends(stop)) if end_with_stdin else None
+    try:
+        with interrupts.cancelling(stop):
+            return await task
+    except asyncio.CancelledError:
+        if not interrupts.caught and watch is None:
+            raise
+        return JobEnd(exit_code=EXIT_FAULT, report=None, why=f"ended by {(interrupts.caught or ['its caller'])[0]}")
+    finally:
+        if watch is not None:
+            watch.cancel()
+
+
+async def _until_stdin_ends(stop: Any) -> None:
+    """For agents that somebody else started: when the connection to him is gone, so is the reason to go on."""
+    from allready.launch.ssh import until_stdin_ends
+
+    await until_stdin_ends()
+    stop()
+
+
+def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    """Start the agents over ssh and merge what they say."""
+    from allready.launch.ssh import run_hosts
+    from allready.launch.ssh_words import agent_commands, options_from, parse_hosts
+
+    language = choose_language(args.lang)
+    targets = parse_hosts([word.strip() for words in _listed(args.hosts) for word in words.split(",") if word.strip()])
+    options = options_from(args, os.environ)
+    commands = agent_commands(args, targets)
+
+    def pass_on(_node: int, stream: str, line: str) -> None:
+        target = sys.stderr if stream == "stderr" else sys.stdout
+        try:
+            target.write(encodable(line, getattr(target, "encoding", None) or "utf-8") + "\n")
+            target.flush()
+        except (OSError, ValueError):
+            return  # nobody reads any more; the job goes on
+
+    def note(said: Note) -> None:
+        sys.stderr.write(f"allready run: {plain(ui(said.key, language, **said.values), most=2000)}\n")
+
+    async def follow() -> int:
+        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=note))
+        with interrupts.cancelling(task.cancel):
+            try:
+                return int(await task)
+            except asyncio.CancelledError:
+                return 130 if "SIGINT" in interrupts.caught else 143
+
+    return asyncio.run(follow())
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _count_gpus() -> int:
+    from allready.errors import FactUnavailable
+    from allready.facts.gpu import collect_gpu
+    from allready.facts.live import LiveHost
+
+    try:
+        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
+    except FactUnavailable:
+        return 0
+
+
+def _configure_logging(verbose: int) -> None:
+    level = logging.DEBUG if verbose > 1 else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

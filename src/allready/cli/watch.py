@@ -1,0 +1,218 @@
+"""`allready watch`: a live view of a running job, from another terminal on any of its nodes."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import add_both_spellings, positive_s
+from allready.errors import UsageError
+from allready.model import Status
+from allready.text.catalog import choose_language
+from allready.text.ui import ui
+
+if TYPE_CHECKING:
+    from allready.live.watch.metrics import MetricsServer
+    from allready.live.watch.state import WatchState
+    from allready.live.watch.view import Poller, View
+
+SAID_AGAIN = 10
+"""Without a terminal the table comes when the verdict changes, and every so many looks."""
+MOST_STACK_BYTES = 1 << 20
+
+EPILOG = """\
+  allready watch                     the job of this user on this machine; keys: s stacks, b bundle, q quit
+  allready watch JOB                 by job id, or by the pid of its agent or of one of its ranks
+  allready watch 4711,4712           processes that tell no rank, as one job
+  allready watch --once --json -     one look, for scripts
+  allready watch --metrics-port 9400 Prometheus at http://127.0.0.1:9400/metrics (with or without a terminal)
+Jobs under `allready run` show operations, rhythm and verdict of all nodes; jobs that torchrun or a script started show
+this node's processes, sockets, NCCL's counters where its RAS offers them and, with py-spy, stacks.
+Exit codes of --once: 0 healthy, 1 fault, 3 no verdict.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `watch`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "job", nargs="?", metavar="JOB", help="job id, or pid of the agent or a rank (default: the only one here)"
+    )
+    parser.add_argument("--once", action="store_true", help="one look instead of a live view")
+    parser.add_argument("--json", metavar="FILE", help="with --once: the state as JSON (- for standard output)")
+    parser.add_argument("--stacks", action="store_true", help="with --once: the stacks of all ranks as well")
+    parser.add_argument("--every", type=positive_s, default=1.0, metavar="S", help="between two looks (default 1 s)")
+    add_both_spellings(
+        parser, "metrics-port", type=int, metavar="PORT", help="serve Prometheus metrics there (0: any free port)"
+    )
+    add_both_spellings(
+        parser,
+        "metrics-host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="bind metrics there (default: loopback only)",
+    )
+    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Watch; the exit code of `--once` is the contract's, that of the live view 0."""
+    from allready.cli.interrupts import Interrupts
+    from allready.live.watch.view import open_view
+
+    language = choose_language(args.lang)
+    if args.json and not args.once:
+        raise UsageError("--json needs --once: a live view is for people; for programs there is --metrics-port")
+    if args.stacks and not args.once:
+        raise UsageError("--stacks needs --once; in the live view press s")
+    if args.metrics_port is not None and args.once:
+        raise UsageError("--metrics-port and --once exclude each other: metrics are served while the view is open")
+    if args.metrics_port is not None and not 0 <= args.metrics_port <= 65535:
+        raise UsageError(f"--metrics-port {args.metrics_port}: 0 to 65535")
+    with Interrupts(exit_code=EXIT_UNCHECKED):
+        try:
+            view = open_view(args.job)
+        except OSError as error:
+            raise UsageError(f"no folder for temporary files: {error.strerror}") from error
+        try:
+            return _once(args, view, language) if args.once else _live(args, view, language)
+        finally:
+            view.close()
+
+
+def _once(args: argparse.Namespace, view: "View", language: str) -> int:
+    from allready.live.watch.screen import plain_text
+    from allready.live.watch.state import as_json
+
+    state = view.look_once()
+    if state is None:
+        raise UsageError("the job has just ended")
+    folder, notes = view.gather() if args.stacks else (None, ())
+    if args.json:
+        body = as_json(state)
+        if args.stacks:
+            body["stacks_folder"] = None if folder is None else str(folder)
+            body["stacks"] = {} if folder is None else _stacks(folder)
+            body["notes"] += [note.text("en") for note in notes]
+        _write(args.json, json.dumps(body, indent=2) + "\n")
+    else:
+        sys.stdout.write(plain_text(state, language, encoding=sys.stdout.encoding or "utf-8"))
+        for text in (*(_stacks(folder).values() if folder is not None else ()),):
+            sys.stdout.write("\n" + text)
+        if folder is not None:
+            sys.stdout.write(ui("watch.kept", language, folder=folder) + "\n")
+        sys.stdout.writelines(note.text(language) + "\n" for note in notes)
+    sys.stdout.flush()
+    if state.report is None:
+        return EXIT_UNCHECKED
+    return {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}.get(state.report.status, EXIT_UNCHECKED)
+
+
+def _stacks(folder: Path) -> dict[str, str]:
+    """Rank -> its stacks, of the ranks whose stacks were written here; harmless for a terminal."""
+    from allready.report.safe import plain
+
+    found = {}
+    for path in sorted([*folder.glob("rank*/evidence/stacks.txt"), *folder.glob("node*/rank*/evidence/stacks.txt")]):
+        name = path.parent.parent.name.removeprefix("rank")
+        with path.open("rb") as file:
+            text = file.read(MOST_STACK_BYTES).decode("utf-8", "replace")
+        if name.isdecimal():
+            found[name] = plain(text, most=MOST_STACK_BYTES, keep_newlines=True)
+    return {name: found[name] for name in sorted(found, key=int)}
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json {target}: {error.strerror}") from error
+
+
+def _live(args: argparse.Namespace, view: "View", language: str) -> int:
+    from allready.live.watch.full_screen import full_screen
+    from allready.live.watch.view import Poller
+    from allready.report.terminal import is_terminal, wants_colour
+
+    first = view.look()
+    if first is None:
+        raise UsageError("the job has just ended")
+    server: MetricsServer | None = None
+    end = "quit"
+    try:
+        with Poller(view, first, every_s=args.every) as poller:
+            note = ""
+            if args.metrics_port is not None:
+                server = _serve(args, poller)
+                host = f"[{args.metrics_host}]" if ":" in args.metrics_host else args.metrics_host
+                note = ui("watch.metrics", language, url=f"http://{host}:{server.port}/metrics")
+                sys.stderr.write(f"allready watch: {note}\n")
+                sys.stderr.flush()
+            if is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb":
+                coloured = wants_colour(sys.stdout)
+                end = full_screen(view, poller, sys.stdout, language=language, coloured=coloured, note=note)
+            else:
+                end = _lines(poller, language)
+            last = poller.newest
+    except KeyboardInterrupt:
+        return EXIT_HEALTHY
+    finally:
+        if server is not None:
+            server.close()
+    if end == "over":
+        _say_over(last, language)
+    return EXIT_HEALTHY
+
+
+def _say_over(last: "WatchState", language: str) -> None:
+    """What stood above the table last, which the full screen took with it, and where more is."""
+    from allready.live.watch.screen import head_lines
+
+    if sys.stdout.isatty():
+        sys.stdout.writelines(line + "\n" for line in head_lines(last, language))
+        sys.stdout.flush()
+    sys.stderr.write(f"allready watch: {ui('watch.over', language)}\n")
+    if last.job.report_dir:
+        sys.stderr.write(f"allready watch: {ui('watch.report', language, folder=last.job.report_dir)}\n")
+
+
+def _serve(args: argparse.Namespace, poller: "Poller") -> "MetricsServer":
+    from allready.live.watch.metrics import MetricsServer, exposition
+
+    def text() -> str:
+        return exposition(poller.newest, is_answering=not poller.problem)
+
+    try:
+        return MetricsServer(text, port=args.metrics_port, host=args.metrics_host)
+    except OSError as error:
+        raise UsageError(
+            f"metrics at {args.metrics_host} port {args.metrics_port}: {error.strerror or error}"
+        ) from error
+
+
+def _lines(poller: "Poller", language: str) -> str:
+    """Plain output: the table whenever it has something new to say, at least every ten looks."""
+    from allready.live.watch.screen import plain_text
+
+    number, said_number, said = 0, -SAID_AGAIN, None
+    while not poller.is_over:
+        state = poller.newest
+        report = state.report
+        news = (poller.problem, report and (report.status, report.verdict and report.verdict.code))
+        if news != said or number - said_number >= SAID_AGAIN:
+            said, said_number = news, number
+            if poller.problem:
+                old = ui("watch.old", language, age=f"{poller.age_s():.0f}", why=poller.problem)
+                sys.stdout.write(old + "\n")
+            else:
+                sys.stdout.write(plain_text(state, language, encoding=sys.stdout.encoding or "utf-8") + "\n")
+            sys.stdout.flush()
+        number = poller.wait(number, 60.0)
+    return "over"

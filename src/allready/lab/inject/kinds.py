@@ -1,0 +1,80 @@
+"""The faults that ranks can have, as data: name, parameters, and who carries them out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Layer = Literal["process", "collective", "pace", "driver"]
+Value = str | int | float
+COMMON = ("rank", "step", "at", "module")
+"""Parameters of every kind: which rank ("all" for those that allow it), from which step, or at an import."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of fault.
+
+    `layer`: "process" strikes once, "collective" changes a call, "pace" comes again with every step, "driver" is done
+    from outside the rank once it says that it has reached the step.  `parameters`: name -> default; a default of None
+    means that the parameter must be given, and its type is then `types`' or a number.
+    """
+
+    name: str
+    layer: Layer
+    parameters: Mapping[str, Value | None]
+    raises: bool = False  # in the main thread, so it cannot come `delay_s` later
+    allows_all: bool = False
+
+
+_WHEN: dict[str, Value | None] = {"where": "step", "delay_s": 0.0}
+_CALL: dict[str, Value | None] = {"op": "", "nth": 0}
+
+_TABLE = (
+    Kind("sigstop", "process", {"duration_s": 0.0, **_WHEN}),
+    Kind("kill", "process", {"signal": "KILL", **_WHEN}),
+    Kind("exception", "process", {"message": "injected by allready lab", "where": "step"}, raises=True),
+    Kind("exit", "process", {"code": 0, "how": "orderly", "where": "step"}, raises=True),
+    Kind("abort", "process", _WHEN),
+    Kind("segfault", "process", _WHEN),
+    Kind("lock", "process", {"duration_s": 0.0, "where": "step"}),
+    Kind("gil", "process", {"duration_s": 0.0, **_WHEN}),
+    Kind("busy", "process", {"duration_s": 0.0, "where": "step"}),
+    Kind("sleep", "process", {"duration_s": 0.0, "where": "step"}),
+    Kind("save", "process", {"duration_s": 0.0, "where": "step"}),
+    Kind("read", "process", {"where": "step"}),
+    Kind("disk", "process", {"where": "step"}),
+    Kind("loader", "process", {"how": "kill", "worker": "all", **_WHEN}),
+    Kind("oom", "process", {"limit_bytes": 64 << 20, "where": "step"}),
+    Kind("skip", "collective", {**_CALL, "count": 1}),
+    Kind("swallow", "collective", {**_CALL, "count": 1}),
+    Kind("extra", "collective", _CALL),
+    Kind("swap", "collective", _CALL),
+    Kind("shape", "collective", {**_CALL, "elements": -1, "factor": 0.0}),
+    Kind("dtype", "collective", _CALL),
+    Kind("root", "collective", {**_CALL, "root": -1}),
+    Kind("splits", "collective", _CALL),
+    Kind("peer", "collective", _CALL),
+    Kind("tag", "collective", _CALL),
+    Kind("slow", "pace", {"percent": 0.0, "ms": 0.0, "how": "sleep", "steps": 0}, allows_all=True),
+    Kind("slow_loader", "pace", {"ms": None, "steps": 0}, allows_all=True),
+    Kind("rotate", "pace", {"ms": None, "how": "sleep", "steps": 0}, allows_all=True),
+    Kind("gc_pause", "pace", {"every": 5, "objects": 300_000, "steps": 0}, allows_all=True),
+    Kind("quota", "process", {"percent": 20.0, "where": "step"}),
+    Kind("pulses", "driver", {"stop_ms": 200.0, "period_ms": 1000.0, "duration_s": 0.0}),
+    Kind("neighbour", "driver", {"processes": 2, "duration_s": 0.0}),
+)
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
+"""Name of a fault in a rank -> what it is."""
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "where": ("step", "op", "inside"),
+    "signal": ("KILL", "TERM", "INT", "HUP", "SEGV", "ABRT", "BUS", "FPE", "QUIT", "USR1", "USR2"),
+    "module": ("torch", "jax"),
+    "at": ("step", "import"),
+}
+CHOICES_OF: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("exit", "how"): ("orderly", "at_once"),
+    ("loader", "how"): ("kill", "stop"),
+    ("slow", "how"): ("sleep", "busy"),
+    ("rotate", "how"): ("sleep", "busy"),
+}

@@ -1,0 +1,311 @@
+"""One TOML file for all nodes: [job] for everybody, [node."name or address"] for one of them.
+
+    [job]
+    script = "train.py"
+    nproc-per-node = 8
+    max-restarts = 3
+    env = { NCCL_DEBUG = "WARN" }
+
+    [node.gpu01]
+    master = true
+    [node.gpu02]
+    devices = [0, 1, 2, 3]
+
+Keys are the long names of the flags.  The whole file is checked before anything starts, on every node alike.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from allready.errors import UsageError
+from allready.launch.config_check import check_nodes
+from allready.launch.config_lines import line_of
+from allready.launch.flag_kinds import KINDS
+from allready.launch.flag_table import FLAGS, Flag
+from allready.launch.identity import Identity, own_identity
+
+MOST_BYTES = 1 << 20
+_BY_KEY = {
+    name: flag for flag in FLAGS if flag.where for name in (flag.dest, *(a.replace("-", "_") for a in flag.also))
+}
+_JOB_KEYS = {"script", "arguments", "env", *_BY_KEY}
+_NODE_KEYS = {"address", "master", "env", *(name for name, flag in _BY_KEY.items() if flag.where == "node")}
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "whole": (int,), "count": (int,), "positive": (int,), "number": (int, float), "seconds": (int, float),
+    "seconds_or_auto": (int, float, str), "nodes": (int, str), "nproc": (int, str), "names": (str, int),
+    "numbers": (str, int), "backoff": (str, int, float), "level": (str, bool), "streams": (str, int),
+    "settings": (str,), "text": (str, int),
+}  # fmt: skip
+_LISTED = {"names", "numbers", "backoff"}
+_SHOWN = {
+    "whole": "a whole number", "count": "a whole number", "positive": "a whole number", "number": "seconds",
+    "seconds": "seconds", "seconds_or_auto": 'seconds or "auto"', "nodes": 'a number or "MIN:MAX"',
+    "nproc": 'a number, "gpu", "cpu", "xpu" or "auto"', "names": 'a list such as ["a", "b"]',
+    "numbers": "a list such as [0, 1]", "backoff": "[base, most, jitter]", "level": 'a level such as "INFO"',
+    "streams": 'a string such as "3"', "settings": "a table or a string", "text": "a string", "switch": "true or false",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the file says for one node; flag's dest -> value, and where it stands."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    script: str | None = None
+    arguments: tuple[str, ...] = ()
+    node: str | None = None  # the section that was picked
+    num_nodes: int | None = None  # sections; None where there are none
+    master: str | None = None  # address of the node that is marked, or known to be node 0
+    is_master: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """[job] or one [node]."""
+
+    name: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    script: str | None = None
+    arguments: tuple[str, ...] = ()
+    address: str | None = None
+    master: bool = False
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """A whole file, read and checked for keys and types."""
+
+    path: str
+    job: Section
+    nodes: tuple[Section, ...] = ()
+
+
+def read_config(
+    path: str, node_name: str | None = None, *, identity: Callable[[], Identity] = own_identity
+) -> Settings:
+    """Load, check the whole file, pick this node's section.
+
+    Raises:
+        UsageError: with file, line and key: not TOML, an unknown key, a wrong type or value, ranks that do not fit, or
+            no section for this node.
+    """
+    file = load(path)
+    check_whole_file(file)
+    return settings_of(file, pick(file, node_name, identity))
+
+
+def load(path: str) -> ConfigFile:
+    """Read the file; keys and types are checked, not whether the nodes fit together."""
+    try:
+        with Path(path).open("rb") as source:
+            data = source.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror or error}") from None
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"--config {path}: larger than {MOST_BYTES >> 20} MiB")
+    try:
+        text = data.decode("utf-8")
+        content = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None
+    reader = _Reader(path, text)
+    for key, value in content.items():
+        if key not in {"job", "node"} or not isinstance(value, dict):
+            raise UsageError(f'{reader.at((key,))}: {key}: a file has [job] and [node."NAME"] sections only')
+    job = reader.section("", ("job",), content.get("job", {}), _JOB_KEYS)
+    nodes = []
+    for name, table in content.get("node", {}).items():
+        if not isinstance(table, dict) or not name.strip():
+            raise UsageError(f'{reader.at(("node", name))}: write [node."NAME"] above the keys of a node')
+        nodes.append(reader.section(name, ("node", name), table, _NODE_KEYS))
+    return ConfigFile(path=path, job=job, nodes=tuple(nodes))
+
+
+def check_whole_file(file: ConfigFile) -> None:
+    """Node ranks, start ranks, masters and addresses of all sections together.
+
+    Raises:
+        UsageError: duplicates, gaps, overlaps, or given for some nodes only; both parties are named.
+    """
+    check_nodes(file)
+
+
+def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identity]) -> Section | None:
+    """This node's section: by --node-name, by host name, by any own address.  None if the file has no sections.
+
+    Raises:
+        UsageError: none or several fit.
+    """
+    listed = ", ".join(section.name for section in file.nodes) or "none"
+    if node_name is not None:
+        named = [s for s in file.nodes if node_name in {s.name, s.address}]
+        if len(named) != 1:
+            raise UsageError(f"--node-name {node_name}: {file.path} has no such node; there are: {listed}")
+        return named[0]
+    if not file.nodes:
+        return None
+    me = identity()
+    fits = [s for s in file.nodes if me.has_name(s.name)] or [
+        s for s in file.nodes if any(me.has_address(word) for word in (s.name, s.address) if word)
+    ]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        both = " and ".join(f'[node."{s.name}"]' for s in fits)
+        raise UsageError(f"{file.path}: {both} are both this machine; say which with --node-name")
+    raise UsageError(
+        f"{file.path}: no [node] is this machine ({', '.join((*me.names, *me.addresses))}); there are: {listed}.  "
+        "Add a section, or say which with --node-name"
+    )
+
+
+def settings_of(file: ConfigFile, section: Section | None) -> Settings:
+    """Node before job; a node rank from the order of the sections, where none has one."""
+    job = file.job
+    values, sources = dict(job.values), dict(job.sources)
+    if section is not None:
+        values.update(section.values)
+        sources.update(section.sources)
+    master = _master(file)
+    order = node_order(file)
+    if section is not None and "node_rank" not in values and order:
+        values["node_rank"] = order.index(section.name)
+        sources["node_rank"] = section.where
+    return Settings(
+        values=values,
+        sources=sources,
+        environment={**job.environment, **(section.environment if section else {})},
+        script=job.script,
+        arguments=job.arguments,
+        node=section.name if section else None,
+        num_nodes=len(file.nodes) or None,
+        master=(master.address or master.name) if master else None,
+        is_master=None if master is None or section is None else section is master,
+    )
+
+
+def node_order(file: ConfigFile) -> list[str]:
+    """Names by node rank, when the file lists the whole job and gives no node rank: the master, then as they stand.
+
+    Empty when the nodes have to agree instead: nnodes says something else than the number of sections.
+    """
+    asked = file.job.values.get("nnodes")
+    if any("node_rank" in s.values for s in file.nodes) or (asked and asked != (len(file.nodes),) * 2):
+        return []
+    return [s.name for s in sorted(file.nodes, key=lambda s: not s.master)]
+
+
+def _master(file: ConfigFile) -> Section | None:
+    marked = [s for s in file.nodes if s.master]
+    first = [s for s in file.nodes if s.values.get("node_rank") == 0]
+    if not marked and not first and {"master_addr", "rdzv_endpoint"} & file.job.values.keys():
+        return None
+    order = node_order(file)
+    return next(iter(marked or first or [s for s in file.nodes if order[:1] == [s.name]]), None)
+
+
+class _Reader:
+    """Reads the sections of one file and knows the lines."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path = path
+        self._text = text
+
+    def at(self, keys: tuple[str, ...]) -> str:
+        """FILE:LINE of a key, or FILE where the line cannot be told."""
+        line = line_of(self._text, keys)
+        return f"{self._path}:{line}" if line else self._path
+
+    def section(self, name: str, keys: tuple[str, ...], table: Mapping[str, Any], valid: set[str]) -> Section:
+        """One section, every key and value checked."""
+        values: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        more: dict[str, Any] = {"name": name, "where": self.at(keys)}
+        for written, value in table.items():
+            key, at = written.replace("-", "_"), self.at((*keys, written))
+            if key not in valid:
+                self._unknown(at, written, keys, valid)
+            if key in {"env", "script", "arguments", "address", "master"}:
+                more |= self._special(at, key, value)
+                continue
+            flag = _BY_KEY[key]
+            if flag.dest in values:
+                raise UsageError(f"{at}: {written} is given twice in this section")
+            values[flag.dest] = _value(flag, value, f"{at}: {written}")
+            sources[flag.dest] = at
+        return Section(values=values, sources=sources, **more)
+
+    def _unknown(self, at: str, written: str, keys: tuple[str, ...], valid: set[str]) -> None:
+        key = written.replace("-", "_")
+        section = "[job]" if keys == ("job",) else "[node]"
+        if key in _JOB_KEYS:
+            raise UsageError(f"{at}: {written} belongs to [job]: it is the same for all nodes")
+        if key in _NODE_KEYS:
+            raise UsageError(f'{at}: {written} belongs to a [node."NAME"]')
+        near = difflib.get_close_matches(key, valid, n=1)
+        meant = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
+        shown = ", ".join(sorted(name.replace("_", "-") for name in valid))
+        raise UsageError(f"{at}: {section} has no key {written}{meant}  Valid are: {shown}")
+
+    def _special(self, at: str, key: str, value: Any) -> dict[str, Any]:
+        if key == "env":
+            return {"environment": _environment(at, value)}
+        if key == "master":
+            if not isinstance(value, bool):
+                raise UsageError(f"{at}: master is true or false; where node 0 is is said by master-addr in [job]")
+            return {"master": value}
+        if key == "arguments":
+            if not isinstance(value, list) or not all(isinstance(v, str | int | float) for v in value):
+                raise UsageError(f'{at}: arguments is a list such as ["--lr", "0.1"]')
+            return {"arguments": tuple(str(v) for v in value)}
+        if not isinstance(value, str) or not value:
+            raise UsageError(f"{at}: {key} is a string")
+        return {key: value}
+
+
+def _environment(at: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise UsageError(f'{at}: env is a table such as {{ NCCL_DEBUG = "INFO" }}')
+    for name, word in value.items():
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"{at}: env: {name!r} is not the name of a variable")
+        if isinstance(word, bool) or not isinstance(word, str | int | float) or "\x00" in str(word):
+            raise UsageError(f"{at}: env: {name} is a string or a number")
+    return {name: str(word) for name, word in value.items()}
+
+
+def _value(flag: Flag, value: Any, what: str) -> Any:
+    if flag.kind == "switch":
+        if not isinstance(value, bool):
+            raise UsageError(f"{what} is true or false")
+        return value
+    if flag.kind == "choice":
+        if value not in flag.choices:
+            raise UsageError(f"{what} is one of {', '.join(flag.choices)}")
+        return value
+    allowed = _SCALARS[flag.kind]
+    parts = value if isinstance(value, list) and flag.kind in _LISTED else [value]
+    if flag.kind == "settings" and isinstance(value, dict):
+        parts = [f"{key}={word}" for key, word in value.items()]
+    is_right = parts and all(isinstance(p, allowed) and (not isinstance(p, bool) or bool in allowed) for p in parts)
+    if not is_right:
+        raise UsageError(f"{what} is {_SHOWN[flag.kind]}, not {value!r}")
+    if flag.kind == "level" and isinstance(value, bool):
+        return "INFO" if value else None
+    try:
+        return KINDS[flag.kind](",".join(str(part) for part in parts))
+    except ValueError as error:
+        raise UsageError(f"{what}: {error}") from None

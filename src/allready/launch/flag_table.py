@@ -1,0 +1,156 @@
+"""Table: every flag of `allready run`, torchrun's first.  `allready.launch.flags` makes the parser of it.
+
+torchrun's are those of torch 2.4 to 2.13 (torch/distributed/run.py); both spellings of each are taken, and `pet` marks
+those whose default torchrun reads from the variable PET_NAME.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from allready.launch.request import ON_HANG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One flag.
+
+    `kind` is a key of `flag_kinds.KINDS`, "switch" (no value) or "choice" (one of `choices`).  `default` is what holds
+    when nobody says anything, as text.  `where`: "job" if it may stand in [job] of the configuration file, "node" if
+    in [node."..."] too, "" if in neither.  `idle`: it is accepted and does nothing, for the reason
+    in the text `launch.idle_...`.
+    """
+
+    name: str
+    kind: str
+    group: str
+    help: str
+    short: str = ""
+    also: tuple[str, ...] = ()  # further long names
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    pet: bool = False
+    where: str = "job"
+    repeated: bool = False
+    hidden: bool = False
+    idle: str = ""
+
+    @property
+    def dest(self) -> str:
+        """The name in the parsed arguments."""
+        return self.name.replace("-", "_")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All that may be typed."""
+        long = [f"--{name}" for name in (self.name, *self.also)]
+        long += [f"--{name.replace('-', '_')}" for name in (self.name, *self.also) if "-" in name]
+        return (*((self.short,) if self.short else ()), *long)
+
+
+GROUPS = {
+    "job": "the job, as for torchrun",
+    "nodes": "this node and the others",
+    "watch": "hangs and restarts",
+    "output": "logs",
+    "jax": "JAX",
+    "ssh": "from one shell",
+    "torchrun": "further flags of torchrun",
+}
+
+
+def _t(name: str, kind: str, help_: str, **more: Any) -> Flag:
+    return Flag(name=name, kind=kind, help=help_, **{"group": "torchrun", "pet": True, **more})
+
+
+TORCHRUN = (
+    _t("nnodes", "nodes", "number of nodes, or MIN:MAX", group="job", metavar="N", default="1"),
+    _t("nproc-per-node", "nproc", "ranks on this node: a number, gpu, cpu, xpu or auto (default 1)", group="job",
+       metavar="N", where="node"),
+    _t("node-rank", "whole", "which node this is, from 0; without it the nodes agree", group="job", metavar="R",
+       where="node"),
+    _t("master-addr", "text", "name or address of node 0", group="job", metavar="HOST"),
+    _t("master-port", "whole", "TCP port on node 0 (29500; a free one on a single node)", group="job", metavar="PORT"),
+    _t("rdzv-endpoint", "text", "where the nodes meet; no node rank is needed with c10d", group="job",
+       metavar="HOST:PORT"),
+    _t("rdzv-id", "text", "equal on all nodes of a job; keeps two jobs apart", group="job", also=("job-id",),
+       metavar="ID"),
+    _t("rdzv-backend", "text", "static or c10d", group="job", metavar="NAME"),
+    _t("rdzv-conf", "settings", "join_timeout, timeout and is_host are understood", metavar="K=V,..."),
+    _t("standalone", "switch", "one node on a free port", group="job"),
+    _t("module", "switch", "SCRIPT is a module, as with python -m", group="job", short="-m"),
+    _t("no-python", "switch", "SCRIPT is a program, not Python", group="job"),
+    _t("run-path", "switch", "run SCRIPT by runpy.run_path"),
+    _t("max-restarts", "count", "how often the ranks are started again (default 0)", group="watch", metavar="N",
+       default="0"),
+    _t("monitor-interval", "number", "seconds between looks at the ranks (0.1)", metavar="S", default="0.1"),
+    _t("role", "text", "name of the ranks' role", metavar="NAME", default="default"),
+    _t("local-addr", "text", "address of this node for the others", metavar="HOST", where="node"),
+    _t("log-dir", "text", "parent of the run's folder", metavar="DIR", where="node"),
+    _t("redirects", "streams", "streams that go to files only: 3, or 0:3,1:2", short="-r", metavar="WHICH"),
+    _t("tee", "streams", "streams that go to files and the terminal (default: all)", short="-t", metavar="WHICH"),
+    _t("local-ranks-filter", "numbers", "local ranks whose lines the terminal shows", group="output", metavar="0,1",
+       where="node"),
+    _t("signals-to-handle", "names", "signals that are passed on to the ranks", metavar="NAMES"),
+    _t("shutdown-timeout", "number", "the same as --grace", metavar="S"),
+    _t("virtual-local-rank", "switch", "every rank sees its GPU as device 0"),
+    _t("numa-binding", "choice", "bind ranks to the CPUs near their GPU", pet=False, metavar="MODE",
+       choices=("node", "socket", "exclusive", "core-complex")),
+    _t("start-method", "choice", "accepted", choices=("spawn", "fork", "forkserver"), idle="forked"),
+    _t("event-log-handler", "text", "accepted", metavar="NAME", idle="events"),
+    _t("logs-specs", "text", "accepted", pet=False, metavar="NAME", idle="logs"),
+    _t("duplicate-stdout-filters", "text", "accepted", metavar="WORDS", idle="logs"),
+    _t("duplicate-stderr-filters", "text", "accepted", metavar="WORDS", idle="logs"),
+    _t("use-env", "switch", "accepted", pet=False, hidden=True, idle="use_env"),
+)  # fmt: skip
+
+OURS = (
+    Flag(name="devices", kind="names", group="nodes", where="node", metavar="0,1",
+         help="GPUs of this node, one rank each; may differ between nodes"),
+    Flag(name="start-rank", kind="count", group="nodes", where="node", metavar="R",
+         help="global rank of this node's first rank; then every node needs it"),
+    Flag(name="config", kind="text", group="nodes", where="", metavar="FILE", help="one TOML file for all nodes"),
+    Flag(name="node-name", kind="text", group="nodes", where="", metavar="NAME",
+         help="which [node] of the file this is (default: by host name or address)"),
+    Flag(name="wait", kind="seconds", group="nodes", metavar="S", help="for late nodes (default 600 s)"),
+    Flag(name="sync-dir", kind="text", group="nodes", where="node", metavar="DIR",
+         help="a folder that all nodes see: they find node 0 through it"),
+    Flag(name="exclude-nodes", kind="names", group="nodes", metavar="A,B", help="nodes that may not take part"),
+    Flag(name="framework", kind="choice", group="nodes", choices=("auto", "torch", "jax"), default="auto",
+         help="auto looks at what SCRIPT imports"),
+    Flag(name="on-hang", kind="choice", group="watch", choices=ON_HANG, default="report",
+         help="what to do when the job hangs (report)"),
+    Flag(name="hang-after", kind="seconds_or_auto", group="watch", metavar="S",
+         help="call it a hang after so long (default: from the job's own rhythm)"),
+    Flag(name="backoff", kind="backoff", group="watch", metavar="BASE,MOST,JITTER", default="1,60,0.25",
+         help="waits before restarts (1,60,0.25)"),
+    Flag(name="retry-user-errors", kind="switch", group="watch",
+         help="restart after exceptions of the script itself, too"),
+    Flag(name="grace", kind="number", group="watch", metavar="S", help="between SIGTERM and SIGKILL (30 s)"),
+    Flag(name="no-diagnosis", kind="switch", group="watch", help="start and supervise only; to measure what it costs"),
+    Flag(name="quiet-ranks", kind="numbers", group="output", metavar="1-7",
+         help="global ranks whose lines go to their files only"),
+    Flag(name="nccl-log", kind="level", group="output", metavar="LEVEL",
+         help="a log of NCCL per rank; --nccl-log=WARN for another level than INFO"),
+    Flag(name="nccl-log-subsystems", kind="text", group="output", metavar="LIST", help="NCCL_DEBUG_SUBSYS"),
+    Flag(name="jax-attempts", kind="positive", group="jax", metavar="N", default="5",
+         help="of jax.distributed.initialize (5)"),
+    Flag(name="jax-timeout", kind="seconds", group="jax", metavar="S", default="10", help="of each attempt (10 s)"),
+    Flag(name="jax-backoff", kind="backoff", group="jax", metavar="BASE,MOST,JITTER", default="1,30,0.25",
+         help="waits between attempts (1,30,0.25)"),
+    Flag(name="hosts", kind="names", group="ssh", where="", metavar="A,B,C",
+         help="start the nodes over ssh, the first is node 0; [user@]host[:port]"),
+    Flag(name="ssh-option", kind="text", group="ssh", where="", metavar="KEY=VALUE", repeated=True,
+         help="passed to ssh as -o; may be repeated"),
+    Flag(name="remote-python", kind="text", group="ssh", where="", metavar="PATH",
+         help="Python on the nodes (default: the path of this one)"),
+    Flag(name="remote-dir", kind="text", group="ssh", where="", metavar="DIR",
+         help="working directory on the nodes (default: this one)"),
+    Flag(name="pass-env", kind="names", group="ssh", where="", metavar="NAME,...",
+         help="further variables to take along; those of NCCL, torch, JAX and CUDA always are"),
+    Flag(name="end-with-stdin", kind="switch", group="ssh", where="", hidden=True,
+         help="end the job when standard input closes"),
+)  # fmt: skip
+
+FLAGS = TORCHRUN + OURS
+BY_DEST = {flag.dest: flag for flag in FLAGS}

@@ -1,0 +1,396 @@
+"""`allready run`'s command line: torchrun's flags and ours, and what they mean together with file and environment.
+
+`add_arguments` makes the parser, `request_from` the orders.  A value is decided by: flag, environment (PET_ variables
+as torchrun reads them, then the scheduler's), [node] of the configuration file, [job] of it, default.
+"""
+
+import argparse
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from allready.errors import UsageError
+from allready.launch.config import Settings, read_config
+from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
+from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
+from allready.launch.framework import framework_of
+from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
+from allready.launch.meeting import Meeting
+from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
+from allready.launch.said import Said
+
+DEFAULT_GRACE_S = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All flags of `run` but those that every command has (--json, --report-dir, ...; the command adds these).
+
+    SCRIPT and everything behind it are parsed as torchrun parses them.
+    """
+    parser.allow_abbrev = True  # torchrun allows it
+    _abbreviate_only_torchruns(parser)
+    groups = {key: parser.add_argument_group(title) for key, title in GROUPS.items()}
+    for flag in FLAGS:
+        _add(groups[flag.group], flag)
+    script = parser.add_argument("script", metavar="SCRIPT", help="what every rank runs")
+    script.required = False  # the configuration file may name it
+    rest = parser.add_argument("script_args", metavar="...", nargs=argparse.REMAINDER, help="its arguments")
+    rest.required = False
+
+
+def _abbreviate_only_torchruns(parser: argparse.ArgumentParser) -> None:
+    """Ours are spelled out: argparse expands abbreviations behind the script, too, where `--report` is its own."""
+    if not hasattr(parser, "_get_option_tuples"):  # an argparse of another kind
+        parser.allow_abbrev = False
+        return
+    find: Callable[[str], list[Any]] = parser._get_option_tuples  # noqa: SLF001 - where abbreviations are looked up
+    names = {"help", *(flag.name for flag in TORCHRUN if not flag.hidden)}
+    torchruns = {f"--{spelled}" for name in names for spelled in (name, name.replace("-", "_"))}
+
+    def only_torchruns(option_string: str) -> list[Any]:
+        return [found for found in find(option_string) if found[1] in torchruns]
+
+    parser._get_option_tuples = only_torchruns  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def _add(group: Any, flag: Flag) -> None:
+    common = {"dest": flag.dest, "default": None, "help": argparse.SUPPRESS if flag.hidden else flag.help}
+    if flag.kind == "switch":
+        group.add_argument(*flag.spellings, action="store_const", const=True, **common)
+    elif flag.kind == "choice":
+        group.add_argument(*flag.spellings, choices=flag.choices, **common)
+    elif flag.kind == "level":
+        # A value behind a blank could be the script, so the level is part of the flag's name.
+        group.add_argument(*flag.spellings, action="store_const", const="INFO", **common)
+        for level in NCCL_LEVELS:
+            names = [f"{name}={word}" for name in flag.spellings for word in (level, level.lower())]
+            group.add_argument(*names, action="store_const", const=level, **{**common, "help": argparse.SUPPRESS})
+    else:
+        more = {"action": "append"} if flag.repeated else {}
+        group.add_argument(*flag.spellings, type=_typed(flag.kind), metavar=flag.metavar or None, **common, **more)
+
+
+def _typed(kind: str) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return KINDS[kind](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def request_from(
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    *,
+    count_gpus: Callable[[], int],
+    read_config: Callable[[str, str | None], Settings] = read_config,
+) -> RunRequest:
+    """One node's orders.  `acts` False in it: another task of the same node does the work; end with 0.
+
+    Args:
+        args: from a parser of `add_arguments`; `report_dir` and `lang` are taken from it where they are.
+        environ: the environment to look in.
+        count_gpus: called only when the number of GPUs matters.
+        read_config: (path, node name or None) -> what the file says for this node.
+
+    Raises:
+        UsageError: something needed is missing, malformed, out of range, contradictory or cannot work.
+    """
+    settings = read_config(args.config, args.node_name) if args.config else Settings()
+    said = Said(args, environ, settings)
+    command = _command(args, said, settings)
+    meeting = Meeting(said)
+    layout = _layout(said, meeting, environ, settings, count_gpus)
+    launch, sources = layout.launch, layout.launch.sources
+    framework = _framework(said, command)
+    least, most = _num_nodes(said, meeting, launch.num_nodes)
+    node_rank = _node_rank(said, meeting, sources, launch.node_rank, most)
+    devices = _devices(said, launch.nproc_per_node, framework)
+    master_addr, master_port = _master(said, meeting, layout, environ, most)
+    start_rank = said.value("start_rank")
+    if start_rank is not None and least != most:
+        raise UsageError(f"{said.where('start_rank')}: with {least} to {most} nodes the ranks are not known beforehand")
+    wait_s = said.value("wait") or meeting.wait_s or DEFAULT_WAIT_S
+    log_dir = said.value("log_dir")
+    report_dir = getattr(args, "report_dir", None)
+    subsystems = said.value("nccl_log_subsystems")
+    return RunRequest(
+        command=command,
+        min_nodes=least,
+        max_nodes=most,
+        node_rank=node_rank,
+        nproc_per_node=launch.nproc_per_node,
+        start_rank=start_rank,
+        master_addr=master_addr,
+        master_port=master_port,
+        is_master=_is_master(meeting, settings, node_rank, most),
+        job_id=launch.job_id,
+        scheduler=launch.scheduler,
+        framework=framework,
+        devices=devices,
+        local_addr=said.value("local_addr"),
+        wait_s=wait_s,
+        sync_dir=_absolute(said.value("sync_dir")),
+        max_restarts=said.value("max_restarts"),
+        backoff=said.value("backoff"),
+        retry_user_errors=bool(said.value("retry_user_errors")),
+        excluded_nodes=said.value("exclude_nodes") or (),
+        report_dir=_absolute(report_dir),
+        quiet_ranks=said.value("quiet_ranks") or (),
+        shown_local_ranks=_shown(said, launch.nproc_per_node),
+        nccl_log=said.value("nccl_log") or ("INFO" if subsystems else None),
+        nccl_log_subsystems=subsystems,
+        monitor_interval_s=said.value("monitor_interval"),
+        grace_s=_grace(said, environ),
+        on_hang=said.value("on_hang"),
+        hang_after_s=said.value("hang_after"),
+        diagnosis=not said.value("no_diagnosis"),
+        jax_attempts=said.value("jax_attempts"),
+        jax_timeout_s=said.value("jax_timeout"),
+        jax_backoff=said.value("jax_backoff"),
+        role=said.value("role"),
+        environment=dict(settings.environment),
+        torchrun=_of_torchrun(said),
+        lang=getattr(args, "lang", None) or "en",
+        acts=layout.acts,
+        local_rank=layout.local_rank,
+        log_base=_absolute(log_dir),
+        end_with_stdin=bool(args.end_with_stdin),
+        sources=_sources(said, sources),
+        notes=tuple(said.notes),
+    )
+
+
+def to_argv(args: argparse.Namespace, *, without: Sequence[str] = ()) -> list[str]:
+    """The flags of `args` as words for another `allready run`, without those named (by dest); SCRIPT comes last.
+
+    Raises:
+        UsageError: there is no script.
+    """
+    words = []
+    for flag in FLAGS:
+        value = getattr(args, flag.dest, None)
+        if value is None or flag.dest in without:
+            continue
+        name = f"--{flag.name}"
+        if flag.kind == "switch":
+            words += [name] if value else []
+        else:
+            words += [f"{name}={_spelled(flag, one)}" for one in (value if flag.repeated else [value])]
+    if args.script is not None:
+        words += [args.script, *(args.script_args or ())]
+    return words
+
+
+def _spelled(flag: Flag, value: Any) -> str:
+    if flag.kind == "nodes":
+        return f"{value[0]}:{value[1]}" if value[0] != value[1] else str(value[0])
+    if flag.kind == "backoff":
+        return f"{value.base_s:.12g},{value.most_s:.12g},{value.jitter:.12g}"
+    if flag.kind == "streams":
+        return str(value[-1]) if -1 in value else ",".join(f"{rank}:{what}" for rank, what in value.items())
+    if flag.kind == "settings":
+        return ",".join(f"{key}={word}" for key, word in value.items())
+    if flag.kind in {"names", "numbers"}:
+        return ",".join(str(one) for one in value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _sources(said: Said, of_layout: Mapping[str, str]) -> dict[str, str]:
+    names = {"num_nodes": "nnodes", "job_id": "rdzv_id"}
+    from_environment = {
+        name: source for name, source in of_layout.items() if source != FROM_FALLBACK and not source.startswith("--")
+    }
+    decided = {name: said.sources[names.get(name, name)] for name in of_layout if names.get(name, name) in said.sources}
+    return {**said.sources, **from_environment, **{n: s for n, s in decided.items() if n not in from_environment}}
+
+
+def _command(args: argparse.Namespace, said: Said, settings: Settings) -> Command:
+    target, arguments = args.script, tuple(args.script_args or ())
+    if target is None:
+        target, arguments = settings.script, settings.arguments
+    if not target:
+        raise UsageError("which script?  Name it behind the flags: allready run --nproc-per-node 2 train.py")
+    if target.upper() in NCCL_LEVELS and said.by_hand("nccl_log") and arguments:
+        raise UsageError(f"{target} would be the script here; the level is chosen by --nccl-log={target.upper()}")
+    module, program, run_path = (bool(said.value(name)) for name in ("module", "no_python", "run_path"))
+    if module and program and not run_path:
+        raise UsageError("--module and --no-python exclude each other: a module needs Python")
+    return Command(
+        target=target, arguments=arguments, is_module=module and not run_path, is_program=program and not run_path,
+        run_path=run_path,
+    )  # fmt: skip
+
+
+def _layout(
+    said: Said, meeting: Meeting, environ: Mapping[str, str], settings: Settings, count_gpus: Callable[[], int]
+) -> Layout:
+    asked = said.by_hand("nnodes")
+    cleaned = {name: value for name, value in environ.items() if name != "PET_NNODES"}
+    if "PET_NNODES" in environ:
+        cleaned["PET_NNODES"] = str(asked[1]) if asked else ""  # a range is read already
+    nproc, spare = said.by_hand("nproc_per_node"), said.filed("nproc_per_node")
+    devices = said.value("devices") or ()
+    if nproc is None and devices:
+        nproc = spare or len(devices)  # whoever names devices knows better than the scheduler
+    num_nodes = 1 if meeting.standalone and not asked else asked and asked[1]
+    node_rank = None if meeting.is_agreed else said.by_hand("node_rank")
+    flags = {
+        "num_nodes": num_nodes,
+        "node_rank": 0 if num_nodes == 1 and node_rank is None else node_rank,
+        "nproc_per_node": as_number(nproc, count_gpus),
+        "master_addr": meeting.addr,
+        "master_port": meeting.port or None,
+        "job_id": said.by_hand("rdzv_id"),
+    }
+    filed = said.filed("nnodes")
+    fallback = {
+        "num_nodes": filed[1] if filed else settings.num_nodes,
+        "node_rank": said.filed("node_rank"),
+        "nproc_per_node": 1 if nproc is not None else as_number(spare or 1, count_gpus),
+        "master_addr": said.filed("master_addr") or settings.master,
+        "master_port": said.filed("master_port"),
+        "job_id": said.filed("rdzv_id"),
+    }
+    return lay_out(flags, cleaned, count_gpus=count_gpus, fallback=fallback, by_agreement=True)
+
+
+def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | None:
+    """torchrun's words for a number of ranks; `cpu` is one per CPU that this process may use.
+
+    Raises:
+        UsageError: `gpu` or `xpu`, and there is none.
+    """
+    if asked is None or isinstance(asked, int):
+        return asked
+    num_cpus = len(os.sched_getaffinity(0))
+    if asked == "cpu":
+        return num_cpus
+    if asked == "xpu":
+        from allready.launch.xpu import count_xpus
+
+        return count_xpus()
+    num_gpus = count_gpus()
+    if asked == "gpu" and not num_gpus:
+        raise UsageError("--nproc-per-node gpu: no GPU is visible on this machine")
+    return num_gpus or num_cpus
+
+
+def _num_nodes(said: Said, meeting: Meeting, num_nodes: int) -> tuple[int, int]:
+    if meeting.standalone and num_nodes > 1:
+        raise UsageError(f"--standalone is for one node, {said.where('nnodes')} says {num_nodes}")
+    asked = said.by_hand("nnodes") or said.filed("nnodes")
+    return (asked[0], num_nodes) if asked and asked[1] == num_nodes else (num_nodes, num_nodes)
+
+
+def _node_rank(said: Said, meeting: Meeting, sources: Mapping[str, str], found: int, num_nodes: int) -> int | None:
+    if num_nodes == 1:
+        return 0
+    if meeting.is_agreed:  # torchrun, too: c10d agrees on the order itself
+        if said.by_hand("node_rank") is not None:
+            said.note("node_rank_agreed", source=said.where("node_rank"))
+        filed: int | None = said.filed("node_rank")
+        return filed
+    return found if "node_rank" in sources else None
+
+
+def _master(
+    said: Said, meeting: Meeting, layout: Layout, environ: Mapping[str, str], num_nodes: int
+) -> tuple[str, int]:
+    launch, sources = layout.launch, layout.launch.sources
+    if num_nodes == 1:
+        by_hand = meeting.addr or said.filed("master_addr")
+        named = meeting.port or said.filed("master_port")
+        if named is None and not meeting.standalone and sources.get("master_port") == "MASTER_PORT":
+            named = launch.master_port
+        return by_hand or "127.0.0.1", named or 0
+    if "master_addr" not in sources and not said.value("sync_dir"):
+        scheduler = detect(environ)
+        hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
+        raise UsageError(
+            f"where is node 0 of the {num_nodes} nodes?  Add --master-addr ({hint}), or --sync-dir DIR where all nodes "
+            "see a folder, or start from one shell with --hosts"
+        )
+    return launch.master_addr, launch.master_port if "master_port" in sources else DEFAULT_MASTER_PORT
+
+
+def _is_master(meeting: Meeting, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
+    if num_nodes == 1:
+        return True
+    if meeting.is_host is not None:
+        return meeting.is_host
+    if settings.is_master is not None and meeting.addr is None:
+        return settings.is_master
+    return None if node_rank is None else node_rank == 0
+
+
+def _devices(said: Said, nproc: int, framework: str) -> tuple[str, ...]:
+    """One entry per rank.  A process of JAX may have several devices: `0,1,2,3` for two are `0,1` and `2,3`."""
+    devices: tuple[str, ...] = said.value("devices") or ()
+    if not devices or len(devices) == nproc:
+        return devices
+    if framework == "jax" and len(devices) % nproc == 0:
+        each = len(devices) // nproc
+        return tuple(",".join(devices[at : at + each]) for at in range(0, len(devices), each))
+    raise UsageError(
+        f"{said.where('devices')} names {len(devices)} devices, {said.where('nproc_per_node')} says {nproc} ranks"
+    )
+
+
+def _framework(said: Said, command: Command) -> str:
+    asked: str = said.value("framework")
+    if asked != "auto":
+        return asked
+    return "torch" if command.is_program else framework_of(command.target, is_module=command.is_module)
+
+
+def _shown(said: Said, nproc: int) -> tuple[int, ...]:
+    """Local ranks whose lines are shown, empty for all."""
+    shown: tuple[int, ...] = said.value("local_ranks_filter") or ()
+    wrong = [rank for rank in shown if rank >= nproc]
+    if wrong:
+        raise UsageError(f"{said.where('local_ranks_filter')}: local rank {wrong[0]} does not exist, there are {nproc}")
+    return shown
+
+
+def _grace(said: Said, environ: Mapping[str, str]) -> float:
+    variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    for dest in ("grace", "shutdown_timeout"):
+        if said.by_hand(dest) is not None:
+            return float(said.by_hand(dest))
+    if environ.get(variable):
+        try:
+            return float(KINDS["number"](environ[variable]))
+        except ValueError as error:
+            raise UsageError(f"{variable}: {error}") from None
+    for dest in ("grace", "shutdown_timeout"):
+        if said.filed(dest) is not None:
+            return float(said.filed(dest))
+    return DEFAULT_GRACE_S
+
+
+def _of_torchrun(said: Said) -> dict[str, str]:
+    """What only the agent can do something with, by torchrun's names."""
+    found = {}
+    if said.value("numa_binding"):
+        found["numa_binding"] = said.value("numa_binding")
+    if said.value("virtual_local_rank"):
+        found["virtual_local_rank"] = "1"
+    for dest in ("redirects", "tee"):  # which streams reach the terminal: `allready.launch.logs`
+        if said.value(dest):
+            found[dest] = _spelled(BY_DEST[dest], said.value(dest))
+    names = said.value("signals_to_handle")
+    if names:
+        unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]
+        if unknown:
+            raise UsageError(f"{said.where('signals_to_handle')}: there is no signal {unknown[0]}")
+        found["signals_to_handle"] = ",".join(names)
+    return found
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).absolute()) if path else None

@@ -1,0 +1,66 @@
+"""Which names and addresses this machine has, to find itself in a list of nodes."""
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RESOLVE_S = 3.0
+
+
+def _resolved(name: str) -> tuple[str, ...]:
+    from allready.errors import FactUnavailable
+    from allready.facts.live import LiveHost
+
+    try:
+        return LiveHost().resolve(name, timeout_s=RESOLVE_S)
+    except FactUnavailable:
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """`resolve` gives the addresses of a name, () when it has none; it ends by itself within seconds."""
+
+    names: tuple[str, ...]  # as the machine calls itself, short or with domain
+    addresses: tuple[str, ...]  # of all interfaces, loopback left out
+    resolve: Callable[[str], tuple[str, ...]] = _resolved
+
+    def has_name(self, word: str) -> bool:
+        """The host name: exactly, or short against long (gpu01 and gpu01.cluster.org, but not another domain's)."""
+        wanted = word.lower().rstrip(".")
+        if _address(wanted) is not None:
+            return False
+        for name in (own.lower().rstrip(".") for own in self.names):
+            short = wanted.split(".")[0] == name.split(".")[0]
+            if wanted == name or (short and ("." not in wanted or "." not in name)):
+                return True
+        return False
+
+    def has_address(self, word: str) -> bool:
+        """An own address, or a name that resolves to one; loopback is nobody's."""
+        own = {_address(text) for text in self.addresses}
+        plain = _address(word.strip("[]"))
+        found = {plain} if plain is not None else {_address(text) for text in self.resolve(word)}
+        return bool({address for address in found if address is not None and not address.is_loopback} & own)
+
+
+def own_identity() -> Identity:
+    """Of this machine, from the kernel; no name server is asked."""
+    import psutil
+
+    addresses = {
+        entry.address.partition("%")[0]
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in {socket.AF_INET, socket.AF_INET6}
+    }
+    kept = [text for text in addresses if (found := _address(text)) is not None and not found.is_loopback]
+    return Identity(names=(socket.gethostname(),), addresses=tuple(sorted(kept)))
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None

@@ -1,0 +1,135 @@
+"""What a JAX rank finds in its environment, and where its coordinator listens.
+
+JAX itself reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS only; the number of processes and the own one it takes
+from arguments or from a cluster that it knows.  JAX_NUM_PROCESSES and JAX_PROCESS_ID are set for scripts that read
+them, and `allready.launch.jax_rank` fills them in where the script gives nothing.
+"""
+
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allready.errors import UsageError
+from allready.launch import jax_rank
+from allready.launch.jax_rank import VARIABLE
+from allready.launch.jax_roll import Orders, listening
+from allready.launch.request import RunRequest
+
+HOOK = "ALLREADY_RANK_HOOK"
+"""Module whose `install` the rank's wrapper calls before the script."""
+NUM_PORTS = 5
+_LOWEST_PORT = 15_000
+_TRIES = 2000
+
+
+def new_token() -> str:
+    """Made by node 0 for every attempt of the job and told to all nodes: nobody joins another attempt or job."""
+    return secrets.token_hex(8)
+
+
+def coordinator_ports(
+    number: int = NUM_PORTS, *, allowed: tuple[int, int] | None = None, chance: random.Random | None = None
+) -> tuple[int, ...]:
+    """Ports that are free here now.  Called on the node of process 0, whose coordinator takes the first free one.
+
+    They lie below the range from which the kernel picks ports for outgoing connections, so that none of these takes
+    one in the meantime.
+
+    Args:
+        number: how many.
+        allowed: first and last port that the cluster's firewall lets through.
+        chance: for tests.
+
+    Raises:
+        UsageError: no port of the range is free.
+    """
+    low, high = allowed or (_LOWEST_PORT, max(_LOWEST_PORT + 1000, _first_ephemeral() - 1))
+    chance = chance or random.SystemRandom()
+    found: list[int] = []
+    candidates = chance.sample(range(low, high + 1), min(high - low + 1, _TRIES))
+    for port in candidates:
+        if _is_free(port):
+            found.append(port)
+        if len(found) == number:
+            break
+    if not found:
+        raise UsageError(f"no port from {low} to {high} is free on this machine for the coordinator of JAX")
+    return tuple(found)
+
+
+def jax_environment(
+    request: RunRequest,
+    *,
+    process_id: int,
+    local_rank: int,
+    nodes: Sequence[tuple[str, int]],
+    host: str,
+    ports: Sequence[int],
+    token: str,
+    num_gpus: int = 0,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Variables for one rank, to be added to what it gets anyway.
+
+    Args:
+        request: this node's orders (attempts, time-out, back-off, ranks per node).
+        process_id: the global rank.
+        local_rank: on this node.
+        nodes: (name, number of ranks) of all nodes, in the order of the global ranks.
+        host: name or address of process 0's node, as the others reach it.
+        ports: of `coordinator_ports`, from process 0's node.
+        token: of `new_token`, from node 0.
+        num_gpus: GPUs that a rank of this node sees, where the orders name no devices; 0: not known.
+        environ: what the rank has already; a JAX_LOCAL_DEVICE_IDS of the user stands.
+    """
+    orders = Orders(
+        process=process_id,
+        num_processes=sum(number for _, number in nodes),
+        host=host,
+        ports=tuple(ports),
+        token=token,
+        attempts=request.jax_attempts,
+        timeout_s=request.jax_timeout_s,
+        backoff=(request.jax_backoff.base_s, request.jax_backoff.most_s, request.jax_backoff.jitter),
+        nodes=tuple(nodes),
+    )
+    added = {
+        VARIABLE: orders.to_json(),
+        HOOK: jax_rank.__name__,
+        "JAX_COORDINATOR_ADDRESS": orders.address(orders.ports[0]),
+        "JAX_NUM_PROCESSES": str(orders.num_processes),
+        "JAX_PROCESS_ID": str(process_id),
+    }
+    named = sum(len(entry.split(",")) for entry in request.devices)
+    devices = local_devices(local_rank, request.nproc_per_node, named or num_gpus)
+    if devices and "JAX_LOCAL_DEVICE_IDS" not in (environ or {}):
+        added["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(device) for device in devices)
+    return added
+
+
+def local_devices(local_rank: int, nproc: int, num_gpus: int) -> tuple[int, ...]:
+    """Which of the visible GPUs a rank takes: its share in equal parts, else the one of its own number.
+
+    Empty for a single rank, which may take whatever it sees.  Without GPUs JAX reads it and does nothing with it.
+    """
+    if nproc <= 1:
+        return ()
+    if num_gpus <= 0 or num_gpus % nproc:
+        return (local_rank % num_gpus if num_gpus > 0 else local_rank,)
+    each = num_gpus // nproc
+    return tuple(range(local_rank * each, (local_rank + 1) * each))
+
+
+def _first_ephemeral() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+
+
+def _is_free(port: int) -> bool:
+    listener = listening(port)
+    if listener is not None:
+        listener.close()
+    return listener is not None

@@ -1,0 +1,220 @@
+"""In a rank: makes `jax.distributed.initialize` meet reliably, whatever arguments the script gives it.
+
+`install` is called in the rank before the script; standard library only.  It wraps `jax.distributed.initialize` as soon
+as the script imports JAX.  The wrapper fills in what the script left out, lets all processes meet at process 0 first
+(`allready.launch.jax_roll`), and only when everybody is there calls JAX's own function, which then has nothing to wait
+for.  That matters: where JAX waits in vain, its C++ client ends the process by SIGABRT, and nothing can be tried again.
+"""
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from allready.launch.jax_roll import GiveUpError, Orders, meet, pause, say
+
+VARIABLE = "ALLREADY_JAX"
+MODULE = "jax.distributed"
+_COLLECTIVES = "jax_cpu_collectives_implementation"
+_TRANSIENT = ("DEADLINE_EXCEEDED", "UNAVAILABLE", "ABORTED", "CANCELLED", "UNKNOWN", "INTERNAL")
+_OF_RUNTIME = {"JaxRuntimeError", "XlaRuntimeError"}
+
+
+def install() -> bool:
+    """Wrap `jax.distributed.initialize` now or when it is imported; without orders in the environment do nothing.
+
+    Returns whether it is (or will be) wrapped.  Never raises: the script must run.
+    """
+    text = os.environ.pop(VARIABLE, "")  # what the script starts is no rank of ours
+    if not text:
+        return False
+    try:
+        orders = Orders.from_json(text)
+    except ValueError as error:
+        say(f"not wrapped: {error}")
+        return False
+    if MODULE in sys.modules:
+        return _wrap(sys.modules[MODULE], orders)
+    sys.meta_path.insert(0, _Finder(orders))
+    return True
+
+
+class _Finder:
+    """Steps aside when JAX's module is looked for, and lets it be wrapped when it is there."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """importlib's protocol."""
+        if name != MODULE:
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                self._follow(spec.loader)
+                return spec
+        return None
+
+    def _follow(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            say("not wrapped: JAX comes from an unusual place")
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            _wrap(module, self._orders)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            say("not wrapped: JAX comes from an unusual place")
+
+
+def _wrap(module: ModuleType, orders: Orders) -> bool:
+    original = getattr(module, "initialize", None)
+    if not callable(original):
+        say("not wrapped: this version of JAX has no jax.distributed.initialize")
+        return False
+
+    @functools.wraps(original)
+    def initialize(*args: Any, **kwargs: Any) -> Any:
+        return _initialize(original, orders, args, kwargs)
+
+    module.initialize = initialize  # type: ignore[attr-defined]
+    return True
+
+
+def _initialize(original: Callable[..., Any], orders: Orders, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    import inspect
+
+    try:
+        signature = inspect.signature(original)
+        given = {k: v for k, v in signature.bind_partial(*args, **kwargs).arguments.items() if v is not None}
+    except (TypeError, ValueError):
+        return original(*args, **kwargs)  # says itself what is wrong
+    names = signature.parameters
+    if not {"coordinator_address", "num_processes", "process_id"} <= names.keys() or _is_up():
+        return original(*args, **kwargs)
+    process, number = given.get("process_id", orders.process), given.get("num_processes", orders.num_processes)
+    if not (isinstance(process, int) and isinstance(number, int) and 0 <= process < number):
+        filled = {"coordinator_address": orders.address(orders.ports[0]), **given}
+        return original(**{**filled, "num_processes": number, "process_id": process})  # JAX says what is wrong
+    chosen, is_ours = _chosen(orders, given, process, number)
+    return _attempts(original, chosen, is_ours, given, set(names))
+
+
+def _is_up() -> bool:
+    """A second call is the script's mistake, and JAX says so."""
+    return getattr(_state(), "client", None) is not None
+
+
+def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) -> tuple[Orders, bool]:
+    """The orders after the script's own arguments; and whether the coordinator is ours, so that its port may change."""
+    ours = orders.address(orders.ports[0])
+    address = str(given.get("coordinator_address") or os.environ.get("JAX_COORDINATOR_ADDRESS") or ours)
+    for name, said, planned in (
+        ("process_id", process, orders.process),
+        ("num_processes", number, orders.num_processes),
+        ("coordinator_address", address, ours),
+    ):
+        if said != planned:
+            say(f"the script says {name}={said}, allready run planned {planned}; the script's word holds")
+    chosen = orders.with_ids(process=process, num_processes=number)
+    if address == ours:
+        return chosen, True
+    return chosen.with_address(address, str(given.get("coordinator_bind_address", ""))), False
+
+
+def _attempts(
+    original: Callable[..., Any], orders: Orders, is_ours: bool, given: dict[str, Any], names: set[str]
+) -> Any:
+    started = time.monotonic()
+    patience_s = float(given.get("initialization_timeout", 0) or 0)
+    failed = 0
+    while True:
+        try:
+            address, failed = meet(orders, failed=failed, patience_s=patience_s - (time.monotonic() - started))
+        except GiveUpError as error:
+            raise _runtime_error()(f"DEADLINE_EXCEEDED: jax.distributed.initialize: {error}") from None
+        arguments = _arguments(orders, given, names, address if is_ours else orders.given_address)
+        _prepare_cpu()
+        try:
+            return original(**arguments)
+        except Exception as error:
+            failed += 1
+            if not _is_transient(error) or failed >= orders.attempts or not _reset():
+                raise
+            wait_s = orders.wait_s(failed - 1)
+            first = (str(error).splitlines() or [""])[0]
+            say(f"attempt {failed} of {orders.attempts}: {first[:300]}; again in {wait_s:.1f} s")
+            pause(wait_s)
+
+
+def _arguments(orders: Orders, given: dict[str, Any], names: set[str], address: str) -> dict[str, Any]:
+    arguments = {
+        **given,
+        "coordinator_address": address,
+        "num_processes": orders.num_processes,
+        "process_id": orders.process,
+    }
+    if "initialization_timeout" in names:
+        arguments.setdefault("initialization_timeout", max(1, round(orders.timeout_s)))
+    if "cluster_detection_method" in names:
+        # Nothing is left to detect, and Slurm's variables are those of our agent.
+        arguments.setdefault("cluster_detection_method", "deactivate")
+    listed = os.environ.get("JAX_LOCAL_DEVICE_IDS", "")
+    if "local_device_ids" in names and "local_device_ids" not in given and listed:
+        arguments["local_device_ids"] = [int(word) for word in listed.split(",")]
+    return arguments
+
+
+def _prepare_cpu() -> None:
+    """Older versions know no collectives between CPU processes unless told; GPUs never read it."""
+    jax = sys.modules.get("jax")
+    if jax is None or _COLLECTIVES.upper() in os.environ:
+        return
+    try:
+        if getattr(jax.config, _COLLECTIVES) in {None, "", "none"}:
+            jax.config.update(_COLLECTIVES, "gloo")
+    except (AttributeError, ValueError):
+        return  # this version has no such setting
+
+
+def _is_transient(error: Exception) -> bool:
+    return type(error).__name__ in _OF_RUNTIME and str(error).startswith(_TRANSIENT)
+
+
+def _state() -> Any:
+    return getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+
+
+def _reset() -> bool:
+    """Forget what a failed attempt left, so that JAX takes another one; whether that was possible."""
+    state = _state()
+    if state is None or not hasattr(state, "client"):
+        return False
+    service = getattr(state, "service", None)
+    for name in ("preemption_sync_manager", "client", "service"):
+        if hasattr(state, name):
+            setattr(state, name, None)
+    if service is not None:
+        try:
+            service.shutdown()
+        except RuntimeError as error:  # jaxlib's errors are RuntimeErrors
+            say(f"the coordinator of the failed attempt does not end: {error}")
+            return False
+    return True
+
+
+def _runtime_error() -> type[Exception]:
+    errors = sys.modules.get("jax.errors")
+    found = getattr(errors, "JaxRuntimeError", None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else RuntimeError

@@ -1,0 +1,250 @@
+"""What the ranks print: which of it the terminal shows, and how bytes become lines.
+
+Files hold the bytes as written.  The terminal gets lines: of a progress bar that rewrites its line the newest state,
+at most once a second; of a line without an end what there is, after a second; of a very long line pieces.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+
+from allready.errors import UsageError
+from allready.launch.request import Note
+
+LONGEST_PIECE_BYTES = 64 * 1024
+OUT, STDOUT, STDERR = "out", "stdout", "stderr"
+OUT_LOG, STDOUT_LOG, STDERR_LOG = "out.log", "stdout.log", "stderr.log"
+_HOLD_S = 1.0
+_READ_BYTES = 256 * 1024
+
+
+class Std(IntFlag):
+    """Streams, numbered as torchrun's --redirects and --tee do."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+
+def parse_std(text: str) -> Std | dict[int, Std]:
+    """torchrun's way to name streams: "3" for all local ranks, "0:1,1:2" for some.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if re.fullmatch(r"[0-3]", text.strip()):
+        return Std(int(text))
+    found: dict[int, Std] = {}
+    for part in text.split(","):
+        pair = re.fullmatch(r"\s*(\d{1,4}):([0-3])\s*", part)
+        if pair is None:
+            raise UsageError(f"{text!r}: give 0 to 3 (1 is stdout, 2 is stderr), or LOCAL_RANK:0-3,LOCAL_RANK:0-3")
+        found[int(pair[1])] = Std(int(pair[2]))
+    return found
+
+
+def std_of(choice: Std | Mapping[int, Std], local_rank: int) -> Std:
+    """The streams chosen for one local rank; none where it is not named."""
+    return choice if isinstance(choice, Std) else choice.get(local_rank, Std.NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """Which lines of a node reach its terminal.
+
+    `redirects`, `tee`: torchrun's: a redirected stream goes to its file only, unless it is teed as well.
+    `quiet_ranks`: global ranks that stay in their files.  `local_ranks`: only these are shown; empty for all.
+    """
+
+    tee_all: bool = True
+    redirects: Std | Mapping[int, Std] = Std.NONE
+    tee: Std | Mapping[int, Std] = Std.NONE
+    quiet_ranks: frozenset[int] = frozenset()
+    local_ranks: frozenset[int] = frozenset()
+
+    def streams(self, rank: int, local_rank: int) -> Std:
+        """The streams of one rank that are shown."""
+        if not self.tee_all or rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
+            return Std.NONE
+        return Std.ALL & ~std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
+
+    def own_files(self, local_rank: int) -> Std:
+        """The streams that torchrun would put into a file of their own."""
+        return std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
+
+    def needs_split(self, local_rank: int) -> bool:
+        """Whether stdout and stderr of a rank must be told apart; then their order among each other is lost."""
+        return self.own_files(local_rank) != Std.NONE
+
+
+def torchrun_files(folder: Path, show: Show, local_rank: int) -> dict[str, Path]:
+    """Where torchrun puts a rank's streams below `LOG_DIR/RUN_ID_xxxx/attempt_K` (`folder`); only those it would."""
+    own = show.own_files(local_rank)
+    named = {Std.OUT: (STDOUT, STDOUT_LOG), Std.ERR: (STDERR, STDERR_LOG)}
+    return {stream: folder / str(local_rank) / name for flag, (stream, name) in named.items() if flag & own}
+
+
+class Splitter:
+    """Bytes of one stream -> lines without their ends.
+
+    `feed` gives what became complete, `tick` what has waited long enough; both want a clock that only goes forward.
+    """
+
+    def __init__(self, *, longest_bytes: int = LONGEST_PIECE_BYTES, hold_s: float = _HOLD_S) -> None:
+        self._longest = longest_bytes
+        self._hold_s = hold_s
+        self._rest = b""
+        self._since_s = 0.0  # when the oldest byte of the rest came, or when a state of a bar was last shown
+        self._is_cut = False  # a piece of the present line is out already
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `tick` may have something later."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes, now_s: float) -> list[bytes]:
+        """The lines that `data` completes, and the whole pieces of a line that is too long."""
+        if not self._rest:
+            self._since_s = now_s
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        found: list[bytes] = []
+        for line in lines:
+            text = _last_state(line) if b"\r" in line else line
+            if text or not self._is_cut:
+                found += self._pieces(text)
+            self._is_cut = False
+        if lines:
+            self._since_s = now_s
+        if b"\r" in self._rest:
+            head, cr, tail = self._rest.rpartition(b"\r")
+            if not tail:
+                head, cr, tail = head.rpartition(b"\r")[0], b"", _last_state(head) + b"\r"
+            self._rest = cr + tail  # what was overwritten is gone
+        if len(self._rest) > self._longest:
+            whole = len(self._rest) // self._longest * self._longest
+            found += self._pieces(self._rest[:whole])
+            self._rest, self._is_cut, self._since_s = self._rest[whole:], True, now_s
+        return found
+
+    def tick(self, now_s: float, *, final: bool = False) -> list[bytes]:
+        """What has no end and has waited long enough; everything if this is the end."""
+        if not self._rest or (now_s - self._since_s < self._hold_s and not final):
+            return []
+        text = _last_state(self._rest)
+        self._rest, self._since_s, self._is_cut = b"", now_s, True
+        return self._pieces(text) if text else []
+
+    def _pieces(self, text: bytes) -> list[bytes]:
+        if len(text) <= self._longest:
+            return [text]
+        return [text[at : at + self._longest] for at in range(0, len(text), self._longest)]
+
+
+def _last_state(line: bytes) -> bytes:
+    """What a terminal would show of a line with carriage returns in it: roughly, its last part that is not empty."""
+    for part in reversed(line.split(b"\r")):
+        if part:
+            return part
+    return b""
+
+
+class Tail:
+    """A file that grows, read from where it was; None as path: bytes are only given."""
+
+    def __init__(self, path: Path | None, *, at: int = 0) -> None:
+        self._fd = -1
+        self._at = at
+        self.splitter = Splitter()
+        if path is not None:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> bytes:
+        """The next bytes, at most a few hundred KiB; empty when there are no more now."""
+        if self._fd < 0:
+            return b""
+        data = os.pread(self._fd, _READ_BYTES, self._at)
+        if not data and os.fstat(self._fd).st_size < self._at:
+            self._at = 0  # somebody emptied it
+            data = os.pread(self._fd, _READ_BYTES, 0)
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Terminal:
+    """Writes prefixed lines to a descriptor; its methods are what a `WorkerGroup` calls.
+
+    A terminal or pipe that is closed is written to no more, and `on_problem` gets one note about it; the job goes on.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        prefix: Callable[[int], bytes],
+        streams: Callable[[int], Std],
+        on_problem: Callable[[Note], None] | None = None,
+    ) -> None:
+        self._fd = fd
+        self._prefix = prefix
+        self._streams = streams
+        self._on_problem = on_problem
+        self._lock = threading.Lock()
+        self._buffer: list[bytes] = []
+        self._size = 0
+        self.is_closed = False
+
+    def line(self, rank: int, stream: str, text: bytes) -> None:
+        """Take one line; it is out after `flush`, or when many have come."""
+        shown = self._streams(rank)
+        if self.is_closed or not shown or (stream != OUT and not (Std.OUT if stream == STDOUT else Std.ERR) & shown):
+            return
+        with self._lock:
+            self._buffer += (self._prefix(rank), text, b"\n")
+            self._size += len(text)
+            if self._size >= LONGEST_PIECE_BYTES:
+                self._write()
+
+    def flush(self) -> None:
+        """Write what was taken.  Waits as long as the terminal does."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        view = memoryview(b"".join(self._buffer))
+        self._buffer, self._size = [], 0
+        while view and not self.is_closed:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:  # somebody made it non-blocking
+                _await_writable(self._fd)
+            except OSError as error:
+                self.is_closed = True
+                if self._on_problem is not None:
+                    self._on_problem(Note(key="workers.terminal_closed", values={"why": error.strerror or str(error)}))
+
+
+def _await_writable(fd: int) -> None:
+    import select
+
+    waiting = select.poll()
+    waiting.register(fd, select.POLLOUT)
+    waiting.poll(1000)
+
+
+def prefixes(node_rank: int, ranks: Iterable[int], *, num_nodes: int = 1) -> dict[int, bytes]:
+    """Rank -> what its lines begin with; aligned, so that columns of numbers stay columns."""
+    ranks = tuple(ranks)
+    width = max((len(str(r)) for r in ranks), default=1)
+    node = f"node{node_rank} " if num_nodes > 1 else ""
+    return {r: f"[{node}rank{r}]{' ' * (width - len(str(r)))} ".encode() for r in ranks}

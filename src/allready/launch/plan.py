@@ -1,0 +1,243 @@
+"""One attempt on one node: what is to be started, with which environment, and how that went."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
+from string import Template
+
+from allready.launch.request import Command, Note
+from allready.launch.workers import Worker, WorkerEnd
+
+SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+ERROR_FILE = "error.json"
+_MOST_ERROR_BYTES = 1 << 20
+_RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+_SHIM = Path(__file__).with_name("exec_shim.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPlan:
+    """What one node does in one attempt.
+
+    `node_rank`: its place in the order of ranks, so that 0 has the first ranks and holds the store.  `first_rank`,
+    `world_size`: from the roll call.  `log_dirs`: a folder for each local rank.
+    `wrapper`: what stands between `python -u` and `[--module | --run-path] TARGET ARG...`: the program that starts the
+    beacon; empty for the bare script.
+    `rdzv_id`: keeps this attempt's keys in the store apart from another job's; empty: job and attempt.
+    `env`: added to every rank's environment; `rank_env`: local rank -> added to that rank's.
+    `split`, `copies`: of `Worker`, by local rank.
+    `join_timeout_s`: for the other nodes to meet at the store; they were all there a moment ago.
+    `exit_barrier_timeout_s`: how long a node that is through waits for the others; `stop` ends that wait as well.
+    """
+
+    command: Command
+    num_nodes: int
+    node_rank: int
+    nproc_per_node: int
+    log_dirs: tuple[Path, ...]
+    first_rank: int = 0
+    world_size: int = 0  # 0: num_nodes x nproc_per_node
+    job_id: str = "none"  # TORCHELASTIC_RUN_ID
+    rdzv_id: str = ""
+    attempt: int = 0
+    max_restarts: int = 0
+    master_addr: str = "127.0.0.1"
+    store_port: int = 29500
+    local_addr: str | None = None
+    role: str = "default"
+    wrapper: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    rank_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    split: frozenset[int] = frozenset()
+    copies: Mapping[int, Mapping[str, Path]] = field(default_factory=dict)
+    virtual_local_rank: bool = False  # torchrun's flag: every rank is local rank 0 of the one GPU that it sees
+    monitor_interval_s: float = 0.1
+    grace_s: float = 30.0
+    join_timeout_s: float = 60.0
+    exit_barrier_timeout_s: float = 300.0
+
+    @property
+    def size(self) -> int:
+        """Ranks of all nodes."""
+        return self.world_size or self.num_nodes * self.nproc_per_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResult:
+    """How one node's part in an attempt went.
+
+    `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
+    lived when the others were ended, so that their own ends say nothing.
+    `is_stopped`: ended because `stop` was set.  `problem`: why ranks were not started or not watched to their end, ""
+    when they were; `problem_kind`: "program" (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the
+    store's port is taken), "torch" (torch's launcher failed), "".
+    `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
+    """
+
+    ends: Mapping[int, WorkerEnd] = field(default_factory=dict)
+    pids: Mapping[int, int] = field(default_factory=dict)
+    ended_by_us: frozenset[int] = frozenset()
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    is_stopped: bool = False
+    problem: str = ""
+    problem_kind: str = ""
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def is_success(self) -> bool:
+        """All ranks were started and ended with exit code 0."""
+        return bool(self.pids) and len(self.ends) == len(self.pids) and all(e.is_success for e in self.ends.values())
+
+
+def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list[Worker]:
+    """The ranks to start; `environs` by local rank.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    return [
+        Worker(
+            rank=plan.first_rank + local_rank,
+            local_rank=local_rank,
+            argv=argv_of(plan.command, local_rank, wrapper=plan.wrapper, environ=environs[local_rank]),
+            env=environs[local_rank],
+            log_dir=plan.log_dirs[local_rank],
+            split=local_rank in plan.split,
+            copies=plan.copies.get(local_rank, {}),
+        )
+        for local_rank in range(plan.nproc_per_node)
+    ]
+
+
+def argv_of(
+    command: Command, local_rank: int, *, wrapper: Sequence[str] = (), environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The command line of one rank, as torchrun's: `${local_rank}` in an argument is replaced.
+
+    Raises:
+        FileNotFoundError: there is no such program on the rank's PATH.
+    """
+    target, *arguments = (
+        Template(word).safe_substitute(local_rank=local_rank) for word in (command.target, *command.arguments)
+    )
+    if command.is_program:
+        path = which(target, path=environ.get("PATH", os.defpath))
+        if path is None:
+            raise FileNotFoundError(2, "No such program, or it may not be executed", target)
+        return (sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), path, *arguments)
+    python = (environ.get("PYTHON_EXEC") or sys.executable, "-u", *wrapper)
+    if wrapper:
+        flag = ("--module",) if command.is_module else ("--run-path",) if command.run_path else ()
+        return (*python, *flag, target, *arguments)
+    if command.is_module and wrapper:
+        return (*python, "--module", target, *arguments)
+    if command.is_module:
+        return (*python, "-m", target, *arguments)
+    if command.run_path:
+        return (*python, "-c", _RUN_PATH, target, *arguments)
+    return (*python, target, *arguments)
+
+
+def base_environment(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
+    """This process's environment and what the plan adds."""
+    return {**os.environ, **plan.env, **plan.rank_env.get(local_rank, {})}
+
+
+def rank_variables(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
+    """What says who a rank is, in the words of torchrun."""
+    rank = plan.first_rank + local_rank
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "GROUP_RANK": str(plan.node_rank),
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": plan.role,
+        "LOCAL_WORLD_SIZE": str(plan.nproc_per_node),
+        "WORLD_SIZE": str(plan.size),
+        "GROUP_WORLD_SIZE": str(plan.num_nodes),
+        "ROLE_WORLD_SIZE": str(plan.size),
+        "MASTER_ADDR": plan.master_addr,
+        "MASTER_PORT": str(plan.store_port),
+    }
+
+
+def virtual_local_rank(environ: Mapping[str, str], local_rank: int) -> dict[str, str]:
+    """torchrun's --virtual-local-rank: the rank sees one GPU, and is local rank 0.
+
+    Raises:
+        ValueError: CUDA_VISIBLE_DEVICES names fewer GPUs than there are ranks.
+    """
+    before = environ.get("CUDA_VISIBLE_DEVICES")
+    names = None if before is None else [name.strip() for name in before.split(",")]
+    if names is not None and local_rank >= len(names):
+        raise ValueError(f"CUDA_VISIBLE_DEVICES={before} has no GPU for local rank {local_rank}")
+    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": str(local_rank) if names is None else names[local_rank]}
+
+
+def omp_threads(environ: Mapping[str, str], nproc_per_node: int) -> tuple[dict[str, str], list[Note]]:
+    """OMP_NUM_THREADS where the user has not set it: this node's cores divided among its ranks.
+
+    With one rank it is left to the libraries, as torchrun does.
+    """
+    if nproc_per_node < 2 or environ.get("OMP_NUM_THREADS"):
+        return {}, []
+    cores = num_cores()
+    threads = max(1, cores // nproc_per_node)
+    values = {"threads": str(threads), "cores": str(cores), "nproc": str(nproc_per_node)}
+    return {"OMP_NUM_THREADS": str(threads)}, [Note(key="workers.omp_threads", values=values)]
+
+
+def visible_devices(environ: Mapping[str, str], devices: Sequence[str]) -> tuple[dict[str, str], list[Note]]:
+    """CUDA_VISIBLE_DEVICES for `--devices`: every rank of the node sees all of these, and LOCAL_RANK chooses."""
+    if not devices:
+        return {}, []
+    value, before = ",".join(dict.fromkeys(devices)), environ.get("CUDA_VISIBLE_DEVICES")
+    notes = []
+    if before is not None and before != value:
+        notes.append(Note(key="workers.devices_replaced", values={"value": value, "before": before}))
+    return {"CUDA_VISIBLE_DEVICES": value}, notes
+
+
+def nccl_log(
+    environ: Mapping[str, str], log_dir: Path, level: str | None, subsystems: str | None
+) -> tuple[dict[str, str], list[Note]]:
+    """NCCL's log of one rank in its own file; what the user has set himself stays, and he is told."""
+    if level is None:
+        return {}, []
+    wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": f"{log_dir}/nccl.%h.%p.log"}
+    if subsystems:
+        wanted["NCCL_DEBUG_SUBSYS"] = subsystems
+    kept = {name: environ[name] for name in wanted if environ.get(name) and environ[name] != wanted[name]}
+    notes = [Note(key="workers.variable_kept", values={"name": name, "value": value}) for name, value in kept.items()]
+    return {name: value for name, value in wanted.items() if name not in kept}, notes
+
+
+def num_cores() -> int:
+    """Cores that this process may use: its affinity, and its cgroup's quota where there is one."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores
+
+
+def error_file(plan: AttemptPlan, local_rank: int) -> Path:
+    """TORCHELASTIC_ERROR_FILE of one rank."""
+    return plan.log_dirs[local_rank] / ERROR_FILE
+
+
+def read_errors(plan: AttemptPlan) -> dict[int, str]:
+    """Rank -> what its error file says, if it wrote one."""
+    found = {}
+    for local_rank in range(plan.nproc_per_node):
+        try:
+            with error_file(plan, local_rank).open("rb") as file:
+                found[plan.first_rank + local_rank] = file.read(_MOST_ERROR_BYTES).decode("utf-8", "replace")
+        except OSError:
+            continue
+    return found

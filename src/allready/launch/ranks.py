@@ -1,0 +1,139 @@
+"""Which node comes where, and which global ranks it has: from the roll of nodes to the assignment.
+
+Pure: no clock, no network.  Node 0 calls `assign` when everybody is there; a configuration file is checked by it
+beforehand.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from allready.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One node of the roll.
+
+    `arrival`: a number that grows in the order in which nodes came (a time, or a place in a list).  `is_master`: it
+    holds the master's address.
+    """
+
+    name: str
+    nproc: int
+    node_rank: int | None = None
+    start_rank: int | None = None
+    arrival: float = 0.0
+    is_master: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What became of a node.  `entry` is its index in the roll that was given."""
+
+    entry: int
+    name: str
+    node_rank: int
+    ranks: tuple[int, ...]  # global, consecutive
+
+
+class RanksError(UsageError):
+    """The nodes' orders contradict each other.  `nodes`: the names of those concerned, in the order of the message."""
+
+    def __init__(self, message: str, nodes: Iterable[str]) -> None:
+        super().__init__(message)
+        self.nodes = tuple(nodes)
+
+
+def assign(roll: Sequence[Entry]) -> tuple[Place, ...]:
+    """A place for every node, by node rank.
+
+    Node ranks given by all hold; by none: the order of the start ranks if these are given, else the master's node,
+    then in the order of arrival (ties by name, so that the same roll gives the same answer).  Ranks follow the order
+    of the nodes unless start ranks are given.
+
+    Raises:
+        RanksError: a node rank or start rank given by some only, twice, outside the range, or with gaps or overlaps.
+    """
+    if not roll:
+        raise RanksError("no node takes part", ())
+    for entry in roll:
+        if entry.nproc < 1:
+            raise RanksError(f"{entry.name} has {entry.nproc} ranks; a node has at least 1", (entry.name,))
+    _all_or_none(roll, "node_rank", "--node-rank")
+    _all_or_none(roll, "start_rank", "--start-rank")
+    order = _order(roll)
+    starts = _starts(roll, order)
+    return tuple(
+        Place(
+            entry=index,
+            name=roll[index].name,
+            node_rank=place,
+            ranks=tuple(range(starts[index], starts[index] + roll[index].nproc)),
+        )
+        for place, index in enumerate(order)
+    )
+
+
+def _order(roll: Sequence[Entry]) -> list[int]:
+    indices = range(len(roll))
+    if roll[0].node_rank is not None:
+        ordered = sorted(indices, key=lambda i: (roll[i].node_rank or 0, roll[i].arrival))
+        for place, index in enumerate(ordered):
+            entry, rank = roll[index], roll[index].node_rank
+            if rank == place:
+                continue
+            if place and rank == place - 1:
+                other = roll[ordered[place - 1]]
+                raise RanksError(f"{other.name} and {entry.name} both say --node-rank {rank}", (other.name, entry.name))
+            raise RanksError(
+                f"nobody has node rank {place}: {entry.name} says --node-rank {rank}, and {len(roll)} nodes are "
+                f"0 to {len(roll) - 1}",
+                (entry.name,),
+            )
+        return ordered
+    if roll[0].start_rank is not None:
+        return sorted(indices, key=lambda i: (roll[i].start_rank or 0, roll[i].arrival))
+    return sorted(indices, key=lambda i: (not roll[i].is_master, roll[i].arrival, roll[i].name))
+
+
+def _starts(roll: Sequence[Entry], order: Sequence[int]) -> dict[int, int]:
+    starts: dict[int, int] = {}
+    if roll[0].start_rank is None:
+        following = 0
+        for index in order:
+            starts[index] = following
+            following += roll[index].nproc
+        return starts
+    expected, before = 0, None
+    for index in sorted(order, key=lambda i: (roll[i].start_rank or 0, roll[i].arrival)):
+        entry, start = roll[index], roll[index].start_rank or 0
+        mine = f"{entry.name} has {_ranks(start, entry.nproc)} (--start-rank {start})"
+        if start < 0:
+            raise RanksError(f"{entry.name}: --start-rank {start} is below 0", (entry.name,))
+        if start < expected and before is not None:
+            others = f"{before.name} has {_ranks(before.start_rank or 0, before.nproc)}"
+            raise RanksError(f"ranks overlap: {others} and {mine}", (before.name, entry.name))
+        if start > expected:
+            neighbour = f"{before.name} has {_ranks(before.start_rank or 0, before.nproc)} and " if before else ""
+            raise RanksError(
+                f"nobody has {_ranks(expected, start - expected)}: {neighbour}{mine}",
+                (*((before.name,) if before else ()), entry.name),
+            )
+        starts[index] = start
+        expected, before = start + entry.nproc, entry
+    return starts
+
+
+def _all_or_none(roll: Sequence[Entry], field: str, flag: str) -> None:
+    with_it = [entry for entry in roll if getattr(entry, field) is not None]
+    without = [entry for entry in roll if getattr(entry, field) is None]
+    if with_it and without:
+        raise RanksError(
+            f"{with_it[0].name} says {flag} {getattr(with_it[0], field)} and {without[0].name} gives none; "
+            f"give {flag} on every node or on none",
+            (with_it[0].name, without[0].name),
+        )
+
+
+def _ranks(first: int, number: int) -> str:
+    return f"rank {first}" if number == 1 else f"ranks {first} to {first + number - 1}"

@@ -1,0 +1,92 @@
+"""What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
+
+from dataclasses import dataclass, field
+
+ON_HANG = ("report", "abort", "restart")
+DEFAULT_WAIT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What every rank runs.
+
+    `target` is a script's path, a module's name (`is_module`) or a program (`is_program`, torchrun's --no-python).
+    """
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    is_program: bool = False
+    run_path: bool = False  # torchrun's --run-path: by runpy.run_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """The wait before attempt n (the first retry is n = 0): base x 2^n, at most `most_s`, times 1 +- jitter."""
+
+    base_s: float = 1.0
+    most_s: float = 60.0
+    jitter: float = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One line for the user about his orders: `allready.text.ui(key, lang, **values)`."""
+
+    key: str
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One node's orders.  What concerns the whole job (restarts, waits, hangs) is decided by node 0's.
+
+    `master_port` 0: any free port (a single node that named none).
+    `node_rank` None: by agreement, in the order of arrival.  `is_master` None: whoever has the master's address.
+    `start_rank` None: ranks follow the order of the nodes.  `devices`: one entry per rank ("0", "1"), empty: not set.
+    """
+
+    command: Command
+    min_nodes: int = 1
+    max_nodes: int = 1
+    node_rank: int | None = None
+    nproc_per_node: int = 1
+    start_rank: int | None = None
+    master_addr: str = "127.0.0.1"
+    master_port: int = 29500
+    is_master: bool | None = None
+    job_id: str = "none"
+    scheduler: str | None = None
+    framework: str = "torch"  # "torch" or "jax"
+    devices: tuple[str, ...] = ()
+    local_addr: str | None = None
+    wait_s: float = DEFAULT_WAIT_S
+    sync_dir: str | None = None
+    max_restarts: int = 0
+    backoff: Backoff = Backoff()
+    retry_user_errors: bool = False
+    excluded_nodes: tuple[str, ...] = ()  # names or addresses that may not take part
+    report_dir: str | None = None  # None: allready-runs/JOB-TIME in the working directory
+    tee: bool = True  # prefixed lines on the terminal
+    quiet_ranks: tuple[int, ...] = ()  # ranks whose lines stay in their files
+    shown_local_ranks: tuple[int, ...] = ()  # torchrun's --local-ranks-filter; empty: all
+    nccl_log: str | None = None  # level: "INFO", "WARN"; None: as the environment has it
+    nccl_log_subsystems: str | None = None
+    monitor_interval_s: float = 0.1
+    grace_s: float = 30.0  # between SIGTERM and SIGKILL
+    on_hang: str = "report"
+    hang_after_s: float | None = None  # None: from the job's own rhythm
+    diagnosis: bool = True  # False only to measure what it costs
+    jax_attempts: int = 5
+    jax_timeout_s: float = 10.0
+    jax_backoff: Backoff = Backoff(base_s=1.0, most_s=30.0)
+    role: str = "default"
+    environment: dict[str, str] = field(default_factory=dict)  # added to the ranks' (configuration file)
+    torchrun: dict[str, str] = field(default_factory=dict)  # further flags of torchrun, by name
+    lang: str = "en"
+    acts: bool = True  # False: started once per rank (srun, mpirun), and this is not the task that acts for its node
+    local_rank: int = 0  # of this task, where it was started once per rank
+    log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
+    end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
+    sources: dict[str, str] = field(default_factory=dict)  # field -> flag, variable or FILE:LINE that decided it
+    notes: tuple[Note, ...] = ()  # to be said once at the start

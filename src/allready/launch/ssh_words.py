@@ -1,0 +1,200 @@
+"""What is typed at ssh: hosts, options, environment and the remote command, all checked and quoted; no process here."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from allready.errors import UsageError
+from allready.facts.env import is_read, redact
+from allready.launch.flags import to_argv
+
+_USER = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\$?"
+_HOST = r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_])?"
+_TARGET = re.compile(
+    rf"(?:(?P<user>{_USER})@)?(?:(?P<host>{_HOST})|\[(?P<six>[0-9A-Fa-f:.]+)\])(?::(?P<port>\d{{1,5}}))?"
+)
+_BARE_SIX = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*")
+_OPTION = re.compile(r"[A-Za-z][A-Za-z0-9]*[= ].+", re.DOTALL)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ALSO_PASSED = frozenset({"PYTHONPATH", "ALLREADY_LANG", "ALLREADY_LOCALE"})
+_OF_ONE_NODE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"})
+_OF_THE_SHELL = (
+    "hosts", "ssh_option", "remote_python", "remote_dir", "pass_env", "end_with_stdin", "nnodes", "node_rank",
+    "master_addr", "rdzv_endpoint", "rdzv_backend",
+)  # fmt: skip
+MOST_VALUE_BYTES = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One host as ssh is to reach it."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}" * bool(self.user) + host * (not self.user) + f":{self.port}" * bool(self.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshOptions:
+    """How to connect, and when to stop waiting.
+
+    `start_s`: from the start of ssh until the remote shell speaks.  `settle_s`: how long the other nodes may take to
+    end by themselves when one failed.  `end_s`: after everybody was told to end, before ssh is killed.
+    """
+
+    options: tuple[str, ...] = ()
+    directory: str = ""
+    environment: Mapping[str, str] | None = None
+    connect_s: int = 10
+    start_s: float = 60.0
+    settle_s: float = 60.0
+    end_s: float = 45.0
+    program: str = "ssh"
+
+
+def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
+    """`host`, `user@host`, `host:port`, `user@[fd00::1]:22` for each.
+
+    Raises:
+        UsageError: something else, which could be an option or a command to ssh or the shell; or a host twice.
+    """
+    targets = []
+    for word in words:
+        match = _TARGET.fullmatch(word)
+        if _BARE_SIX.fullmatch(word):
+            target = Target(host=word)
+        elif match and (match["port"] is None or 0 < int(match["port"]) < 65536):
+            port = int(match["port"]) if match["port"] else None
+            target = Target(host=match["host"] or match["six"], user=match["user"], port=port)
+        else:
+            raise UsageError(f"--hosts: {word!r} is not a host; write gpu01, user@gpu01, gpu01:2222 or [fd00::1]:22")
+        if target in targets:
+            raise UsageError(f"--hosts: {word} is there twice; one agent serves all ranks of a node (--nproc-per-node)")
+        targets.append(target)
+    if not targets:
+        raise UsageError("--hosts names no host; write --hosts gpu01,gpu02")
+    return tuple(targets)
+
+
+def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOptions:
+    """From the flags of `run`.
+
+    Raises:
+        UsageError: an --ssh-option that is none, or a variable that may not be passed.
+    """
+    for option in args.ssh_option or ():
+        if not _OPTION.fullmatch(option) or "\n" in option:
+            raise UsageError(f"--ssh-option {option!r}: write KEY=VALUE as in ssh_config, for example Port=2222")
+    return SshOptions(
+        options=tuple(args.ssh_option or ()),
+        directory=args.remote_dir or str(Path.cwd()),
+        environment=passed_environment(environ, args.pass_env or ()),
+    )
+
+
+def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
+    """What the nodes get of this shell's variables: those that NCCL, torch, JAX and CUDA read, and `names`.
+
+    Never one that looks like a secret: the command line of a process is visible to all users of a machine.  Which
+    GPUs are visible is each node's own matter.
+
+    Raises:
+        UsageError: one of `names` is no name, is not set, or looks like a secret.
+    """
+    passed = {}
+    for name, value in environ.items():
+        fits = (is_read(name) or name in _ALSO_PASSED or name.startswith("PET_")) and name not in _OF_ONE_NODE
+        if fits and _VARIABLE.fullmatch(name) and _is_harmless(name, value):
+            passed[name] = value
+    for name in names:
+        if not _VARIABLE.fullmatch(name) or name not in environ:
+            raise UsageError(
+                f"--pass-env {name}: not set in this shell"
+                if _VARIABLE.fullmatch(name)
+                else f"--pass-env {name!r}: not a name"
+            )
+        if not _is_harmless(name, environ[name]):
+            raise UsageError(
+                f"--pass-env {name}: looks like a secret, and every user of the node could read it there; "
+                "put it into a file that the script reads, or into the node's own environment"
+            )
+        passed[name] = environ[name]
+    return dict(sorted(passed.items()))
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    return redact(name, value) == value and len(value) <= MOST_VALUE_BYTES and not set(value) & {"\x00", "\n"}
+
+
+def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[list[str]]:
+    """The words that start the agent of each host: `python -m allready run ...`, node rank by place in the list.
+
+    Raises:
+        UsageError: flags that contradict --hosts.
+    """
+    for dest in ("node_rank", "standalone", "rdzv_endpoint", "sync_dir", "node_name"):
+        if getattr(args, dest, None) is not None:
+            raise UsageError(f"--{dest.replace('_', '-')} and --hosts exclude each other: the hosts' order says it all")
+    if args.nnodes is not None and args.nnodes != (len(targets), len(targets)):
+        raise UsageError(f"--nnodes and --hosts contradict each other: {len(targets)} hosts are named")
+    python = args.remote_python or sys.executable
+    master = args.master_addr or targets[0].host
+    common = _common_flags(args)
+    commands = []
+    for place in range(len(targets)):
+        flags = [f"--nnodes={len(targets)}", f"--node-rank={place}", "--end-with-stdin"]
+        flags += [f"--master-addr={master}"] if len(targets) > 1 or args.master_addr else []
+        flags += common + (_of_node_0(args) if place == 0 else [])
+        commands.append([python, "-m", "allready", "run", *flags, *to_argv(args, without=_OF_THE_SHELL)])
+    return commands
+
+
+def _common_flags(args: argparse.Namespace) -> list[str]:
+    given = {dest: getattr(args, dest, None) for dest in ("lang", "report_dir")}
+    found = [f"--{dest.replace('_', '-')}={value}" for dest, value in given.items() if value]
+    return found + ["-v"] * (getattr(args, "verbose", 0) or 0) + ["-q"] * bool(getattr(args, "quiet", False))
+
+
+def _of_node_0(args: argparse.Namespace) -> list[str]:
+    return [f"--{dest}={getattr(args, dest)}" for dest in ("json", "html") if getattr(args, dest, None)]
+
+
+def ssh_argv(target: Target, remote: str, options: SshOptions) -> list[str]:
+    """The local command line; `remote` is one word for the remote shell."""
+    argv = [options.program, "-T", "-a", "-x"]
+    for option in options.options:  # first, because ssh takes the first value that it finds
+        argv += ["-o", option]
+    for option in (
+        "BatchMode=yes", f"ConnectTimeout={options.connect_s}", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+        "LogLevel=ERROR",
+    ):  # fmt: skip
+        argv += ["-o", option]
+    argv += ["-l", target.user] if target.user else []
+    argv += ["-p", str(target.port)] if target.port else []
+    return [*argv, "--", target.host, remote]
+
+
+def remote_command(words: Sequence[str], options: SshOptions, token: str) -> str:
+    """The remote shell's command: change the folder, set variables, run, and say on stderr how that went.
+
+    The lines `TOKEN started`, `TOKEN no-directory`, `TOKEN no-python` and `TOKEN ended CODE` are for us: ssh's own
+    exit code 255 says both "connection lost" and "the command ended with 255".
+    """
+    assignments = [f"{name}={value}" for name, value in (options.environment or {}).items()]
+    command = shlex.join([*(["env", *assignments] if assignments else []), *words])
+    folder = shlex.quote(options.directory or ".")
+    script = (
+        f"echo {token} started >&2; "
+        f"cd -- {folder} || {{ echo {token} no-directory >&2; exit 121; }}; "
+        f"command -v {shlex.quote(words[0])} >/dev/null || {{ echo {token} no-python >&2; exit 127; }}; "
+        f"{command}; code=$?; echo {token} ended $code >&2; exit $code"
+    )
+    return f"exec sh -c {shlex.quote(script)}"  # the user's own shell may be csh or fish

@@ -1,0 +1,459 @@
+"""A node's ranks as processes: started together, watched, ended together, with everything that they had started.
+
+Each rank is the leader of a session and process group of its own.  What it prints goes through a pipe to the keeper
+(`launch.keeper`), which writes it into the rank's files and outlives the agent: a killed agent leaves no process, and
+logs that are complete.  From the files the lines are read again for whoever wants to show them, at that reader's pace.
+
+A rank that has ended stays a zombie until `stop` or `close`, so that the number of its process group stays its own.
+"""
+
+import contextlib
+import os
+import select
+import signal as signals
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allready.launch import keeper
+from allready.launch.keeping import MARK, Keeping
+from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
+from allready.launch.request import Note
+from allready.launch.showing import Showing
+
+_PIPE_BYTES = 1 << 20
+_F_SETPIPE_SZ = 1031
+_KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
+_STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
+_FLUSH_S = 1.0
+_LOOK_S = 0.02  # where the kernel has no pidfd
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One rank to start.
+
+    `log_dir` is made if it is not there.  `split`: stdout and stderr are told apart (`stdout.log` and `stderr.log`
+    beside `out.log`).  `copies`: "stdout", "stderr" -> where those files shall be instead.
+    """
+
+    rank: int
+    local_rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log_dir: Path
+    split: bool = False
+    copies: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerEnd:
+    """How one rank ended.  `time_s`: wall clock.  Neither code nor signal: somebody else took its status."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: str | None = None
+    time_s: float = 0.0
+
+    @property
+    def is_success(self) -> bool:
+        """Exit code 0."""
+        return self.exit_code == 0
+
+
+@dataclass(slots=True)
+class _Running:
+    worker: Worker
+    process: subprocess.Popen[bytes]
+    keys: tuple[int, ...]
+    pidfd: int = -1
+    end: WorkerEnd | None = None
+    is_heard: bool = True
+
+
+class WorkerGroup:
+    """The ranks of one node.  After `stop` it can be started again, for the next attempt; `close` is for good.
+
+    `on_line(rank, stream, line)` is called in a thread of its own, line by line without line ends ("out", or "stdout"
+    and "stderr" for ranks that are split); it may take its time.  `on_batch()` follows when no more is there for now.
+    `on_end(end)` is called once for each rank, from any thread, when its log is complete; it must be quick.
+    `on_problem(note)` gets what a person should know; from any thread.
+    `scratch`: a folder that goes away with an agent that is killed; otherwise it is the caller's to remove.
+    All methods may be called from any thread; `start` from one that lives until the ranks have ended, because the
+    kernel takes its end for the agent's.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_line: Callable[[int, str, bytes], None] | None = None,
+        on_end: Callable[[WorkerEnd], None] | None = None,
+        on_batch: Callable[[], None] | None = None,
+        on_problem: Callable[[Note], None] | None = None,
+        scratch: Path | None = None,
+    ) -> None:
+        self._on_end, self._on_problem = on_end, on_problem
+        self._showing = Showing(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
+        self._keeping = Keeping(
+            on_grown=self._showing.grown,
+            on_unsaved=self._showing.unsaved,
+            on_lost=self._showing.lost,
+            scratch=scratch,
+        )
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._running: dict[int, _Running] = {}
+        self._wake = -1
+        self._watcher: threading.Thread | None = None
+        self._next_key = 0
+        self._closed = False
+
+    def prepare(self) -> None:
+        """Start what stands beside the ranks (keeper, threads) ahead of `start`, which otherwise does it.
+
+        Raises:
+            OSError: no process can be had.
+        """
+        with self._lock:
+            assert not self._closed, "this group was closed"
+            self._keeping.start()
+            self._showing.start(self._keeping)
+
+    def start(self, workers: Sequence[Worker]) -> None:
+        """Start all ranks.
+
+        Raises:
+            OSError, ValueError: one of them cannot be started (no such program, no processes left; a zero byte in a
+                variable); none remains.
+        """
+        with self._lock:
+            assert not self._running, "the last ranks were not stopped"
+            self.prepare()
+            try:
+                for worker in workers:
+                    self._running[worker.rank] = self._spawn(worker)
+                self._watch()
+            except (OSError, ValueError):
+                self.stop(grace_s=0.0, first=signals.SIGKILL, is_heard=False)
+                raise
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """Rank -> process of the ranks of this attempt, also of those that have ended."""
+        with self._lock:
+            return {rank: running.process.pid for rank, running in self._running.items()}
+
+    def poll(self) -> Mapping[int, WorkerEnd]:
+        """The ranks that have ended in this attempt."""
+        with self._lock:
+            items = list(self._running.values())
+        for running in items:
+            self._look(running)
+        return {r.worker.rank: r.end for r in items if r.end is not None}
+
+    def wait(self, num_known: int, timeout_s: float) -> Mapping[int, WorkerEnd]:
+        """`poll` as soon as more than `num_known` ranks have ended, or after `timeout_s`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._num_ended() > num_known or not self._living(), timeout_s)
+        return self.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the ranks that live, not to their descendants."""
+        with self._lock:
+            for running in self._living():
+                _send(running.process.pid, number)
+
+    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, WorkerEnd]:
+        """End all ranks and everything that they have started; returns how each one ended, in this attempt.
+
+        Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
+        What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
+        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_heard` False:
+        nobody is told of these ends.
+        """
+        with self._lock:
+            items = list(self._running.values())
+            alive = self._living()
+            for running in items:
+                running.is_heard = running.is_heard and is_heard
+            for running in alive:
+                _send(running.process.pid, first)
+                _send_group(running.process.pid, signals.SIGCONT)
+        forced = bool(alive)
+        self._await(alive, grace_s if first != signals.SIGKILL else 0.0)
+        if items and not forced:
+            self._ask_stragglers()
+        descendants = set(self._marked()) if items else set()
+        with self._lock:
+            for running in items:
+                if self._running.get(running.worker.rank) is running:
+                    _send_group(running.process.pid, signals.SIGKILL)
+        self._await(items, _KILL_WAIT_S)
+        if items:
+            self._kill_marked(descendants)
+            self._keeping.flush(timeout_s=_FLUSH_S)
+        ends = {r.worker.rank: r.end for r in items if r.end is not None}
+        self._forget(items)
+        return ends
+
+    def settle(self, timeout_s: float) -> bool:
+        """After `stop`: wait until all lines are passed on; False when their reader is slower than that."""
+        return self._showing.settle(timeout_s)
+
+    def close(self) -> None:
+        """End what still runs at once, and everything beside it; the last lines are passed on before."""
+        with self._lock:
+            if self._closed:
+                return
+        if self.pids:
+            self.stop(grace_s=0.0, first=signals.SIGKILL)
+        with self._lock:
+            self._closed = True
+            watcher, self._watcher = self._watcher, None
+        self._poke()
+        if watcher is not None:
+            watcher.join()
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
+        self._showing.close()
+        self._keeping.close()
+
+    # -- starting
+
+    def _spawn(self, worker: Worker) -> _Running:
+        streams = ((STDOUT, STDOUT_LOG), (STDERR, STDERR_LOG)) if worker.split else ((OUT, ""),)
+        keys: list[int] = []
+        ends: list[int] = []
+        try:
+            for stream, name in streams:
+                reader, writer = os.pipe()
+                ends.append(writer)
+                with contextlib.suppress(OSError):  # a limit of the user's; then it is smaller
+                    import fcntl
+
+                    fcntl.fcntl(reader, _F_SETPIPE_SZ, _PIPE_BYTES)
+                paths = [worker.log_dir / OUT_LOG]
+                if name:
+                    paths.append(worker.copies.get(stream, worker.log_dir / name))
+                files = self._open_all(paths)
+                shown = paths[-1] if files else None
+                key = self._next_key
+                self._next_key += 1
+                self._showing.add(key, worker.rank, stream, shown)
+                self._keeping.add_stream(key, reader, files)
+                keys.append(key)
+            process = subprocess.Popen(
+                worker.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=ends[0],
+                stderr=ends[-1],
+                env={**worker.env, MARK: self._keeping.mark},
+                start_new_session=True,
+            )
+        except (OSError, ValueError):
+            for key in keys:
+                self._keeping.drop_stream(key)
+                self._showing.drop(key)
+            raise
+        finally:
+            for fd in ends:
+                os.close(fd)
+        running = _Running(worker, process, tuple(keys))
+        self._keeping.add_group(process.pid)
+        with contextlib.suppress(OSError, AttributeError):  # an old kernel: looked at every few ms instead
+            running.pidfd = os.pidfd_open(process.pid)
+        return running
+
+    def _open_all(self, paths: Sequence[Path]) -> list[int]:
+        """Logs for writing; none where that cannot be: output then only goes to the terminal, and the job goes on."""
+        files: list[int] = []
+        for path in paths:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _PRIVATE))
+            except OSError as error:
+                self._showing.say_lost(str(path), error.errno or 0)
+                for fd in files:
+                    os.close(fd)
+                return []
+        return files
+
+    # -- watching
+
+    def _watch(self) -> None:
+        if self._watcher is None:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            self._watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
+            self._watcher.start()
+        else:
+            self._poke()
+
+    def _poke(self) -> None:
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+
+    def _watch_ends(self) -> None:
+        while True:
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            with self._lock:
+                if self._closed:
+                    return
+                living = self._living()
+                for running in living:
+                    if running.pidfd >= 0:
+                        poll.register(running.pidfd, select.POLLIN)
+            is_blind = any(running.pidfd < 0 for running in living)
+            for fd, _ in poll.poll(_LOOK_S * 1000 if is_blind else None):
+                if fd == self._wake:
+                    os.eventfd_read(self._wake)
+            for running in living:
+                self._look(running)
+
+    def _look(self, running: _Running) -> None:
+        """Notice whether it has ended; it stays a zombie."""
+        with self._lock:
+            if running.end is not None or self._running.get(running.worker.rank) is not running:
+                return
+            try:
+                found = os.waitid(os.P_PID, running.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:  # somebody else waited for it, or SIGCHLD is ignored: its status is lost
+                code, name = None, None
+            else:
+                if found is None:
+                    return
+                killed = found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+                code, name = (None, _signal_name(found.si_status)) if killed else (found.si_status, None)
+            end = WorkerEnd(rank=running.worker.rank, exit_code=code, signal=name, time_s=time.time())
+        self._keeping.flush(timeout_s=_FLUSH_S)
+        if self._record(running, end) and self._on_end is not None and running.is_heard:
+            self._on_end(end)
+
+    def _record(self, running: _Running, end: WorkerEnd) -> bool:
+        """Keep how it ended; False where another thread saw it first."""
+        with self._changed:
+            if running.end is not None:
+                return False
+            running.end = end
+            self._changed.notify_all()
+            return True
+
+    def _living(self) -> list[_Running]:
+        return [r for r in self._running.values() if r.end is None]
+
+    def _num_ended(self) -> int:
+        return len(self._running) - len(self._living())
+
+    def _await(self, items: Sequence[_Running], timeout_s: float) -> None:
+        """Until all of them have ended."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            for running in items:
+                self._look(running)
+            left_s = deadline - time.monotonic()
+            with self._changed:
+                if left_s <= 0 or all(r.end is not None for r in items):
+                    return
+                self._changed.wait(min(left_s, 0.1))
+
+    # -- ending
+
+    def _ask_stragglers(self) -> None:
+        """SIGTERM for what ranks that ended by themselves left behind, and a moment to obey."""
+        deadline = time.monotonic() + _STRAGGLER_S
+        asked: set[int] = set()
+        while found := set(self._marked()):
+            for pid in found - asked:
+                _send(pid, signals.SIGTERM)
+            asked |= found
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.02)
+
+    def _kill_marked(self, known: set[int]) -> None:
+        """Descendants that left the group of their rank, also those born meanwhile; until all `known` are dead."""
+        deadline = time.monotonic() + _KILL_WAIT_S
+        while time.monotonic() < deadline:
+            found = self._marked()
+            for pid in found:
+                _send(pid, signals.SIGKILL)
+            known.update(found)
+            if not found and not any(_is_running(pid) for pid in known):
+                return
+            time.sleep(0.005)
+
+    def _marked(self) -> list[int]:
+        with self._lock:
+            own = {r.process.pid for r in self._running.values()}  # unkillable ones were waited for already
+        return [pid for pid in keeper.marked(f"{MARK}={self._keeping.mark}".encode()) if pid not in own]
+
+    def _forget(self, items: Sequence[_Running]) -> None:
+        """Reap, and let go of everything that belonged to them."""
+        for running in items:
+            with self._lock:
+                if self._running.get(running.worker.rank) is not running:
+                    continue  # another thread's `stop` was first
+                pid = running.process.pid
+                self._keeping.drop_group(pid)
+                if not _reap(running.process, has_ended=running.end is not None):
+                    self._say("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
+                _reap_adopted(pid)
+                del self._running[running.worker.rank]
+                if running.pidfd >= 0:
+                    os.close(running.pidfd)
+                    running.pidfd = -1
+            for key in running.keys:
+                self._showing.finish(key)
+                self._keeping.drop_stream(key)
+        self._poke()
+
+    def _say(self, key: str, **values: str) -> None:
+        if self._on_problem is not None:
+            self._on_problem(Note(key=key, values=values))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # real-time
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie: one that is being killed has lost its environment before."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return text[text.rfind(")") + 2 :][:1] not in {"Z", "X", ""}
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _send_group(pid: int, number: int) -> None:
+    """To the group of a rank that is not reaped, so that the number cannot be another's."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _reap(process: subprocess.Popen[bytes], *, has_ended: bool) -> bool:
+    """Take the status of a process; False where it lives on."""
+    if has_ended:
+        process.wait()
+        return True
+    return process.poll() is not None
+
+
+def _reap_adopted(group: int) -> None:
+    """Where the agent is process 1 of a container, a rank's orphans become its children."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
+            pass

@@ -1,0 +1,96 @@
+"""What an agent gives a rank so that its beacon runs: command line, variables, and when the stack signal is safe."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR, STACK_SIGNAL
+from allready.live.places import rank_dir
+
+BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
+DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Beginning of the files that torch itself writes when a collective times out; it appends the rank."""
+BUFFER_ENTRIES = 512
+"""A ring costs about 10 us per entry to read, and is read every two seconds."""
+
+_NEW_NAMES_SINCE = (2, 8)
+
+
+def rank_command(
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    is_module: bool = False,
+    run_path: bool = False,
+    python: str = sys.executable,
+) -> list[str]:
+    """The command line that runs a script, or a module, with a beacon.
+
+    The wrapper is started by its path: with `-m` Python would look for its own modules in the working directory first.
+    """
+    kind = ["--module"] if is_module else ["--run-path"] if run_path else []
+    return [python, "-u", str(Path(__file__).with_name("main.py")), *kind, target, *arguments]
+
+
+def rank_environment(run_dir: Path, rank: int, *, parent_pid: int | None = None) -> dict[str, str]:
+    """Variables for one rank.  The rank dies with the *thread* that starts it, as the kernel counts parents."""
+    return {
+        RUN_DIR: str(run_dir),
+        RANK_DIR: str(rank_dir(run_dir, rank)),
+        PARENT_PID: str(parent_pid if parent_pid is not None else os.getpid()),
+    }
+
+
+def beacon_environment(
+    environ: Mapping[str, str], *, torch_version: str | None = None, dump_dir: Path | None = None
+) -> dict[str, str]:
+    """Variables that make the flight recorder useful and are missing in `environ`; what the user set stands.
+
+    One name only: newer torch writes a warning into the job's output when it sees the older one.
+
+    Args:
+        environ: what the rank has already.
+        torch_version: see `installed_torch`; None is taken as a new one.
+        dump_dir: where the dumps shall lie that torch writes by itself at a time-out.
+    """
+    which = 1 if _is_old(torch_version) else 0
+    added: dict[str, str] = {}
+    if not any(name in environ for name in BUFFER_NAMES):
+        added[BUFFER_NAMES[which]] = str(BUFFER_ENTRIES)
+    if dump_dir is not None and not any(name in environ for name in DUMP_NAMES):
+        added[DUMP_NAMES[which]] = str(dump_dir / DUMPS_PREFIX)
+    return added
+
+
+def installed_torch() -> str | None:
+    """The version of the torch that this interpreter would import, without importing it; None where there is none."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_old(version: str | None) -> bool:
+    parts = (version or "").split(".")[:2]
+    return len(parts) == 2 and all(p.isdigit() for p in parts) and tuple(map(int, parts)) < _NEW_NAMES_SINCE
+
+
+def takes_stack_signal(pid: int) -> bool:
+    """Whether STACK_SIGNAL prints stacks in this process: it would kill one that has not registered it yet, that has
+    become another program, or that is no rank of ours."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name == "SigCgt":
+            try:
+                return bool(int(value, 16) >> (STACK_SIGNAL - 1) & 1)
+            except ValueError:
+                return False
+    return False

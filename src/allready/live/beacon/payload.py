@@ -1,0 +1,115 @@
+"""The payload of a cell, made from what the beacon knows.  Without `json`, which would cost every script 6 ms."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allready.live.beacon.recorder import Group
+
+try:
+    from _json import encode_basestring_ascii
+except ImportError:  # an interpreter without the accelerator
+
+    def encode_basestring_ascii(text: str, /) -> str:
+        """A JSON string."""
+        return '"' + "".join(c if 31 < ord(c) < 127 and c not in '"\\' else _escaped(c) for c in text) + '"'
+
+
+quoted = encode_basestring_ascii
+MOST_TEXT = 300
+MOST_PROBLEMS = 4
+_MOST_MEMBERS_TEXT = 1000
+"""Ranks without any order; the ring tells them, and others' cells may."""
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code > 0xFFFF:
+        code -= 0x10000
+        return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    return f"\\u{code:04x}"
+
+
+def encode(
+    *,
+    at_s: float,
+    phase: str,
+    site: str,
+    site_since_s: float,
+    stack_id: int,
+    framework: str,
+    recorder: bool | None,
+    ring_s: float | None,
+    problems: "Sequence[str]",
+    groups: "Sequence[Group]",
+    most_bytes: int,
+) -> bytes:
+    """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is said."""
+    told = ",".join(quoted(_cut(p)) for p in problems[:MOST_PROBLEMS])
+    ring = "null" if ring_s is None else f"{ring_s:.3f}"
+    known = "null" if recorder is None else "true" if recorder else "false"
+    if sum(map(len, problems)) + len(site) > most_bytes // 16:  # a character may take six bytes
+        site = _cut(site, most_bytes // 40)
+        told = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MOST_PROBLEMS])
+    head = (
+        f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
+        f'"stack_id":{stack_id},"framework":{quoted(framework)},"recorder":{known},"ring_s":{ring},'
+        f'"problems":[{told}],"groups":{{'
+    )
+    room = most_bytes - len(head) - len('},"left_out":1000000}')
+    parts: list[str] = []
+    chosen: Sequence[Group] = groups
+    if len(groups) * 60 > room:
+        chosen = sorted(groups, key=lambda g: (g.pending_s is None, -g.enqueued))
+    left_out = 0
+    for group in chosen:
+        part = _group(group)
+        if len(part) + 1 > room:
+            left_out += 1
+            continue
+        room -= len(part) + 1
+        parts.append(part)
+    return f'{head}{",".join(parts)}}},"left_out":{left_out}}}'.encode("ascii")
+
+
+def _group(group: "Group") -> str:
+    parts = [f'{quoted(_cut(group.name))}:{{"e":{group.enqueued}']
+    if group.label:
+        parts.append(f'"d":{quoted(_cut(group.label, 80))}')
+    if group.members and len(group.members) <= _MOST_MEMBERS_TEXT:
+        parts.append(f'"m":"{group.members}"')
+    if group.started is not None:
+        parts.append(f'"s":{group.started}')
+    if group.completed is not None:
+        parts.append(f'"c":{group.completed}')
+    if group.moved_s is not None:
+        parts.append(f'"t":{group.moved_s:.3f}')
+    if group.pending_s is not None:
+        parts.append(f'"p":{group.pending_s:.3f}')
+    return ",".join(parts) + "}"
+
+
+def _cut(text: str, most: int = MOST_TEXT) -> str:
+    """Bounded; of a path the end tells more than the beginning."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")  # names of files may hold lone surrogates
+    return text if len(text) <= most else "..." + text[-most:]
+
+
+def compressed(ranks: "Sequence[int]") -> str:
+    """Ranks in the order given as `0-3,8-24:8`, see `state.expand`."""
+    parts: list[str] = []
+    at = 0
+    while at < len(ranks):
+        step = ranks[at + 1] - ranks[at] if at + 1 < len(ranks) else 0
+        end = at
+        if step > 0:
+            while end + 1 < len(ranks) and ranks[end + 1] - ranks[end] == step:
+                end += 1
+        if end - at < 2:
+            parts.append(str(ranks[at]))
+            at += 1
+            continue
+        parts.append(f"{ranks[at]}-{ranks[end]}" + (f":{step}" if step > 1 else ""))
+        at = end + 1
+    return ",".join(parts)

@@ -1,0 +1,321 @@
+"""How far this rank came in each of its process groups, from torch's own flight recorder in this process.
+
+Nothing of torch is imported or changed: what it has loaded is asked, where it can be asked.  torch has one recorder for
+NCCL and one for the CPU backends (from 2.7); older versions have only NCCL's, or its pickle.
+"""
+
+import os
+import sys
+import time
+
+from allready.live.beacon import names
+from allready.live.beacon.payload import compressed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+RING_EVERY_S = 2.0
+RING_SHARE = 0.0025
+"""Of the time."""
+_NAMES_EVERY_S = 1.0
+_LARGEST_COUNT = 1 << 60
+_MOST_NAMES, _LONGEST_NAMES = 4096, 2000
+_HAS_ENTRIES = b'"pg_id":'
+_KINDS = (
+    ("_dump_nccl_trace_json", "_dump_nccl_trace", names.RING, names.DUMP),
+    ("_dump_fr_trace_json", "_dump_fr_trace", names.CPU_RING, names.CPU_DUMP),
+)
+
+
+class Group:
+    """One group now.  `moved_s`, `pending_s`: wall clock of the last change, and of the last enqueueing while
+    something is not completed."""
+
+    __slots__ = ("completed", "enqueued", "label", "members", "moved_s", "name", "pending_s", "started")
+
+    def __init__(self, name: str) -> None:
+        self.name, self.label, self.members = name, "", ""
+        self.enqueued = 0
+        self.started: int | None = None
+        self.completed: int | None = None
+        self.moved_s: float | None = None
+        self.pending_s: float | None = None
+
+    def update(self, now_s: float, enqueued: int, started: int | None, completed: int | None) -> bool:
+        """Take the newest numbers; whether the group moved."""
+        moved = enqueued != self.enqueued or completed != self.completed
+        if enqueued > (completed or 0):
+            if self.pending_s is None or enqueued != self.enqueued:
+                self.pending_s = now_s
+        else:
+            self.pending_s = None
+        self.enqueued, self.started, self.completed = enqueued, started, completed
+        if moved:
+            self.moved_s = now_s
+        return moved
+
+
+class Source:
+    """One of torch's recorders."""
+
+    def __init__(self, ring: "Callable[..., Any] | None", dump: "Callable[..., Any] | None", files: tuple[str, str]):
+        self.ring, self.dump, self.files = ring, dump, files
+        self.known: dict[str, tuple[str, str]] = {}  # the recorder's number of a group -> name, description
+        self.groups: dict[str, Group] = {}  # by that number
+        self.is_broken = False
+        self.is_used = False
+
+    def read_ring(self) -> bytes:
+        """All entries as JSON, without stacks."""
+        if self.ring is not None:
+            data = self.ring(True, False)
+            return data.encode() if isinstance(data, str) else bytes(data)
+        from json import dumps
+        from pickle import loads as unpickle
+
+        assert self.dump is not None
+        return dumps(unpickle(self.dump(True, False, False)), separators=(",", ":")).encode()  # noqa: S301 - as below
+
+    def status(self) -> "Mapping[str, Any]":
+        """`pg_status`, or nothing."""
+        if self.ring is not None:
+            from json import loads
+
+            said = loads(self.ring(False, False))
+        elif self.dump is not None:
+            from pickle import loads as unpickle
+
+            said = unpickle(self.dump(False, False, False))  # noqa: S301 - torch made it, in this process
+        else:
+            return {}
+        status = said.get("pg_status") if isinstance(said, dict) else None
+        return status if isinstance(status, dict) else {}
+
+
+class Recorder:
+    """All of this process's recorders.  `look` in the beat's thread, `write_*` in the other one."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._sources: list[Source] | None = None
+        self.problems: list[str] = []
+        self.ring_s: float | None = None
+        self.has_groups = False
+        self.is_on: bool | None = None
+        self._ring_cost_s = 0.0
+        self._ring_at = float("-inf")  # monotonic
+        self._names_at = float("-inf")
+        self._moves = self._moves_of_ring = 0
+        self._num_groups = -1
+        self._needs_names = False
+
+    # -- the beat's thread
+
+    def look(self, now_s: float) -> list[Group]:
+        """The groups now; empty as long as there are none, or nothing tells."""
+        if not self._has_groups():
+            return []
+        if self._sources is None:
+            self._sources = self._find()
+        found: dict[str, Group] = {}
+        self._needs_names = False
+        for source in self._sources:
+            if source.is_broken:
+                continue
+            try:
+                self._look_at(source, now_s, found)
+            except Exception as error:  # noqa: BLE001 - told, and not asked again
+                source.is_broken = True
+                self._tell(f"the flight recorder does not answer: {type(error).__name__}: {error}")
+        if found:
+            self.is_on = True
+        elif self.is_on is None and self._sources is not None and not self._sources:
+            self.is_on = False
+        return list(found.values())
+
+    def has_sources(self) -> bool:
+        """Whether there is anything that could be written."""
+        return bool(self._sources) and not all(s.is_broken for s in self._sources or ())
+
+    def is_ring_due(self) -> bool:
+        """Whether the ring should be written now, by itself."""
+        if not self._sources:
+            return False
+        now = time.monotonic()
+        if self._needs_names and now - self._names_at >= _NAMES_EVERY_S:
+            return True
+        wait_s = max(RING_EVERY_S, self._ring_cost_s / RING_SHARE)
+        return self._moves != self._moves_of_ring and now - self._ring_at >= wait_s
+
+    def _has_groups(self) -> bool:
+        """Whether torch.distributed has a process group.  Holds none of them: the last reference destroys a group."""
+        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+        group_map = getattr(getattr(c10d, "_world", None), "pg_map", None)
+        number = len(group_map) if group_map is not None else 0
+        if number != self._num_groups:
+            self._num_groups = number
+            if self._sources:
+                for source in self._sources:
+                    for group in source.groups.values():
+                        group.members = ""
+        self.has_groups = number > 0
+        return self.has_groups
+
+    def _find(self) -> list[Source]:
+        module = sys.modules.get("torch._C._distributed_c10d")
+        found = []
+        for ring, dump, ring_file, dump_file in _KINDS:
+            functions = getattr(module, ring, None), getattr(module, dump, None)
+            if any(functions):
+                found.append(Source(*functions, (ring_file, dump_file)))
+        return found
+
+    def _look_at(self, source: Source, now_s: float, found: dict[str, Group]) -> None:
+        newest: dict[str, int] = {}
+        for number, said in list(source.status().items()):
+            counts = _counts(said)
+            if counts is None:
+                continue
+            named = source.known.get(str(number))
+            if named is None:
+                named = self._only_group(source)
+                if named is None:
+                    self._needs_names = True
+                    continue
+            group = source.groups.get(str(number))
+            name = named[0]
+            if name in found and name not in newest:
+                name += ":cpu"  # a group with a backend for each kind of device
+            if group is None or group.name != name:
+                group = source.groups[str(number)] = Group(name)
+            group.label = named[1]
+            if group.update(now_s, *counts):
+                self._moves += 1
+            if not group.members:
+                group.members = _members(named[0])
+            order = int(number) if str(number).isdigit() else 0
+            if order >= newest.get(name, -1):  # a name is used again after its group was destroyed
+                newest[name] = order
+                found[name] = group
+
+    def _only_group(self, source: Source) -> tuple[str, str] | None:
+        """The name, if there is only one that it can be; entries of the ring tell in all other cases."""
+        if self._num_groups != 1 or source.known:
+            return None
+        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+        told = list(getattr(getattr(c10d, "_world", None), "pg_names", {}).values())
+        return (str(told[0]), "default_pg" if str(told[0]) == "0" else "") if len(told) == 1 else None
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self.problems and len(self.problems) < 8:
+            self.problems.append(problem[:300])
+
+    # -- the other thread
+
+    def write_ring(self) -> None:
+        """Write the rings whole or not at all, and learn the groups' names from them."""
+        began_s, began = time.thread_time(), time.monotonic()
+        moves = self._moves
+        used: list[tuple[Source, bytes]] = []
+        for source in self._sources or ():
+            if source.is_broken:
+                continue
+            data = source.read_ring()
+            source.is_used = _HAS_ENTRIES in data
+            if source.is_used:
+                used.append((source, data))
+                source.known.update(names_in_ring(data))
+        for at, (source, data) in enumerate(used):
+            _put(f"{self._folder}/{source.files[0] if at else names.RING}", data)
+            self.ring_s = time.time()
+        self._moves_of_ring = moves
+        self._ring_at = self._names_at = began
+        self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
+
+    def write_dump(self) -> None:
+        """Write the pickles with stacks.  The first takes about a second: torch imports its compiler for it."""
+        used = [s for s in self._sources or () if s.is_used and s.dump is not None]
+        for at, source in enumerate(used):
+            assert source.dump is not None
+            data = source.dump(True, True, False)
+            path = f"{self._folder}/{source.files[1] if at else names.DUMP}"
+            _put(path, data.encode("latin-1") if isinstance(data, str) else data)
+
+    def failed(self, error: BaseException) -> None:
+        """Writing failed; told, and tried again later."""
+        self._ring_at = self._names_at = time.monotonic()
+        self._tell(f"the flight recorder's ring cannot be written: {type(error).__name__}: {error}")
+
+
+def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
+    """The recorder's number of a group -> its name and description, from the entries; newest entries win."""
+    from json import JSONDecodeError, JSONDecoder, loads
+
+    found: dict[str, tuple[str, str]] = {}
+    decoder = JSONDecoder()
+    seen: set[bytes] = set()
+    at = ring.find(_HAS_ENTRIES)
+    while at >= 0 and len(seen) < _MOST_NAMES:
+        piece = ring[at + len(_HAS_ENTRIES) : ring.find(b"]", at) + 1]
+        if piece not in seen and len(piece) < _LONGEST_NAMES:
+            seen.add(piece)
+            number, _, rest = piece.decode("utf-8", "replace").partition(",")
+            if rest.startswith('"process_group":['):
+                try:
+                    pair, _ = decoder.raw_decode(rest, rest.index("["))
+                except JSONDecodeError:  # a "]" in the name
+                    pair = None
+                if isinstance(pair, list) and len(pair) == 2:
+                    found[number.strip()] = (str(pair[0]), _label(pair[1]))
+        at = ring.find(_HAS_ENTRIES, at + 1)
+    if not found and seen:  # the same in another order, or with odd names
+        for entry in loads(ring).get("entries", []):
+            pair = entry.get("process_group")
+            if isinstance(pair, list) and len(pair) == 2:
+                found[str(entry.get("pg_id"))] = (str(pair[0]), _label(pair[1]))
+    return found
+
+
+def _label(said: object) -> str:
+    return "" if said == "undefined" else str(said)
+
+
+def _counts(said: object) -> tuple[int, int | None, int | None] | None:
+    """(enqueued, started, completed); the recorder's -1 is None, not known."""
+    if not isinstance(said, dict):
+        return None
+    numbers = []
+    for key in ("last_enqueued_collective", "last_started_collective", "last_completed_collective"):
+        try:
+            number = int(said.get(key, -1))
+        except (TypeError, ValueError):
+            number = -1
+        numbers.append(number if 0 <= number < _LARGEST_COUNT else None)
+    return None if numbers[0] is None else (numbers[0], numbers[1], numbers[2])
+
+
+def _members(name: str) -> str:
+    """Global ranks of the group with this name in the group's order, compressed; "" when torch does not tell."""
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    ranks_of = getattr(world, "pg_group_ranks", None) or {}
+    for group, told in list(getattr(world, "pg_names", {}).items()):
+        if told == name:
+            ranks = ranks_of.get(group)
+            if isinstance(ranks, dict):
+                return compressed(sorted(ranks, key=ranks.__getitem__))
+    return ""
+
+
+def _put(path: str, data: bytes) -> None:
+    """Whole or not at all: a reader sees the file before or the file after."""
+    part = path + ".part"
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    finally:
+        os.close(fd)
+    os.replace(part, path)  # noqa: PTH105

@@ -1,0 +1,140 @@
+"""What an agent reads out of a cell: the payload as typed values, however it was damaged."""
+
+import functools
+from dataclasses import dataclass
+
+import msgspec
+
+from allready.model.live import GroupMark
+
+PHASES = (
+    "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "evaluating", "saving",
+    "ending", "unknown",
+)  # fmt: skip
+MOST_MEMBERS = 1 << 17
+"""Of all groups of one cell together."""
+_MOST_TEXT = 400
+_MOST_COUNT = 1 << 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellState:
+    """What one rank says of itself.
+
+    `phase`, `site`, `site_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal as long as the
+    main thread stands at the same instruction with the same callers; equal on ranks that stand at the same place of
+    the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had no room.
+    `ring_s`: wall clock of the ring's last writing.  `has_recorder`: torch's flight recorder is there and on; None
+    until a process group exists.  `is_whole` False: no payload could be read yet, only the beat is known.
+    """
+
+    pid: int
+    beat_age_s: float
+    is_whole: bool = False
+    phase: str = "unknown"
+    site: str = ""
+    site_since_s: float | None = None
+    stack_id: int | None = None
+    framework: str = ""
+    groups: tuple[GroupMark, ...] = ()
+    num_left_out: int = 0
+    has_recorder: bool | None = None
+    ring_s: float | None = None
+    written_s: float | None = None  # wall clock of the payload
+    problems: tuple[str, ...] = ()
+
+
+class _Group(msgspec.Struct):
+    d: str = ""
+    m: str = ""
+    e: int = 0
+    s: int | None = None
+    c: int | None = None
+    t: float | None = None
+    p: float | None = None
+
+
+class _Payload(msgspec.Struct):
+    phase: str = "unknown"
+    site: str = ""
+    site_since_s: float | None = None
+    stack_id: int | None = None
+    framework: str = ""
+    groups: dict[str, _Group] = {}
+    left_out: int = 0
+    recorder: bool | None = None
+    ring_s: float | None = None
+    at_s: float | None = None
+    problems: list[str] = []
+
+
+_DECODER = msgspec.json.Decoder(_Payload)
+
+
+def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
+    """The cell's payload with what stands beside it.  Damaged or empty: `is_whole` is False."""
+    bare = CellState(pid=pid, beat_age_s=beat_age_s)
+    if not payload:
+        return bare
+    try:
+        said = _DECODER.decode(payload)
+        groups = _marks(said)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
+        return bare
+    return CellState(
+        pid=pid,
+        beat_age_s=beat_age_s,
+        is_whole=True,
+        phase=said.phase if said.phase in PHASES else "unknown",
+        site=said.site[:_MOST_TEXT],
+        site_since_s=said.site_since_s,
+        stack_id=said.stack_id,
+        framework=said.framework if said.framework in {"torch", "jax"} else "",
+        groups=groups,
+        num_left_out=max(0, said.left_out),
+        has_recorder=said.recorder,
+        ring_s=said.ring_s,
+        written_s=said.at_s,
+        problems=tuple(p[:_MOST_TEXT] for p in said.problems[:16]),
+    )
+
+
+def _marks(said: _Payload) -> tuple[GroupMark, ...]:
+    left = MOST_MEMBERS
+    marks = []
+    for name, group in said.groups.items():
+        if not 0 <= group.e < _MOST_COUNT:
+            continue
+        members = expand(group.m)
+        left -= len(members)
+        is_pending = group.p is not None and said.at_s is not None
+        marks.append(
+            GroupMark(
+                group=name[:_MOST_TEXT],
+                label=group.d[:_MOST_TEXT],
+                members=members if left >= 0 else (),
+                enqueued=group.e,
+                started=group.s,
+                completed=group.c,
+                waiting_s=max(0.0, (said.at_s or 0.0) - (group.p or 0.0)) if is_pending else None,
+                moved_s=group.t,
+            )
+        )
+    return tuple(marks)
+
+
+@functools.lru_cache(maxsize=512)
+def expand(text: str) -> tuple[int, ...]:
+    """Ranks from `0-3,8-24:8,30` (a range with a step), in that order; empty where it is no such list."""
+    found: list[int] = []
+    for part in text.split(",") if text else ():
+        span, _, step = part.partition(":")
+        first, dash, last = span.partition("-")
+        numbers = [first, last if dash else first, step or "1"]
+        if not all(n.isascii() and n.isdigit() and len(n) < 8 for n in numbers):
+            return ()
+        begin, end, by = (int(n) for n in numbers)
+        if by < 1 or end < begin or len(found) + (end - begin) // by >= MOST_MEMBERS:
+            return ()
+        found += range(begin, end + 1, by)
+    return tuple(found)

@@ -1,0 +1,371 @@
+"""The beacon's threads in a rank: one beats, one fetches what takes longer.
+
+Both are plain threads without the `threading` module: nothing that the script counts, traces or joins.  A fork takes
+place while neither is there.  Whatever fails in them is caught, told in the cell, and never reaches the script.
+"""
+
+import _thread
+import atexit
+import faulthandler
+import os
+import sys
+import time
+
+from allready.live.beacon import names
+from allready.live.beacon.calls import Calls
+from allready.live.beacon.cell import PAYLOAD_BYTES, CellWriter
+from allready.live.beacon.payload import encode
+from allready.live.beacon.phase import Frames, Sight
+from allready.live.beacon.recorder import Group, Recorder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BEAT_S = 0.2
+LOOK_SHARE = 0.001
+"""Of the time, for looking at frames and at the recorder's status; beats go on."""
+IDLE_SHARE = 0.2
+"""Of one CPU, below which a thread counts as waiting."""
+_SLOWEST_LOOK_S = 5.0
+_FORK_WAIT_S = 0.05
+_END_WAIT_S = 0.3
+_TASK_S = 0.0001
+
+
+def start(rank_dir: str) -> "Beacon":
+    """Come up in this process, before the script; called by the main thread.
+
+    Raises:
+        OSError: the folder is not there, or there is no room for a cell.
+    """
+    stacks = os.open(f"{rank_dir}/{names.STACKS}", _APPEND, 0o600)
+    faulthandler.register(names.STACK_SIGNAL, file=stacks, all_threads=True, chain=False)
+    if not faulthandler.is_enabled():  # by PYTHONFAULTHANDLER: then it writes to stderr, as the user wants
+        faulthandler.enable(file=os.open(f"{rank_dir}/{names.CRASH}", _APPEND, 0o600))
+    beacon = Beacon(rank_dir)
+    beacon.begin()
+    os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
+    atexit.register(beacon.end)  # the first one registered is the last one called
+    return beacon
+
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class _Worker:
+    """A thread that waits to be woken, for at most `every_s`; `halt` ends it."""
+
+    def __init__(self) -> None:
+        self._wake = _thread.allocate_lock()
+        self._done = _thread.allocate_lock()
+        self._is_halted = True
+        self.task = ""
+
+    def begin(self, work: "Callable[[], None]", every_s: float) -> None:
+        self._wake, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._wake.acquire()
+        self._done.acquire()
+        self._is_halted = False
+        _thread.start_new_thread(self._run, (work, every_s, self._wake, self._done))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was begun and not halted."""
+        return not self._is_halted
+
+    def wake(self) -> None:
+        """Work now.  Only ever called by one thread at a time."""
+        if self._wake.locked():
+            self._wake.release()
+
+    def halt(self, wait_s: float) -> None:
+        """End; waits at most `wait_s` for what is under way."""
+        if self._is_halted:
+            return
+        self._is_halted = True
+        self.wake()
+        until = time.monotonic() + wait_s
+        if self._done.acquire(timeout=wait_s):
+            self._done.release()
+        while os.path.exists(self.task) and time.monotonic() < until:  # noqa: PTH110
+            time.sleep(_TASK_S)  # it has no work left, but the kernel, which is asked at a fork, still counts it
+
+    def _run(
+        self, work: "Callable[[], None]", every_s: float, wake: "_thread.LockType", done: "_thread.LockType"
+    ) -> None:
+        self.task = f"/proc/self/task/{_thread.get_native_id()}"
+        try:
+            while True:
+                wake.acquire(timeout=every_s)
+                if self._is_halted or wake is not self._wake:
+                    return
+                work()
+        finally:
+            done.release()
+
+
+class Beacon:
+    """All of it.  `begin`, `halt`: the threads come and go, as often as the script forks."""
+
+    def __init__(self, rank_dir: str) -> None:
+        """Make the cell and write its first payload."""
+        self._cell = CellWriter(f"{rank_dir}/{names.CELL}")
+        self._recorder = Recorder(rank_dir)
+        own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
+        self._frames = Frames(own + "/")
+        self._beats, self._fetches = _Worker(), _Worker()
+        self._calls = Calls()
+        self._pid = os.getpid()
+        self._main = _thread.get_ident()
+        self._main_clock = _clock_of(self._main)
+        self._main_cpu_s = self._all_cpu_s = 0.0
+        self._looked_at = time.monotonic()
+        self._look_cost_s = 0.0
+        self._next_look = 0.0
+        self._is_ending = self._is_fetching = self._is_over = False
+        self._wanted_ring = self._wanted_dump = 0
+        self._sight: Sight | None = None
+        self._since_s = time.time()
+        self._knows_user = False
+        self._problems: list[str] = []
+        self._call_soon: Callable[[], bool] | None = None
+        self._write("starting", "", [])
+
+    def begin(self) -> None:
+        """Start the threads; where there is no room for one, the cell says so and the script goes on."""
+        if self._is_over or os.getpid() != self._pid or self._beats.is_there:
+            return
+        try:
+            self._fetches.begin(self._fetch, -1)
+            self._beats.begin(self._beat, BEAT_S)
+        except RuntimeError as error:
+            self._note(f"no thread for the beacon: {error}")
+            self._write("unknown", "", [])
+
+    def halt(self) -> None:
+        """Before a fork: nothing of ours may be in the middle of anything."""
+        if os.getpid() == self._pid:
+            self._beats.halt(_FORK_WAIT_S)
+            self._fetches.halt(_FORK_WAIT_S)
+
+    def resume(self) -> None:
+        """After a fork, in the parent.  Newer Python looks for other threads only after this has been called."""
+        is_main = _thread.get_ident() == self._main
+        if sys.version_info < (3, 13) or not is_main or not self._begin_soon():
+            self.begin()
+
+    def _begin_soon(self) -> bool:
+        """Have the main thread, which has just forked, call `begin` once it is back in the script; False if not."""
+        try:
+            import ctypes
+
+            if self._call_soon is None:
+                callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._called_back)
+                self._call_soon = lambda: ctypes.pythonapi.Py_AddPendingCall(callback, None) == 0
+            return self._call_soon()
+        except Exception as error:  # noqa: BLE001 - an interpreter without it: at once, then
+            self._note(f"no pending call: {error}")
+            return False
+
+    def _called_back(self, _: object) -> int:
+        is_in_the_hook = sys._getframe(1).f_code.co_filename == __file__  # noqa: SLF001
+        if not (is_in_the_hook and self._call_soon is not None and self._call_soon()):
+            self.begin()
+        return 0
+
+    def tasks(self) -> tuple[str, str]:
+        """The threads' folders in /proc, for who wants to know what they cost."""
+        return self._beats.task, self._fetches.task
+
+    def forget(self) -> None:
+        """In a forked child: it is no rank, and its beacon never speaks."""
+        self._is_over = True
+
+    def script_is_through(self) -> None:
+        """The script's last line has been run, or it was left by an exception."""
+        if os.getpid() != self._pid:
+            return
+        self._is_ending = True
+        if not self._recorder.has_sources():
+            return
+        # What it did last explains why it left, and the ring on disk is up to two seconds old.
+        self._fetches.halt(_END_WAIT_S)
+        try:
+            self._recorder.write_ring()
+            self._fetches.begin(self._fetch, -1)
+        except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
+            self._note(f"the last ring: {error}")
+
+    def end(self) -> None:
+        """At exit, after everything that the script registered: say so for the last time."""
+        if self._is_over or os.getpid() != self._pid:
+            return
+        self._is_over = self._is_ending = True
+        self._beats.halt(_END_WAIT_S)
+        self._fetches.halt(_END_WAIT_S)
+        try:
+            self._write("ending", self._sight.site if self._sight is not None else "", [])
+        except Exception as error:  # noqa: BLE001 - the last word; nobody reads the cell of a process that has ended
+            self._note(str(error))
+
+    # -- every 0.2 s
+
+    def _beat(self) -> None:
+        self._cell.beat()
+        try:
+            now = time.monotonic()
+            ring, dump = self._cell.wanted()
+            if now >= self._next_look or ring or dump:
+                began = time.thread_time()
+                self._look(now)
+                cost = time.thread_time() - began
+                self._look_cost_s += (cost - self._look_cost_s) / 4
+                self._next_look = now + min(self._look_cost_s / LOOK_SHARE, _SLOWEST_LOOK_S) - BEAT_S / 2
+            self._ask(ring, dump)
+        except Exception as error:  # noqa: BLE001 - told in the cell; the beat goes on
+            self._note(f"{type(error).__name__}: {error}")
+
+    def _look(self, now: float) -> None:
+        now_s = time.time()
+        groups = self._recorder.look(now_s)
+        interval_s = max(now - self._looked_at, 1e-3)
+        main_s, all_s = _cpu_s(self._main_clock), time.process_time()
+        main_share = 1.0 if main_s is None else (main_s - self._main_cpu_s) / interval_s
+        all_share = (all_s - self._all_cpu_s) / interval_s
+        self._looked_at, self._main_cpu_s, self._all_cpu_s = now, main_s or 0.0, all_s
+        if not self._knows_user:
+            self._find_user()
+        sight = self._see()
+        if sight is None:
+            self._write("ending" if self._is_ending else "unknown", "", groups)
+            return
+        is_still = self._sight is not None and sight.stack_id == self._sight.stack_id
+        if not is_still:
+            self._since_s = now_s
+        self._sight = sight
+        phase = sight.phase
+        if self._is_ending:
+            phase = "ending"
+        elif phase == "backend":
+            phase = "joining" if _is_jax_job() else "compiling"
+        elif phase == "computing":
+            is_pending = any(g.pending_s is not None for g in groups)
+            is_jax_job = not groups and _is_jax_job()
+            blocking = sight.blocking
+            if not blocking and is_still and (is_pending or (is_jax_job and all_share < IDLE_SHARE)):
+                blocking = self._calls.blocking(sight.call, is_jax_job=is_jax_job)
+            if blocking == "jax":
+                is_waiting = is_jax_job and all_share < IDLE_SHARE
+            else:
+                # The CPU spins while it waits for a GPU.
+                is_waiting = is_pending and (blocking == "gpu" or (blocking == "torch" and main_share < IDLE_SHARE))
+            phase = "communicating" if is_waiting else phase
+        self._write(phase, sight.site, groups)
+
+    def _see(self) -> Sight | None:
+        if not _has_gil():
+            return None  # without it, frames of a running thread must not be touched
+        stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
+        return self._frames.look(stack, has_groups=self._recorder.has_groups)
+
+    def _ask(self, ring: int, dump: int) -> None:
+        """Have the other thread fetch what is wanted, or what is due by itself."""
+        if self._is_fetching:
+            return
+        if not self._recorder.has_sources():
+            if ring:
+                self._cell.answer_ring(ring)  # nothing to be had
+            if dump:
+                self._cell.answer_dump(dump)
+            return
+        if ring or dump or self._recorder.is_ring_due():
+            self._wanted_ring, self._wanted_dump, self._is_fetching = ring, dump, True
+            self._fetches.wake()
+
+    def _fetch(self) -> None:
+        ring, dump = self._wanted_ring, self._wanted_dump
+        try:
+            self._recorder.write_ring()
+            if ring:
+                self._cell.answer_ring(ring)
+            if dump:
+                self._recorder.write_dump()
+        except Exception as error:  # noqa: BLE001 - told in the cell, and tried again later
+            self._recorder.failed(error)
+        finally:
+            if ring:
+                self._cell.answer_ring(ring)
+            if dump:
+                self._cell.answer_dump(dump)
+            self._is_fetching = False
+
+    def _find_user(self) -> None:
+        """A job that is an installed package is the user's code all the same."""
+        main = sys.modules.get("__main__")
+        file = getattr(main, "__file__", None)
+        if not isinstance(file, str) or file.endswith("/live/beacon/main.py"):
+            return
+        self._knows_user = True
+        for folder in ("site-packages/", "dist-packages/"):
+            above, found, below = file.rpartition(folder)
+            if found:
+                self._frames.user_root = above + folder + below.partition("/")[0]
+
+    def _write(self, phase: str, site: str, groups: "Sequence[Group]") -> None:
+        recorder = self._recorder
+        now_s = time.time()
+        self._cell.write(
+            encode(
+                at_s=now_s,
+                phase=phase,
+                site=site,
+                site_since_s=self._since_s,
+                stack_id=self._sight.stack_id if self._sight is not None else 0,
+                framework=_framework(has_groups=recorder.has_groups),
+                recorder=recorder.is_on,
+                ring_s=recorder.ring_s,
+                problems=(*self._problems, *recorder.problems),
+                groups=groups,
+                most_bytes=PAYLOAD_BYTES,
+            )
+        )
+
+    def _note(self, problem: str) -> None:
+        if problem not in self._problems and len(self._problems) < 2:
+            self._problems.append(problem[:300])
+
+
+def _clock_of(thread: int) -> int | None:
+    try:
+        return time.pthread_getcpuclockid(thread)
+    except (AttributeError, OSError):
+        return None
+
+
+def _cpu_s(clock: int | None) -> float | None:
+    try:
+        return None if clock is None else time.clock_gettime(clock)
+    except OSError:
+        return None
+
+
+def _has_gil() -> bool:
+    told = getattr(sys, "_is_gil_enabled", None)
+    return told is None or bool(told())
+
+
+def _framework(*, has_groups: bool) -> str:
+    modules = sys.modules
+    if has_groups or ("torch" in modules and "jax" not in modules):
+        return "torch"
+    if "jax" in modules:
+        return "jax" if _is_jax_job() or "torch" not in modules else "torch"
+    return ""
+
+
+def _is_jax_job() -> bool:
+    """Whether jax.distributed has joined more than one process."""
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    number = getattr(state, "num_processes", None)
+    return isinstance(number, int) and number > 1

@@ -1,0 +1,230 @@
+"""Everything that can be had of one node within a deadline: what ranks write when asked, and what is asked of others.
+
+All ranks are asked first and then waited for together; what has a life of its own (RAS, py-spy, the kernel's log) runs
+beside.  Whatever fails or is late is a line in `problems`; the rest is told.
+"""
+
+import base64
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.tasks import Task
+from allready.live import places
+from allready.live.node.kernel import KernelLog, chosen
+from allready.live.node.process import age_s, caught_signals, read_small, wchan_of
+from allready.live.node.rank import RankWatch
+from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
+from allready.live.node.syscalls import syscall_of
+from allready.live.node.tails import newest, tail
+from allready.model.live import ChildRow, RankEvidence
+
+ANSWER_S = 0.5
+"""What ranks get to write their ring and dump; they look for a request every 0.2 s."""
+LOOK_S = 0.02
+MOST_RING_BYTES = 8 << 20
+MOST_DUMP_BYTES = 16 << 20
+MOST_PROBLEMS = 64
+MOST_SPIED = 8
+LEAST_AGE_S = 2.0
+MOST_STACKS = 240_000
+"""Characters of one rank's stacks together."""
+MOST_CHILDREN = 8
+"""Of one rank, whose stacks are asked for."""
+RESERVE_S = 0.15
+"""Kept for putting the answer together."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """One round.  `until`: monotonic."""
+
+    ranks: Sequence[RankWatch]
+    host: str
+    until: float
+    stack_signal: int
+    problems: list[str] = field(default_factory=list)
+    _files: dict[int, StackFile] = field(default_factory=dict)
+    _requests: dict[int, int] = field(default_factory=dict)
+    _kinds: tuple[str, ...] = ()
+    _fresh: set[tuple[int, str]] = field(default_factory=set)
+    _spied: Task[dict[int, str]] | None = None
+
+    def ask(self, *, with_dump: bool) -> None:
+        """Ask every rank that is there for its stack and its records."""
+        for rank in self.ranks:
+            if not rank.is_alive():
+                continue
+            number = rank.cell.request(dump=with_dump)
+            if number is not None:
+                self._requests[rank.handle.rank] = number
+            file = StackFile(places.stack_path(rank.folder()), self.stack_signal)
+            file.ask(rank.handle.pid, rank.pidfd)
+            file.waiting.extend(_with_handler(rank, self.stack_signal)[:MOST_CHILDREN])
+            self._files[rank.handle.rank] = file
+        self._spied = self._start_spy()
+
+    def wait(self, *, with_dump: bool) -> None:
+        """Until all have answered, or time is up."""
+        last = self.until - RESERVE_S
+        until = min(last, time.monotonic() + ANSWER_S)
+        self._kinds = kinds = ("ring", "dump") if with_dump else ("ring",)
+        waiting = [r for r in self.ranks if r.handle.rank in self._requests]
+        while True:
+            looks = [file.look() for file in self._files.values()]  # at every one of them
+            waiting = [rank for rank in waiting if not self._has_answered(rank, kinds)]
+            now = time.monotonic()
+            if now >= last or ((all(looks) or self._nobody_writes(now)) and (not waiting or now >= until)):
+                return
+            time.sleep(LOOK_S)
+
+    def _nobody_writes(self, now: float) -> bool:
+        """Whether every stack that is still missing has been asked for long ago."""
+        return all(file.is_silent(now, ANSWER_S) for file in self._files.values())
+
+    def _has_answered(self, rank: RankWatch, kinds: Sequence[str]) -> bool:
+        number = self._requests[rank.handle.rank]
+        for kind in kinds:
+            if rank.cell.is_answered(number, dump=kind == "dump"):
+                self._fresh.add((rank.handle.rank, kind))
+        if rank.status.process_state not in {"running", "sleeping"}:
+            return True  # it cannot, and nobody waits for it
+        return all((rank.handle.rank, kind) in self._fresh for kind in kinds)
+
+    def evidence(self) -> tuple[RankEvidence, ...]:
+        """Of every rank, what there is by now."""
+        spied: dict[int, str] = {}
+        if self._spied is not None:
+            try:
+                spied = self._spied.result(timeout_s=self.until - RESERVE_S / 2 - time.monotonic())
+            except DeadlineExceeded:
+                self.problem("py-spy did not finish in time")
+        return tuple(self._of(rank, spied) for rank in self.ranks)
+
+    def problem(self, text: str) -> None:
+        """Something that could not be had."""
+        if len(self.problems) < MOST_PROBLEMS and text not in self.problems:
+            self.problems.append(text)
+
+    def _of(self, rank: RankWatch, spied: dict[int, str]) -> RankEvidence:
+        handle, pid = rank.handle, rank.handle.pid
+        folder = rank.folder()
+        is_alive = rank.is_alive()
+        syscall, path = syscall_of(pid) if is_alive else (None, None)
+        children = rank.family.rows() if is_alive else ()
+        stack, why = self._stack(rank, spied, children)
+        return RankEvidence(
+            rank=handle.rank,
+            status=rank.status,
+            stack=stack,
+            why_no_stack=why,
+            ring=self._records(rank, "ring", (places.ring_path(folder), places.cpu_ring_path(folder))).decode(
+                errors="replace"
+            ),
+            dump=base64.b64encode(
+                self._records(rank, "dump", (places.dump_path(folder), places.cpu_dump_path(folder)))
+            ).decode(),
+            log_tail=tail(handle.log_path),
+            nccl_log_tail=tail(newest(handle.nccl_log_glob)),
+            wchan=wchan_of(pid) if is_alive else None,
+            syscall=syscall,
+            open_file=path,
+            children=children,
+        )
+
+    def _stack(self, rank: RankWatch, spied: dict[int, str], children: Sequence[ChildRow]) -> tuple[str, str]:
+        """Stacks of the rank and of its children, and why the rank's own is missing."""
+        handle = rank.handle
+        file = self._files.get(handle.rank)
+        text = file.text(handle.pid) if file is not None else ""
+        why = ""
+        parts = []
+        if text:
+            parts.append(head(handle.rank, handle.pid, self.host) + text)
+        elif handle.pid in spied:
+            parts.append(f"rank {handle.rank}:\n{spied[handle.pid]}")
+        elif rank.is_alive():
+            why = file.why_not(handle.pid) if file is not None else "not asked"
+        else:
+            crash = tail(places.crash_path(rank.folder()))
+            why = "" if crash else "ended"
+            if crash:
+                parts.append(head(handle.rank, handle.pid, self.host) + crash)
+        for child in children:
+            if file is not None and (own := file.text(child.pid)):
+                parts.append(child_head(child.pid, child.parent, self.host) + own)
+            elif child.pid in spied:
+                parts.append(spied[child.pid])
+        told = ""
+        for part in parts:  # the rank's own is the first
+            if len(told) + len(part) > MOST_STACKS:
+                self.problem(f"rank {handle.rank}: stacks of some children were left out")
+                break
+            told += part.rstrip("\n") + "\n\n"
+        return told, why
+
+    def _records(self, rank: RankWatch, kind: str, paths: Sequence[object]) -> bytes:
+        """The rank's ring or dump, of every recorder that it has, one after the other."""
+        most = MOST_RING_BYTES if kind == "ring" else MOST_DUMP_BYTES
+        found = []
+        for path in paths:
+            data = read_small(str(path), most + 1) or b""
+            if len(data) > most:
+                self.problem(f"rank {rank.handle.rank}: its {kind} is larger than {most >> 20} MiB and was left out")
+            elif data:
+                found.append(data)
+        is_late = rank.handle.rank in self._requests and (rank.handle.rank, kind) not in self._fresh
+        if is_late and kind in self._kinds:
+            what = "it is an older one" if found else "there is none yet"
+            self.problem(f"rank {rank.handle.rank}: did not write a new {kind} in time; {what}")
+        return (b"\n" if kind == "ring" else b"").join(found)
+
+    def _start_spy(self) -> Task[dict[int, str]] | None:
+        """py-spy for what has no handler: ranks without a beacon, then spawned loaders, one of each rank in turn."""
+        wanted: list[int] = []
+        loaders = []
+        for number, file in self._files.items():
+            rank = next(r for r in self.ranks if r.handle.rank == number)
+            if rank.handle.pid in file.refused and rank.status.process_state in {"running", "sleeping"}:
+                wanted.append(rank.handle.pid)
+            loaders.append([
+                row.pid for row in rank.family.rows()
+                if row.role == "loader" and row.state in {"running", "sleeping"} and row.pid not in file.waiting
+            ])  # fmt: skip
+        for turn in range(max(map(len, loaders), default=0)):
+            wanted += [pids[turn] for pids in loaders if turn < len(pids)]
+        if not wanted:
+            return None
+        program = spy_program()
+        if program is None:
+            self.problem("py-spy is not installed: no stacks of processes without a beacon")
+            return None
+        if len(wanted) > MOST_SPIED:
+            self.problem(f"py-spy looked at {MOST_SPIED} of {len(wanted)} processes without a beacon")
+        until = self.until - RESERVE_S
+        return Task(lambda: dict(spy(wanted[:MOST_SPIED], until, program)), "py-spy")
+
+
+def _with_handler(rank: RankWatch, number: int) -> list[int]:
+    """Forked children (loaders first): they have inherited the rank's handler, and its file.
+
+    Not those that were just forked: they may be about to become another program, which the signal would end.
+    """
+    rows = sorted(rank.family.rows(), key=lambda row: (row.role != "loader", row.pid))
+    return [
+        row.pid
+        for row in rows
+        if row.state in {"running", "sleeping"}
+        and row.role != "compiler"
+        and caught_signals(row.pid) >> (number - 1) & 1
+        and age_s(row.pid) > LEAST_AGE_S
+    ]
+
+
+def kernel_lines(log: KernelLog, pids: Sequence[int], *, timeout_s: float) -> tuple[tuple[str, ...], str | None]:
+    """Lines that matter, and why there may be none."""
+    try:
+        return chosen(log.lines(timeout_s=timeout_s), pids), None
+    except FactUnavailable as error:
+        return (), str(error)

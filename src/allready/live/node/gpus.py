@@ -1,0 +1,107 @@
+"""How busy the ranks' GPUs are: the newest word of a child that asks NVML, never waited for."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+STALE_S = 5.0
+END_S = 1.0
+MOST_LINE = 1 << 16
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNow:
+    """One GPU.  None: it does not tell."""
+
+    busy_share: float | None
+    power_w: float | None
+    memory_bytes: int | None
+
+
+def has_driver() -> bool:
+    """Whether there is an NVIDIA driver here."""
+    return DRIVER.exists() or Path("/dev/nvidiactl").exists()
+
+
+class GpuWatch:
+    """Context: `close` ends the child and the thread that reads it."""
+
+    def __init__(self, argv: Sequence[str] | None = None) -> None:
+        self.problem: str | None = None
+        self._now: dict[int, GpuNow] = {}
+        self._heard_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+        # -P: a json.py in the user's directory must not be imported in place of the library's.
+        argv = argv or [sys.executable, "-P", "-m", "allready.live.node.gpu_feed"]
+        try:
+            self._child: subprocess.Popen[bytes] | None = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            self.problem = f"NVML: {error}"
+            self._child = None
+            return
+        self._thread = threading.Thread(target=self._read, args=(self._child,), name="allready-gpus", daemon=True)
+        self._thread.start()
+
+    def look(self, index: int | None) -> GpuNow | None:
+        """The newest values of a GPU, at most 5 s old; None when there are none."""
+        if index is None or time.monotonic() - self._heard_s > STALE_S:
+            return None
+        return self._now.get(index)
+
+    def why_silent(self) -> str | None:
+        """Why there are no values: NVML is missing, or does not answer (a broken GPU)."""
+        if self.problem is None and time.monotonic() - self._heard_s > STALE_S:
+            return f"NVML has not answered for {time.monotonic() - self._heard_s:.0f} s"
+        return self.problem
+
+    def close(self) -> None:
+        """End the child.  One that hangs inside the driver is left to the kernel: it ends when its call does."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(END_S)
+        if self._thread is not None:
+            self._thread.join(END_S)
+        if self._thread is None or not self._thread.is_alive():
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+        if child.returncode is None:
+            child.returncode = -signal.SIGKILL  # nothing of us waits for it any more
+
+    def _read(self, child: "subprocess.Popen[bytes]") -> None:
+        assert child.stdout is not None
+        while line := child.stdout.readline(MOST_LINE):
+            try:
+                said = json.loads(line)
+                if "unavailable" in said:
+                    self.problem = str(said["unavailable"])[:300]
+                    return
+                self._now = {int(index): _now(values) for index, values in said.items()}
+                self._heard_s = time.monotonic()
+            except (ValueError, TypeError, AttributeError, IndexError):
+                continue
+
+
+def _now(values: Sequence[float | None]) -> GpuNow:
+    busy, power, memory = values[:3]
+    return GpuNow(
+        busy_share=None if busy is None else float(busy),
+        power_w=None if power is None else float(power),
+        memory_bytes=None if memory is None else int(memory),
+    )

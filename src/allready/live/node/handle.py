@@ -1,0 +1,20 @@
+"""What the launcher tells the observer of a rank that it started."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHandle:
+    """One rank of the present attempt.
+
+    `nccl_log_glob`: a pattern for the files that NCCL writes for this rank; empty when there are none.
+    `gpu`: its index as NVML counts; None when the rank has no GPU or it is not known which.
+    """
+
+    rank: int
+    local_rank: int
+    pid: int
+    log_path: Path | None = None
+    nccl_log_glob: str = ""
+    gpu: int | None = None

@@ -1,0 +1,214 @@
+"""TCP connections from the kernel itself (INET_DIAG over netlink): queues, retransmissions, rates.
+
+Works in any network namespace (the calling thread's) and without rights: everybody may see sockets, and whose they are
+is found out through /proc.  Older kernels give a shorter `tcp_info`: what it lacks is None.
+"""
+
+import errno
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from allready.errors import FactUnavailable
+
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_REQUEST_DUMP = 0x301
+INET_DIAG_INFO = 2
+RETRANSMIT_TIMER, PROBE_TIMER = 1, 4
+
+STATES = {
+    1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT", 7: "CLOSE",
+    8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "SYN_RECV",
+}  # fmt: skip
+CONNECTIONS = sum(1 << n for n in (1, 2, 3, 4, 5, 8, 9, 11))
+LISTENING = 1 << 10
+MOST_SOCKETS = 100_000
+_UNKNOWN = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One socket as the kernel tells it; times in seconds, ages in seconds ago.  None: this kernel does not tell.
+
+    `unanswered`: time-outs in a row that the other side has not answered, be it to data, to a first packet or to a
+    probe of a closed window.
+    """
+
+    local: str
+    local_port: int
+    remote: str
+    remote_port: int
+    state: str
+    inode: int
+    receive_queue_bytes: int = 0
+    send_queue_bytes: int = 0
+    unanswered: int = 0
+    retransmits: int = 0
+    unacked: int = 0
+    lost: int = 0
+    total_retransmits: int = 0
+    rto_s: float | None = None
+    rtt_s: float | None = None
+    min_rtt_s: float | None = None
+    last_sent_s: float | None = None
+    last_received_s: float | None = None
+    unsent_bytes: int | None = None
+    bytes_sent: int | None = None
+    bytes_acked: int | None = None
+    bytes_received: int | None = None
+    segments_received: int | None = None
+    delivery_rate_bytes_per_s: float | None = None
+    busy_s: float | None = None
+    receiver_limited_s: float | None = None
+    buffer_limited_s: float | None = None
+
+
+def connections(
+    *, timeout_s: float, states: int = CONNECTIONS, is_wanted: Callable[[int], bool] = lambda _: True
+) -> Iterator[Connection]:
+    """All TCP sockets in these states whose inode is wanted, IPv4 and then IPv6, as many as arrive in time.
+
+    Raises:
+        FactUnavailable: netlink or INET_DIAG is refused here, or did not answer in time.
+    """
+    until = time.monotonic() + timeout_s
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as sock:
+                sock.bind((0, 0))
+                sock.sendto(_request(family, states), (0, 0))
+                for body in _answers(sock, until):
+                    if len(body) >= 72 and is_wanted(struct.unpack_from("=I", body, 68)[0]):
+                        found = parse(body)
+                        if found is not None:
+                            yield found
+        except (OSError, ValueError) as error:
+            if family == socket.AF_INET6 and getattr(error, "errno", None) in {errno.ENOENT, errno.EAFNOSUPPORT}:
+                return  # a kernel without IPv6
+            raise FactUnavailable(f"INET_DIAG: {error}") from error
+
+
+def _request(family: int, states: int) -> bytes:
+    body = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), states)
+    return struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST_DUMP, 1, 0) + body
+
+
+def _answers(sock: socket.socket, until: float) -> Iterator[bytes]:
+    """Bodies of the messages up to the end of the dump."""
+    count = 0
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        sock.settimeout(left)
+        data = memoryview(sock.recv(1 << 18))
+        at = 0
+        while len(data) - at >= 16:
+            length, kind = struct.unpack_from("=IH", data, at)
+            if length < 16 or at + length > len(data):
+                raise ValueError("a message of impossible length")
+            if kind == NLMSG_DONE:
+                return
+            if kind == NLMSG_ERROR:
+                number = -struct.unpack_from("=i", data, at + 16)[0] if length >= 20 else 0
+                raise OSError(number, os.strerror(number) if number > 0 else "refused")
+            if kind == SOCK_DIAG_BY_FAMILY:
+                count += 1
+                if count > MOST_SOCKETS:
+                    return
+                yield bytes(data[at + 16 : at + length])
+            at += (length + 3) & ~3
+        if at == 0:
+            raise ValueError("an empty answer")
+
+
+def parse(body: bytes) -> Connection | None:
+    """One `inet_diag_msg` with its attributes; None when it is damaged or of another family."""
+    if len(body) < 72:
+        return None
+    family, state, timer, retransmits = struct.unpack_from("=BBBB", body)
+    if family not in {socket.AF_INET, socket.AF_INET6}:
+        return None
+    local_port, remote_port = struct.unpack_from("!HH", body, 4)
+    width = 4 if family == socket.AF_INET else 16
+    receive_queue, send_queue, _, inode = struct.unpack_from("=IIII", body, 56)
+    connection: dict[str, Any] = {
+        "local": _address(family, body[8 : 8 + width]),
+        "local_port": local_port,
+        "remote": _address(family, body[24 : 24 + width]),
+        "remote_port": remote_port,
+        "state": STATES.get(state, "unknown"),
+        "inode": inode,
+        "receive_queue_bytes": receive_queue,
+        "send_queue_bytes": send_queue,
+    }
+    info = _attribute(body, 72, INET_DIAG_INFO)
+    return Connection(**connection, **(_info(info, timer, retransmits) if info is not None else {}))
+
+
+def _address(family: int, raw: bytes) -> str:
+    """IPv4 addresses in IPv6 sockets as IPv4: the other end shows them so."""
+    if family == socket.AF_INET6 and raw[:12] == bytes(10) + b"\xff\xff":
+        return socket.inet_ntop(socket.AF_INET, raw[12:])
+    return socket.inet_ntop(family, raw)
+
+
+def _attribute(body: bytes, at: int, wanted: int) -> bytes | None:
+    while at + 4 <= len(body):
+        length, kind = struct.unpack_from("=HH", body, at)
+        if length < 4 or at + length > len(body):
+            return None
+        if kind & 0x3FFF == wanted:
+            return body[at + 4 : at + length]
+        at += (length + 3) & ~3
+    return None
+
+
+def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
+    """The fields of a `tcp_info`, as many as it has."""
+
+    def u32(at: int) -> int | None:
+        return int.from_bytes(data[at : at + 4], sys.byteorder) if len(data) >= at + 4 else None
+
+    def u64(at: int) -> int | None:
+        return int.from_bytes(data[at : at + 8], sys.byteorder) if len(data) >= at + 8 else None
+
+    def micro(value: int | None) -> float | None:
+        return None if value is None or value == _UNKNOWN else value / 1e6
+
+    def milli(value: int | None) -> float | None:
+        return None if value is None else value / 1e3
+
+    probes, backoff = (data[3], data[4]) if len(data) >= 5 else (0, 0)
+    rate = u64(160)
+    # A receiver that does not read answers every probe with "full": the interval doubles, but nothing is lost.  The
+    # same where it closed its window over data in flight, which is repeated as if it were lost.
+    last_answer_ms, rto_us = u32(56), u32(8)
+    is_full = u32(228) == 0 and last_answer_ms is not None and rto_us is not None and last_answer_ms * 1000 <= rto_us
+    return {
+        "unanswered": probes if timer == PROBE_TIMER else 0 if is_full else backoff,
+        "retransmits": retransmits if timer == RETRANSMIT_TIMER else 0,
+        "rto_s": micro(u32(8)),
+        "unacked": u32(24) or 0,
+        "lost": u32(32) or 0,
+        "last_sent_s": milli(u32(44)),
+        "last_received_s": milli(u32(52)),
+        "rtt_s": micro(u32(68)) or None,
+        "total_retransmits": u32(100) or 0,
+        "bytes_acked": u64(120),
+        "bytes_received": u64(128),
+        "segments_received": u32(140),
+        "unsent_bytes": u32(144),
+        "min_rtt_s": micro(u32(148)) or None,
+        "delivery_rate_bytes_per_s": None if rate is None else float(rate),
+        "busy_s": micro(u64(168)),
+        "receiver_limited_s": micro(u64(176)),
+        "buffer_limited_s": micro(u64(184)),
+        "bytes_sent": u64(200),
+    }

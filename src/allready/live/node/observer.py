@@ -1,0 +1,271 @@
+"""`NodeObserver`: what the agent of one node asks about its ranks, quickly and as often as it likes.
+
+`look` is for every half second, `gather` for when something is suspected.  Methods may be called from several threads;
+every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.tasks import Task
+from allready.live.beacon.names import STACK_SIGNAL
+from allready.live.node.cgroup import OomWatch, cpu_pressure_share, num_cpus, read_mounts
+from allready.live.node.gather import Gathering, kernel_lines
+from allready.live.node.gpus import GpuWatch, has_driver
+from allready.live.node.handle import RankHandle
+from allready.live.node.keep import keep
+from allready.live.node.kernel import KernelLog
+from allready.live.node.links import LinkWatch
+from allready.live.node.locks import DeadlineLock
+from allready.live.node.pauses import Pauses
+from allready.live.node.rank import RankWatch, Shared
+from allready.live.node.ras import RasAsker
+from allready.live.node.reach import Reach
+from allready.live.node.rings import warm_up
+from allready.live.node.sockets import Owner, owners, rows_of
+from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, SocketRow
+
+FULL_EVERY_S = 2.0
+"""Pace, sockets, links and families are looked at so often; the rest at every look."""
+SOCKETS_S = 0.25
+LINKS_S = 0.1
+LOCK_S = 1.0
+GATHERING_S = 4.0
+STARTING = frozenset({"starting", "importing", "joining"})
+
+
+class NodeObserver:
+    """The eyes of one agent.  `close` ends its threads, its child and its descriptors."""
+
+    def __init__(self, *, node_rank: int, name: str, run_dir: Path, with_gpu: bool | None = None) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            run_dir: the private folder in which every rank has its own (`live.places`).
+            with_gpu: ask NVML; None: if there is a driver.
+        """
+        self._node_rank = node_rank
+        self._name = name
+        self._run_dir = run_dir
+        self._with_gpu = with_gpu
+        self._lock = DeadlineLock("a look at the ranks")
+        self._gathering = DeadlineLock("a gathering")
+        self._mounts = read_mounts()
+        self._ranks: dict[int, RankWatch] = {}
+        self._attempt = 0
+        self._gpus: GpuWatch | None = None
+        self._pauses = Pauses()
+        self._oom = OomWatch()
+        self._kernel = KernelLog()
+        self._links = LinkWatch()
+        self._ras = RasAsker()
+        self._reach = Reach()
+        self._full_s = float("-inf")
+        self._ends: deque[tuple[int, int | None, str | None, float]] = deque()
+        self._is_news = False
+        self._is_unsaid = False  # found by a gathering's own look, which is no `look`
+        self._num_cpus: int | None = None
+        self._problems: tuple[str, ...] = ()
+        self._owned: dict[int, Owner] = {}
+        self._warm_up: Task[None] | None = None
+
+    def set_ranks(self, ranks: Mapping[int, RankHandle], attempt: int) -> None:
+        """An attempt's ranks were started; those before it are forgotten.
+
+        Raises:
+            DeadlineExceeded: another call has been going on for too long (the machine hangs).
+        """
+        with self._gathering.held(GATHERING_S), self._lock.held(LOCK_S):
+            for watch in self._ranks.values():
+                watch.close()
+            self._pauses.forget()
+            self._ends.clear()
+            self._oom = OomWatch()
+            self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
+            self._attempt = attempt
+            self._full_s = float("-inf")
+            self._num_cpus = num_cpus([handle.pid for handle in ranks.values()])
+            has_gpus = any(handle.gpu is not None for handle in ranks.values())
+            self._warm_up = Task(warm_up, "rings")
+            if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
+                self._gpus = GpuWatch()
+
+    def note_end(self, rank: int, *, exit_code: int | None, signal: str | None, time_s: float) -> None:
+        """The launcher saw a rank end; the next look tells.  Never waits.
+
+        Args:
+            signal: its name, `SIGKILL`.
+            time_s: wall clock.
+        """
+        self._ends.append((rank, exit_code, signal, time_s))
+
+    def look(self, now_s: float) -> NodeStatus:
+        """The node now.  `now_s`: wall clock, as the status is to be dated.
+
+        Raises:
+            DeadlineExceeded: another call has been going on for too long (the machine hangs).
+        """
+        with self._lock.held(LOCK_S):
+            status = self._look(now_s)
+            self._is_news, self._is_unsaid = self._is_unsaid, False
+            return status
+
+    def changed(self) -> bool:
+        """Whether the last look found a rank ended, stopped or continued: worth sending at once."""
+        return self._is_news
+
+    def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
+        """Everything that can be had within the deadline, as the answer to question `number`.
+
+        What could not be had is told in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
+
+        Raises:
+            DeadlineExceeded: another call has been going on for too long (the machine hangs).
+        """
+        until = time.monotonic() + deadline_s
+        with self._gathering.held(max(deadline_s, GATHERING_S)):
+            with self._lock.held(LOCK_S):
+                status = self._look(time.time(), is_full=True, with_pace=False)
+                ranks = list(self._ranks.values())
+                round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
+            pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
+            reach = self._reach.ask(status.sockets)
+            kernel = Task(lambda: kernel_lines(self._kernel, pids, timeout_s=deadline_s / 2), "kernel")
+            round_.ask(with_dump=with_dump)
+            round_.wait(with_dump=with_dump)
+            ras = self._ask_ras(round_, ranks)
+            addresses = self._links.addresses(timeout_s=0.2)
+            evidence = round_.evidence()
+            reached: dict[str, bool] = {}
+            if reach is not None:
+                try:
+                    answers = reach.result(timeout_s=until - time.monotonic())
+                    with self._lock.held(LOCK_S):
+                        reached = self._reach.judged(answers)
+                except DeadlineExceeded:
+                    round_.problem("whether other nodes answer was not found out in time")
+            try:
+                lines, why = kernel.result(timeout_s=until - time.monotonic())
+            except DeadlineExceeded:
+                lines, why = (), "the kernel's log was not read in time"
+        for text in (why, self._gpus.why_silent() if self._gpus is not None else None):
+            if text:
+                round_.problem(text)
+        return NodeEvidence(
+            node_rank=self._node_rank,
+            number=number,
+            time_s=time.time(),
+            status=status,
+            ranks=evidence,
+            sockets=status.sockets,
+            links=status.links,
+            kernel_lines=lines,
+            ras=ras,
+            addresses=addresses,
+            reached=reached,
+            problems=tuple(round_.problems),
+        )
+
+    def keep(self, evidence: NodeEvidence, folder: Path) -> None:
+        """Write evidence as files that `allready diagnose` reads, see `node.keep`: whole or not at all.
+
+        The ends of logs are written only where the whole logs are not kept near (up to two folders above).
+
+        Raises:
+            OSError: it could not be written; what was there before is still there.
+        """
+        near = (folder, *list(folder.parents)[:2])
+        whole = {
+            rank
+            for rank, watch in list(self._ranks.items())
+            if (log := watch.handle.log_path) is not None and log.exists() and any(map(log.is_relative_to, near))
+        }
+        keep(evidence, folder, whole_logs=whole)
+
+    def close(self) -> None:
+        """End everything, also while another call hangs; may be called again."""
+        with self._gathering.wanted(GATHERING_S), self._lock.wanted(LOCK_S):
+            self._ras.close()
+            self._pauses.close()
+            self._kernel.close()
+            gpus, self._gpus = self._gpus, None
+            if gpus is not None:
+                gpus.close()
+            for watch in self._ranks.values():
+                watch.close()
+            self._ranks = {}
+
+    def _look(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
+        now = time.monotonic()
+        is_full = is_full or now - self._full_s >= FULL_EVERY_S
+        pace: tuple[PaceSample, ...] = ()
+        if is_full and with_pace and self._ranks:
+            self._full_s = now
+            pace = tuple(s for watch in self._ranks.values() for s in watch.pace())
+        while self._ends:
+            rank, exit_code, signal, time_s = self._ends.popleft()
+            if rank in self._ranks:
+                self._ranks[rank].note_end(exit_code, signal, time_s, is_oom=self._was_oom)
+        shared = Shared(self._pauses, self._oom, self._was_oom)
+        statuses = []
+        for watch in self._ranks.values():
+            gpu = self._gpus.look(watch.handle.gpu) if self._gpus is not None else None
+            statuses.append(watch.look(time.monotonic(), shared, gpu=gpu, is_full=is_full))
+            self._is_unsaid = self._is_unsaid or watch.is_news
+        sockets: tuple[SocketRow, ...] = ()
+        links: tuple[LinkRow, ...] = ()
+        if is_full and self._ranks:
+            self._kernel.look()
+            sockets, links = self._network()
+            self._reach.learn(sockets)
+        return NodeStatus(
+            node_rank=self._node_rank,
+            name=self._name,
+            time_s=now_s,
+            attempt=self._attempt,
+            ranks=tuple(statuses),
+            pace=pace,
+            sockets=sockets,
+            links=links,
+            num_cpus=self._num_cpus,
+            cpu_pressure_share=cpu_pressure_share(),
+        )
+
+    def _network(self) -> tuple[tuple[SocketRow, ...], tuple[LinkRow, ...]]:
+        """Connections and interfaces; `_problems` says what could not be had."""
+        problems = [p for watch in self._ranks.values() for p in watch.problems]
+        alive = [watch for watch in self._ranks.values() if watch.is_alive()]
+        pids = [(watch.handle.rank, watch.handle.pid) for watch in alive]
+        pids += [(watch.handle.rank, pid) for watch in alive for pid in watch.family.pids()]
+        self._owned = owners(pids)
+        sockets: tuple[SocketRow, ...] = ()
+        links: tuple[LinkRow, ...] = ()
+        try:
+            sockets = rows_of(self._owned, timeout_s=SOCKETS_S)
+        except FactUnavailable as error:
+            problems.append(str(error))
+        try:
+            links = self._links.look(timeout_s=LINKS_S)
+        except FactUnavailable as error:
+            problems.append(str(error))
+        self._problems = tuple(dict.fromkeys(problems))
+        return sockets, links
+
+    def _was_oom(self, watch: RankWatch) -> bool:
+        self._oom.look(watch.groups, time.monotonic())
+        return self._oom.claim(watch.groups) or self._kernel.names_killed(watch.handle.pid, watch.name)
+
+    def _ask_ras(self, round_: Gathering, ranks: list[RankWatch]) -> str:
+        """NCCL's own word, never while communicators are being made."""
+        alive = [watch for watch in ranks if watch.is_alive()]
+        if not alive or any(watch.status.phase in STARTING for watch in alive):
+            return ""
+        pids = [watch.handle.pid for watch in alive if watch.status.process_state in {"running", "sleeping"}]
+        left = round_.until - time.monotonic()
+        text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
+        if why:
+            round_.problem(why)
+        return text

@@ -1,0 +1,111 @@
+"""Ranks that are stopped for moments: SIGSTOP and SIGCONT in turn, which looks every half second would mostly miss.
+
+The kernel tells a parent that a child was continued, also when nobody looked in between, and costs one system call to
+ask.  Once a rank was continued, a thread looks at its state forty times a second, and only for as long as it goes on.
+For a process that is no child of ours only the looks themselves remain.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from allready.live.node.process import read_stat
+
+PERIOD_S = 0.025
+WINDOW_S = 5.0
+QUIET_S = 8.0
+"""After so long without a stop a rank is no longer looked at closely."""
+LEAST_SAMPLES_S = 0.9
+"""A share is told only of a window at least so long: stop pulses have a period of about a second."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    pid: int
+    start_ticks: int
+    last_stop_s: float
+    samples: deque[tuple[float, bool]] = field(default_factory=deque)
+
+
+def was_continued(pid: int) -> bool:
+    """Whether a child of ours was continued after a stop since this was last asked; False for other processes."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG) is not None
+    except OSError:  # no child of ours, or reaped
+        return False
+
+
+class Pauses:
+    """What share of the last seconds ranks were stopped; one thread, only while some rank was stopped lately."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[int, _Watched] = {}
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def note(self, pid: int, start_ticks: int) -> None:
+        """A rank is or was stopped: look at it closely for a while."""
+        now = time.monotonic()
+        with self._lock:
+            if self._closed:
+                return
+            seen = self._watched.get(pid)
+            if seen is not None and seen.start_ticks == start_ticks:
+                seen.last_stop_s = now
+            else:
+                self._watched[pid] = _Watched(pid=pid, start_ticks=start_ticks, last_stop_s=now)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="allready-pauses", daemon=True)
+                self._thread.start()
+
+    def share(self, pid: int) -> float | None:
+        """Share of the last seconds in which it was stopped; None for one that was never seen stopped lately."""
+        with self._lock:
+            seen = self._watched.get(pid)
+            if seen is None or not seen.samples or seen.samples[-1][0] - seen.samples[0][0] < LEAST_SAMPLES_S:
+                return None
+            return sum(stopped for _, stopped in seen.samples) / len(seen.samples)
+
+    def forget(self) -> None:
+        """Another attempt begins."""
+        with self._lock:
+            self._watched.clear()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closed = True
+            self._watched.clear()
+            thread = self._thread
+        self._wake.set()
+        if thread is not None:
+            thread.join(2.0)
+
+    def _run(self) -> None:
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                for pid, seen in list(self._watched.items()):
+                    if not _sample(seen, now) or now - seen.last_stop_s > QUIET_S:
+                        del self._watched[pid]
+                if not self._watched:
+                    self._thread = None
+                    return
+            self._wake.wait(PERIOD_S)
+
+
+def _sample(seen: _Watched, now: float) -> bool:
+    stat = read_stat(seen.pid)
+    if stat is None or stat.start_ticks != seen.start_ticks:
+        return False
+    is_stopped = stat.state == "stopped"
+    if is_stopped:
+        seen.last_stop_s = now
+    seen.samples.append((now, is_stopped))
+    while now - seen.samples[0][0] > WINDOW_S:
+        seen.samples.popleft()
+    return True

@@ -1,0 +1,226 @@
+"""One rank as the agent sees it: its process, its cell, its family, its ring; becomes a `RankStatus` at every look."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allready.live import places
+from allready.live.beacon.cell import CellReader
+from allready.live.beacon.state import CellState
+from allready.live.node.cgroup import Mounts, OomWatch, Places, places_of, throttled_s
+from allready.live.node.family import Family, Window
+from allready.live.node.gpus import GpuNow
+from allready.live.node.handle import RankHandle
+from allready.live.node.pauses import Pauses, was_continued
+from allready.live.node.process import Stat, exit_of_zombie, main_cpu_s, read_stat
+from allready.live.node.rings import MOST_BYTES, Pace
+from allready.model.live import PaceSample, RankStatus
+
+THROTTLE_LEAST_S = 0.4
+ENDED = frozenset({"zombie", "exited", "killed"})
+_NEWS = ENDED | {"stopped"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a rank ended, as its launcher saw it."""
+
+    exit_code: int | None
+    signal: str | None
+    time_s: float
+    oom_killed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all ranks of a node have in common.  `is_oom`: whether one just killed was killed for want of memory."""
+
+    pauses: Pauses
+    oom: OomWatch
+    is_oom: "Callable[[RankWatch], bool]"
+
+
+@dataclass(slots=True)
+class RankWatch:
+    """State between looks.  `start_ticks`: proves that the pid is still the same process."""
+
+    handle: RankHandle
+    run_dir: Path
+    mounts: Mounts
+    cell: CellReader = field(init=False)
+    family: Family = field(init=False)
+    rings: tuple[tuple[Path, Pace], ...] = field(init=False)
+    pidfd: int | None = None
+    start_ticks: int | None = None
+    name: str = ""
+    end: End | None = None
+    status: RankStatus = field(init=False)
+    state: CellState | None = None
+    groups: Places = field(default_factory=Places)
+    is_news: bool = False
+    problems: tuple[str, ...] = ()
+    _read_s: float = 0.0
+    _cpu: Window = field(default_factory=Window)
+    _throttled: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
+    _ring_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        folder = places.rank_dir(self.run_dir, self.handle.rank)
+        self.cell = CellReader(places.cell_path(folder))
+        self.family = Family(self.handle.pid)
+        self.rings = tuple(
+            (path, Pace(self.handle.rank)) for path in (places.ring_path(folder), places.cpu_ring_path(folder))
+        )
+        with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
+            self.pidfd = os.pidfd_open(self.handle.pid)
+        stat = read_stat(self.handle.pid)
+        self.start_ticks = stat.start_ticks if stat is not None else None
+        self.groups = places_of(self.handle.pid, self.mounts)
+        self.status = RankStatus(rank=self.handle.rank, local_rank=self.handle.local_rank, pid=self.handle.pid)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.cell.close()
+        pidfd, self.pidfd = self.pidfd, None
+        if pidfd is not None:
+            os.close(pidfd)
+
+    def folder(self) -> Path:
+        """Cell, rings and stacks."""
+        return places.rank_dir(self.run_dir, self.handle.rank)
+
+    def is_alive(self) -> bool:
+        """As of the last look."""
+        return self.status.process_state not in ENDED
+
+    def look(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
+        """See how it is.
+
+        Args:
+            now_s: monotonic.
+            is_full: also look up who its descendants are and what groups it is in.
+        """
+        stat = read_stat(self.handle.pid)
+        if stat is not None and self.start_ticks is not None and stat.start_ticks != self.start_ticks:
+            stat = None  # the number belongs to somebody else now
+        before = self.status.process_state
+        continued = stat is not None and was_continued(self.handle.pid)
+        if stat is not None:
+            self.name = stat.name
+            self._cpu.add(now_s, stat.cpu_s)
+            if stat.state == "stopped" or continued:
+                shared.pauses.note(self.handle.pid, stat.start_ticks)
+            if is_full:
+                self.family.find(now_s)
+                self.groups = places_of(self.handle.pid, self.mounts)
+            else:
+                self.family.look(now_s)
+            shared.oom.look(self.groups, now_s)
+            if stat.state == "zombie" and self.end is None and (how := exit_of_zombie(self.handle.pid)) is not None:
+                self.note_end(how[0], signal_name(how[1]), time.time(), is_oom=shared.is_oom)
+        if self.end is None and (state := self.cell.read()) is not None:
+            self.state, self._read_s = state, now_s
+        self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
+        after = self.status.process_state
+        self.is_news = continued or (before != after and not {before, after}.isdisjoint(_NEWS))
+        return self.status
+
+    def note_end(
+        self, exit_code: int | None, signal: str | None, time_s: float, *, is_oom: "Callable[[RankWatch], bool]"
+    ) -> None:
+        """How it ended; the launcher's word replaces what was seen before, whether it was for want of memory stays."""
+        killed_by_kernel = self.end is not None and self.end.oom_killed
+        if self.end is None and signal == "SIGKILL":
+            killed_by_kernel = is_oom(self)
+        self.end = End(exit_code=exit_code, signal=signal, time_s=time_s, oom_killed=killed_by_kernel)
+
+    def pace(self) -> tuple[PaceSample, ...]:
+        """What is new in its rings; quick when nothing is."""
+        found: list[PaceSample] = []
+        problems: list[str] = []
+        for path, pace in self.rings:
+            try:
+                info = path.stat()
+                mark = (info.st_mtime_ns, info.st_size)
+                if self._ring_marks.get(path) == mark or info.st_size > MOST_BYTES:
+                    continue
+                found += pace.take(path.read_bytes())
+                self._ring_marks[path] = mark
+            except OSError:  # not there yet, or being replaced
+                continue
+            if pace.problem:
+                problems.append(pace.problem)
+        self.problems = tuple(problems)
+        return tuple(found)
+
+    def _status(self, stat: Stat | None, now_s: float, *, pauses: Pauses, gpu: GpuNow | None) -> RankStatus:
+        state = self._process_state(stat)
+        is_alive = state not in ENDED
+        own = self.state if self.state is not None and self.state.pid == self.handle.pid else None
+        age_s = own.beat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
+        end = self.end
+        marks = own.groups if own is not None else ()
+        periods = [(p.num_operations(), period) for _, p in self.rings if (period := p.period_s()) is not None]
+        return RankStatus(
+            rank=self.handle.rank,
+            local_rank=self.handle.local_rank,
+            pid=self.handle.pid,
+            process_state=state,
+            phase=own.phase if own is not None else "unknown",
+            beat_age_s=age_s if is_alive else None,
+            cpu_share=self._cpu.share() if is_alive else None,
+            children_cpu_share=self.family.cpu_share() if is_alive else None,
+            rss_bytes=stat.rss_bytes if stat is not None and is_alive else None,
+            num_threads=stat.num_threads if stat is not None and is_alive else None,
+            groups=marks,
+            period_s=max(periods)[1] if periods else None,
+            num_operations=sum(mark.enqueued for mark in marks),
+            site=own.site if own is not None else "",
+            site_since_s=own.site_since_s if own is not None else None,
+            throttled_share=self._throttled_share(now_s) if is_alive else None,
+            exit_code=end.exit_code if end is not None else None,
+            signal=end.signal if end is not None else None,
+            ended_s=end.time_s if end is not None else None,
+            oom_killed=end is not None and end.oom_killed,
+            gpu=self.handle.gpu,
+            gpu_busy_share=gpu.busy_share if gpu is not None else None,
+            gpu_power_w=gpu.power_w if gpu is not None else None,
+            gpu_memory_bytes=gpu.memory_bytes if gpu is not None else None,
+            framework=own.framework if own is not None else "",
+            main_cpu_s=main_cpu_s(self.handle.pid) if is_alive else None,
+            paused_share=pauses.share(self.handle.pid) if is_alive else None,
+        )
+
+    def _process_state(self, stat: Stat | None) -> str:
+        if self.end is not None:
+            return "killed" if self.end.signal else "exited"
+        # One that is gone was reaped: the launcher will tell how it ended.
+        return "exited" if stat is None else stat.state
+
+    def _throttled_share(self, now_s: float) -> float | None:
+        """Share of the last two seconds, of the level of groups that held it back most."""
+        levels = throttled_s(self.groups)
+        if levels is None:
+            return None
+        self._throttled.append((now_s, levels))
+        while len(self._throttled) > 2 and now_s - self._throttled[1][0] >= 2.0:
+            self._throttled.pop(0)
+        begun, before = self._throttled[0]
+        if now_s - begun < THROTTLE_LEAST_S or len(before) != len(levels):
+            return None
+        return min(1.0, max(0.0, max(b - a for a, b in zip(before, levels, strict=True)) / (now_s - begun)))
+
+
+def signal_name(number: int | None) -> str | None:
+    """`SIGKILL` for 9; None for None."""
+    import signal
+
+    if number is None:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

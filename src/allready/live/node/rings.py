@@ -1,0 +1,218 @@
+"""The recorder's ring of one rank, read again and again: what is new since the last time, as samples of its pace."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from allready.evidence.flight.names import dtype_name, element_bytes
+from allready.model.live import PaceSample
+
+MOST_BYTES = 16 << 20
+MOST_OPERATIONS = 600
+"""Of one group in one sample; of more, the newest."""
+MOST_GROUPS = 256
+MOST_KNOWN = 4096
+_KEPT_TIMES = 65
+_MOST_NS = 1 << 62
+
+BACKENDS_WITH_STATES = frozenset({"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"})
+"""Backends whose recorder sees an operation start and complete."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One operation as the recorder writes it; what is not needed here is passed over unread."""
+
+    profiling_name: str = ""
+    collective_seq_id: int | None = None
+    record_id: int | None = None
+    is_p2p: bool = False
+    process_group: tuple[str, str] | None = None
+    pg_id: int | None = None
+    input_sizes: list[list[int]] = []
+    output_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
+    state: str | None = None
+    retired: bool = False
+    time_created_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+
+
+class _Ring(msgspec.Struct, frozen=True):
+    entries: list[Entry] = []
+
+
+_DECODER = msgspec.json.Decoder(_Ring)
+
+
+@dataclass(slots=True)
+class _Group:
+    last_ns: int = 0
+    last_record: int = -1
+    created_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_TIMES))
+    num: int = 0
+
+
+@dataclass(slots=True)
+class Pace:
+    """What was read of one rank's ring so far."""
+
+    rank: int
+    problem: str | None = None
+    _groups: dict[str, _Group] = field(default_factory=dict)
+    _known: dict[Any, tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, ring: bytes) -> tuple[PaceSample, ...]:
+        """One sample for each group that has something new; () for a ring that is damaged (`problem` says how).
+
+        An operation of a backend that records completion is held back until it completed, so that every operation is
+        told once.
+        """
+        self.problem = None
+        if len(ring) > MOST_BYTES:
+            self.problem = f"the ring of rank {self.rank} is larger than {MOST_BYTES >> 20} MiB"
+            return ()
+        try:
+            entries = _DECODER.decode(ring).entries
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self.problem = f"the ring of rank {self.rank} cannot be read: {error}"
+            return ()
+        by_group: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if _is_usable(entry):
+                name = entry.process_group[0] if entry.process_group else str(entry.pg_id or 0)
+                if name in by_group or len(by_group) < MOST_GROUPS:
+                    by_group.setdefault(name, []).append(entry)
+        return tuple(s for name, found in by_group.items() if (s := self._sample(name, found)) is not None)
+
+    def period_s(self) -> float | None:
+        """Median time between the last operations of the group with the most of them."""
+        busiest = max(self._groups.values(), key=lambda g: g.num, default=None)
+        if busiest is None or len(busiest.created_s) < 3:
+            return None
+        return median(b - a for a, b in pairwise(busiest.created_s))
+
+    def num_operations(self) -> int:
+        """Of the busiest group, as far as they were seen."""
+        return max((g.num for g in self._groups.values()), default=0)
+
+    def _sample(self, name: str, entries: list[Entry]) -> PaceSample | None:
+        group = self._groups.setdefault(name, _Group())
+        fresh = list(self._fresh(group, entries))
+        if not fresh:
+            return None
+        last = fresh[-1]
+        group.last_ns, group.last_record = last.time_created_ns or 0, _number(last)
+        by_seq: dict[int, list[Entry]] = {}  # one call on many tensors has many entries of one number
+        for entry in fresh:
+            by_seq.setdefault(entry.collective_seq_id or 0, []).append(entry)
+        group.num += len(by_seq)
+        group.created_s.extend(_seconds(entries[0].time_created_ns) for entries in by_seq.values())
+        rows = list(by_seq.items())[-MOST_OPERATIONS:]
+        completed = [max(_seconds(e.time_discovered_completed_ns) for e in entries) for _, entries in rows]
+        judged = [self._judged(entries) for _, entries in rows]
+        return PaceSample(
+            rank=self.rank,
+            group=name[:200],
+            seqs=tuple(seq for seq, _ in rows),
+            created_s=tuple(_seconds(entries[0].time_created_ns) for _, entries in rows),
+            completed_s=tuple(completed) if any(completed) else (),
+            digests=tuple(digest for digest, _ in judged),
+            size_bytes=tuple(size for _, size in judged),
+        )
+
+    @staticmethod
+    def _fresh(group: _Group, entries: list[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            created = entry.time_created_ns or 0
+            if (created, _number(entry)) <= (group.last_ns, group.last_record):
+                continue
+            backend = entry.profiling_name.partition(":")[0]
+            is_done = bool(entry.time_discovered_completed_ns) or entry.retired or entry.state == "completed"
+            if backend in BACKENDS_WITH_STATES and not is_done:
+                return  # later ones of this group cannot have completed before it
+            yield entry
+
+    def _judged(self, entries: list[Entry]) -> tuple[int, int]:
+        """Digest and size, remembered: a loop makes the same few operations over and over."""
+        unknown, digests_of = _digests()
+        key = tuple(
+            (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
+            for e in entries
+        )
+        found = self._known.get(key)
+        if found is None:
+            found = next(iter(digests_of(map(_as_recorded, entries)).values()), unknown), _bytes_of(entries)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+
+def warm_up() -> None:
+    """Load what the first ring needs, which takes longer than a look may."""
+    _digests()
+
+
+def _digests() -> tuple[int, Callable[[Iterable[Mapping[str, Any]]], dict[int, int]]]:
+    from allready.live.judge.pace_digest import UNKNOWN, digests_of
+
+    return UNKNOWN, digests_of
+
+
+def _is_usable(entry: Entry) -> bool:
+    name = entry.profiling_name
+    return (
+        entry.collective_seq_id is not None
+        and 0 <= entry.collective_seq_id < _MOST_NS
+        and 0 < (entry.time_created_ns or 0) < _MOST_NS
+        and 0 <= (entry.time_discovered_completed_ns or 0) < _MOST_NS
+        and not entry.is_p2p
+        and ":send" not in name[:16]
+        and ":recv" not in name[:16]
+        and ":coalesced" not in name[:24]  # of several operations, mostly sends and receives
+    )
+
+
+def _number(entry: Entry) -> int:
+    return entry.record_id if entry.record_id is not None else -1
+
+
+def _as_recorded(entry: Entry) -> dict[str, Any]:
+    return {
+        "collective_seq_id": entry.collective_seq_id,
+        "profiling_name": entry.profiling_name,
+        "input_sizes": entry.input_sizes,
+        "input_dtypes": entry.input_dtypes,
+        "output_sizes": entry.output_sizes,
+        "output_dtypes": entry.output_dtypes,
+    }
+
+
+def _seconds(time_ns: int | None) -> float:
+    return (time_ns or 0) / 1e9
+
+
+def _bytes_of(entries: list[Entry]) -> int:
+    """What goes in or what comes out, whichever is more; 0 when a dtype is not known."""
+    total = 0
+    for entry in entries:
+        sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
+        widths = [(element_bytes(dtype_name(dtypes[0])) if dtypes else None) or 0 for _, dtypes in sides]
+        total += max(_elements(shapes) * width for (shapes, _), width in zip(sides, widths, strict=True))
+    return min(total, _MOST_NS)
+
+
+def _elements(shapes: list[list[int]]) -> int:
+    total = 0
+    for shape in shapes:
+        count = 1
+        for size in shape[:32]:
+            count = min(count * max(0, size), _MOST_NS)
+        total += count
+    return min(total, _MOST_NS)

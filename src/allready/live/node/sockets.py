@@ -1,0 +1,113 @@
+"""The TCP connections of a node's ranks, as rows for the judge."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from allready.live.node.inet_diag import LISTENING, Connection, connections
+from allready.model.live import SocketRow
+
+MOST_ROWS = 512
+MOST_DESCRIPTORS = 8192
+"""Of one process; a process with more is looked at in part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a socket is.  `rank` is None for a process that belongs to no rank."""
+
+    rank: int | None
+    pid: int
+
+
+def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
+    """Inode -> owner, of all sockets that these (rank, pid) have open.
+
+    Workers of a DataLoader inherit their rank's sockets: give ranks before their children, the first one keeps it.
+    """
+    found: dict[int, Owner] = {}
+    for rank, pid in processes:
+        folder = f"/proc/{pid}/fd"
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - names, not paths
+        except OSError:  # ended, or another user's
+            continue
+        for name in names[:MOST_DESCRIPTORS]:
+            try:
+                target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - names, not paths
+            except OSError:
+                continue
+            if target.startswith("socket:[") and target[8:-1].isdigit():
+                found.setdefault(int(target[8:-1]), Owner(rank, pid))
+    return found
+
+
+def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow, ...]:
+    """Connections of these owners, those in trouble first, at most 512.
+
+    Raises:
+        FactUnavailable: the kernel does not tell.
+    """
+    if not owned:
+        return ()
+    found = [
+        row_of(connection, owned[connection.inode])
+        for connection in connections(timeout_s=timeout_s, is_wanted=owned.__contains__)
+    ]
+    found.sort(key=trouble, reverse=True)
+    return tuple(found[:MOST_ROWS])
+
+
+def trouble(row: SocketRow) -> tuple[int, ...]:
+    """A greater one matters more to the judge."""
+    return (
+        row.backoff,
+        row.state == "SYN_SENT",
+        row.retransmits + row.lost > 0,
+        row.send_queue_bytes + row.receive_queue_bytes + row.unacked > 0,
+        row.total_retransmits,
+        row.bytes_sent or row.bytes_acked or 0,
+    )
+
+
+def listeners(port: int, *, timeout_s: float) -> tuple[Connection, ...]:
+    """Sockets that listen on a port, whoever's.
+
+    Raises:
+        FactUnavailable: the kernel does not tell.
+    """
+    return tuple(c for c in connections(timeout_s=timeout_s, states=LISTENING) if c.local_port == port)
+
+
+def row_of(connection: Connection, owner: Owner) -> SocketRow:
+    """The row of one connection."""
+    return SocketRow(
+        rank=owner.rank,
+        pid=owner.pid,
+        local=connection.local,
+        local_port=connection.local_port,
+        remote=connection.remote,
+        remote_port=connection.remote_port,
+        state=connection.state,
+        receive_queue_bytes=connection.receive_queue_bytes,
+        send_queue_bytes=connection.send_queue_bytes,
+        unacked=connection.unacked,
+        unsent_bytes=connection.unsent_bytes,
+        retransmits=connection.retransmits,
+        total_retransmits=connection.total_retransmits,
+        backoff=connection.unanswered,
+        lost=connection.lost,
+        rto_s=connection.rto_s,
+        rtt_s=connection.rtt_s,
+        min_rtt_s=connection.min_rtt_s,
+        last_sent_s=connection.last_sent_s,
+        last_received_s=connection.last_received_s,
+        bytes_sent=connection.bytes_sent,
+        bytes_acked=connection.bytes_acked,
+        bytes_received=connection.bytes_received,
+        segments_received=connection.segments_received,
+        delivery_rate_bytes_per_s=connection.delivery_rate_bytes_per_s,
+        busy_s=connection.busy_s,
+        receiver_limited_s=connection.receiver_limited_s,
+        buffer_limited_s=connection.buffer_limited_s,
+    )

@@ -1,0 +1,149 @@
+"""Names of what a run leaves in two folders, and the making of the one that must be local.
+
+The run folder holds what ranks and their agent share while they live (cells, rings, sockets): on this machine, in
+memory where possible, readable by its owner only, removed by the agent at the end.  The report folder holds what stays.
+Standard library only.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+
+from allready.live.beacon import names
+
+PREFIX = "allready-"
+SMALLEST_BYTES = 64 * 1024 * 1024
+"""Free space below which /dev/shm is left to the job: containers often have 64 MB of it in all, and loaders need it."""
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at before it is used
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]+")
+_LONGEST_JOB = 40
+
+
+def make_run_dir(job_id: str = "") -> Path:
+    """A new private folder of this machine; the caller removes it.
+
+    Raises:
+        OSError: neither memory nor the folder for temporary files can be written.
+    """
+    name = _NOT_IN_NAMES.sub("_", job_id)[:_LONGEST_JOB].strip("._")
+    prefix = f"{PREFIX}{name}-" if name else PREFIX
+    if _has_room(_MEMORY):
+        with contextlib.suppress(OSError):  # full, or not ours to write
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY))
+    return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def run_dirs() -> tuple[Path, ...]:
+    """Run folders of this user on this machine, newest first: of running jobs, and what killed agents left."""
+    found: list[tuple[float, Path]] = []
+    for parent in dict.fromkeys((_MEMORY, Path(tempfile.gettempdir()))):
+        try:
+            entries = list(os.scandir(parent))
+        except OSError:
+            continue
+        ours = (entry.path for entry in entries if entry.name.startswith(PREFIX))
+        found += [(changed, Path(path)) for path in ours if (changed := _changed_if_own(path)) is not None]
+    return tuple(path for _, path in sorted(found, key=lambda pair: (-pair[0], str(pair[1]))))
+
+
+def rank_dir(run_dir: Path, rank: int) -> Path:
+    """The folder that one rank and its agent share."""
+    return run_dir / f"rank{rank}"
+
+
+def make_rank_dir(run_dir: Path, rank: int) -> Path:
+    """Make `rank_dir` anew for an attempt: what an earlier attempt left there is gone.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = rank_dir(run_dir, rank)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def cell_path(rank_dir: Path) -> Path:
+    """The progress cell."""
+    return rank_dir / names.CELL
+
+
+def ring_path(rank_dir: Path) -> Path:
+    """The recorder's ring as JSON: NCCL's where there is NCCL, else the CPU backends'."""
+    return rank_dir / names.RING
+
+
+def cpu_ring_path(rank_dir: Path) -> Path:
+    """The ring of the CPU backends (Gloo) of a rank that uses NCCL too: torch keeps two recorders."""
+    return rank_dir / names.CPU_RING
+
+
+def dump_path(rank_dir: Path) -> Path:
+    """The recorder's pickle with stacks; belongs to `ring_path`."""
+    return rank_dir / names.DUMP
+
+
+def cpu_dump_path(rank_dir: Path) -> Path:
+    """The same of the second recorder; belongs to `cpu_ring_path`."""
+    return rank_dir / names.CPU_DUMP
+
+
+def stack_path(rank_dir: Path) -> Path:
+    """Where the rank's Python stacks are appended when it gets the stack signal."""
+    return rank_dir / names.STACKS
+
+
+def crash_path(rank_dir: Path) -> Path:
+    """Python stacks of the moment in which the rank died of SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT; else empty."""
+    return rank_dir / names.CRASH
+
+
+def attempt_dir(report_dir: Path, attempt: int) -> Path:
+    """What stays of one attempt."""
+    return report_dir / f"attempt{attempt}"
+
+
+def node_log_dir(report_dir: Path, attempt: int, node_rank: int) -> Path:
+    """What stays of one node's part in an attempt."""
+    return attempt_dir(report_dir, attempt) / f"node{node_rank}"
+
+
+def rank_log_dir(report_dir: Path, attempt: int, node_rank: int, rank: int) -> Path:
+    """What stays of one rank: its output, NCCL's log, its evidence."""
+    return node_log_dir(report_dir, attempt, node_rank) / f"rank{rank}"
+
+
+def output_path(rank_log_dir: Path) -> Path:
+    """What the rank wrote to stdout and stderr, as written."""
+    return rank_log_dir / "out.log"
+
+
+def nccl_log_pattern(rank_log_dir: Path) -> str:
+    """For NCCL_DEBUG_FILE: NCCL puts host and pid in."""
+    return f"{rank_log_dir}/nccl.%h.%p.log"
+
+
+def evidence_dir(rank_log_dir: Path) -> Path:
+    """Copies of what was gathered of the rank: stacks, ring, dump."""
+    return rank_log_dir / "evidence"
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK) and space.f_bavail * space.f_frsize >= SMALLEST_BYTES
+
+
+def _changed_if_own(path: str) -> float | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_mtime if stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() else None

@@ -1,0 +1,106 @@
+"""Which job is meant."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from allready.errors import UsageError
+from allready.live.watch.attach import jobs
+from allready.live.watch.find import Found, environment, found_jobs, job_of_pids, untold
+from allready.live.watch.state import WatchedJob
+from allready.report.safe import plain
+
+MOST_LISTED = 20
+
+
+def choose(wanted: str | None) -> tuple[WatchedJob, Found | None]:
+    """The job that is meant, and its ranks where no agent looks at them.
+
+    Args:
+        wanted: a job id, the pid of an agent or of a rank, a run folder, or pids of processes with commas between;
+            None: the only job here.
+
+    Raises:
+        UsageError: none is meant, or several are.
+    """
+    run = jobs()
+    processes = found_jobs()
+    below = {found.agent: found for found in processes if found.agent is not None}
+    agents = {job.pid for job in run}
+    # What an agent started is shown through the agent.  One that is not there to be asked is another user's, or has
+    # only just begun: its ranks are shown as processes.
+    others = [found for found in processes if found.agent not in agents]
+    every = {**dict.fromkeys(run), **{found.job: found for found in others}}
+    meant = _meant(every, wanted)
+    if not meant and wanted is not None:
+        pids = tuple(int(word) for word in wanted.split(",") if word.isdecimal() and len(word) < 10)
+        named = job_of_pids(pids) if pids and len(pids) == wanted.count(",") + 1 else None
+        if named is None:
+            raise UsageError(f"no job {wanted!r} on this machine; there are:{_list(every) or ' none'}")
+        return named.job, named
+    if not meant:
+        raise UsageError(_nothing())
+    job = meant[0]
+    if len({_identity(j) for j in meant}) > 1:
+        raise UsageError(f"several jobs run here; say which, by id or pid:{_list({j: every[j] for j in meant})}")
+    if job.source == "allready" and not job.has_diagnosis and job.pid in below:
+        found = below[job.pid]
+        return replace(job, pids=found.job.pids), found
+    return job, every[job]
+
+
+def _meant(every: Mapping[WatchedJob, Found | None], wanted: str | None) -> list[WatchedJob]:
+    """Best first: of two agents of one job on one machine that of node 0 knows most."""
+    if wanted is None:
+        meant = list(every)
+    else:
+        place = environment(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
+        by_pid = [
+            job for job, found in every.items()
+            if wanted in {str(job.pid), job.place}
+            or (place and job.place == place)
+            or (found is not None and any(wanted == str(pid) for pid, _ in found.members.values()))
+        ]  # fmt: skip
+        meant = by_pid[:1] or [job for job in every if job.job_id == wanted]
+    return sorted(meant, key=lambda job: (job.node_rank is None, job.node_rank or 0))
+
+
+def _identity(job: WatchedJob) -> tuple[str, str, str | int]:
+    """Two agents of one job agree in it."""
+    if job.source == "allready" and job.master and (job.num_nodes or 1) > 1:
+        return job.source, job.job_id, job.master
+    return job.source, job.job_id, job.pid
+
+
+def _list(every: Mapping[WatchedJob, Found | None]) -> str:
+    lines = [
+        f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MOST_LISTED]
+    ]
+    if len(every) > MOST_LISTED:
+        lines.append(f"\n  and {len(every) - MOST_LISTED} more")
+    return "".join(lines)
+
+
+def _age(job: WatchedJob) -> str:
+    return "" if job.started_s is None else f"  {max(0.0, time.time() - job.started_s):.0f} s old"
+
+
+def _what(job: WatchedJob) -> str:
+    if job.source == "allready":
+        node = "" if job.node_rank is None or (job.num_nodes or 1) < 2 else f"  node {job.node_rank}"
+        return f"{node}  {plain(' '.join(job.command[:1]), most=100)}"
+    return f"  {len(job.pids)} {'rank' if len(job.pids) == 1 else 'ranks'} started without allready"
+
+
+def _nothing() -> str:
+    text = (
+        "no distributed job of this user runs on this machine (looked for agents of allready run, and for processes "
+        "whose environment tells their rank, as RANK and WORLD_SIZE do)"
+    )
+    pids = untold()
+    if pids:
+        text += (
+            "; these have loaded torch or JAX but tell no rank; to watch them as one job: "
+            f"allready watch {','.join(map(str, pids))}"
+        )
+    return text

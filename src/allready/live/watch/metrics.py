@@ -1,0 +1,162 @@
+"""The state of a job for Prometheus: text format 0.0.4, and the small server that gives it.
+
+Names follow the conventions (base units, `_total` for counters).  The server binds to loopback unless told otherwise,
+answers GET /metrics and nothing else, and gives the newest look: it never makes one itself.
+"""
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from allready.live.watch.state import WatchState
+from allready.model import RankStatus
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+REQUEST_S = 5.0
+MOST_CONNECTIONS = 16
+
+_GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
+    ("cpu_share", "CPU seconds per second of the rank's own process", lambda r: r.cpu_share),
+    ("beat_age_seconds", "Age of the beacon's last sign of life", lambda r: r.beat_age_s),
+    ("period_seconds", "Median time between operations of the busiest group", lambda r: r.period_s),
+    ("waiting_seconds", "For how long the oldest pending operation has waited",
+     lambda r: max((m.waiting_s for m in r.groups if m.waiting_s is not None), default=None)),
+    ("memory_bytes", "Resident memory", lambda r: None if r.rss_bytes is None else float(r.rss_bytes)),
+    ("gpu_busy_share", "GPU utilisation as NVML gives it", lambda r: r.gpu_busy_share),
+    ("gpu_power_watts", "GPU power", lambda r: r.gpu_power_w),
+    ("throttled_share", "Share of time in which the CPU quota held the rank back", lambda r: r.throttled_share),
+)  # fmt: skip
+
+
+def exposition(state: WatchState, *, is_answering: bool = True) -> str:
+    """All metrics of one look.
+
+    Args:
+        is_answering: whether the look is the present; of a job that does not answer only that is told, and since when.
+    """
+    return "\n".join(_lines(state, is_answering)) + "\n"
+
+
+def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
+    job = f'job="{_escape(state.job.job_id)}"'
+    yield "# HELP allready_up Whether the job could be looked at"
+    yield "# TYPE allready_up gauge"
+    yield f"allready_up{{{job}}} {int(is_answering)}"
+    yield "# HELP allready_look_timestamp_seconds When the job was last seen"
+    yield "# TYPE allready_look_timestamp_seconds gauge"
+    yield f"allready_look_timestamp_seconds{{{job}}} {state.now_s!r}"
+    if not is_answering:
+        return
+    ranks = [(s.node_rank, r) for s in state.statuses for r in s.ranks]
+    for name, told, value_of in _GAUGES:
+        rows = [(n, r.rank, v) for n, r in ranks if (v := value_of(r)) is not None]
+        if rows:
+            yield f"# HELP allready_rank_{name} {told}"
+            yield f"# TYPE allready_rank_{name} gauge"
+            yield from (f'allready_rank_{name}{{{job},node="{n}",rank="{r}"}} {v!r}' for n, r, v in rows)
+    counted = [(n, r) for n, r in ranks if r.groups]  # of others it is not known
+    if counted:
+        yield "# HELP allready_rank_operations_total Collective operations enqueued, all groups"
+        yield "# TYPE allready_rank_operations_total counter"
+        yield from (
+            f'allready_rank_operations_total{{{job},node="{n}",rank="{r.rank}"}} {r.num_operations}' for n, r in counted
+        )
+    if ranks:
+        yield "# HELP allready_rank_info State and phase of a rank; always 1"
+        yield "# TYPE allready_rank_info gauge"
+        yield from (
+            f'allready_rank_info{{{job},node="{n}",rank="{r.rank}",state="{_escape(r.process_state)}",'
+            f'phase="{_escape(r.phase)}"}} 1'
+            for n, r in ranks
+        )
+    report = state.report
+    if report is None:
+        return
+    yield "# HELP allready_fault Whether the verdict is a fault"
+    yield "# TYPE allready_fault gauge"
+    verdict = report.verdict
+    code = "" if verdict is None else f',code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
+    yield f"allready_fault{{{job}{code}}} {int(str(report.status) == 'fault')}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class _Server(ThreadingHTTPServer):
+    """At most `MOST_CONNECTIONS` at a time; a client that goes away is nobody's concern."""
+
+    daemon_threads = True
+
+    def __init__(
+        self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
+    ) -> None:
+        self.address_family = family
+        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """As the base class, without asking the resolver for our own name."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing on the terminal, which may show the table."""
+
+
+class MetricsServer:
+    """Serves `text()` at http://HOST:PORT/metrics from threads of its own; `close` ends them."""
+
+    def __init__(self, text: Callable[[], str], *, port: int, host: str = "127.0.0.1") -> None:
+        """Bind.
+
+        Raises:
+            OSError: the port is taken, or not allowed.
+        """
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_S
+
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] != "/metrics":
+                    self.send_error(404)
+                    return
+                body = text().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Nobody wants a line per scrape."""
+
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        except UnicodeError as error:
+            raise OSError(f"no address: {host}") from error
+        self._server = _Server(family, (host, port), Handler)
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="allready-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(REQUEST_S)

@@ -1,0 +1,176 @@
+"""A look as text: the aligned table for a pipe, and the picture for a screen of any size."""
+
+from collections.abc import Sequence
+
+from allready.evidence.secrets import masked
+from allready.live.watch.state import RankLine, WatchState, lines_of
+from allready.model import Status
+from allready.report.safe import encodable, pad, plain, shorten, width
+from allready.report.words import SYMBOLS, remedy, sentence, t
+from allready.text.ui import table, ui
+
+COLUMNS = ("rank", "node", "pid", "state", "phase", "operation", "lag", "period", "cpu", "gpu", "sockets", "site")
+DROPPED_FIRST = ("pid", "sockets", "gpu", "node", "cpu", "period", "lag", "phase", "operation", "state")
+"""What a narrow screen does without, in this order; the place in the code is cut before that."""
+MOST_ROWS = 4096
+MOST_CELL = 80
+LEAST_SITE = 16
+GAP = "  "
+_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": ""}
+_STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+
+
+def cells(line: RankLine, language: str) -> tuple[str, ...]:
+    """A row's texts, harmless and in the reader's language."""
+    words = {name: str(getattr(line, name)) for name in COLUMNS}
+    words["state"] = _word("state", line.state, language)
+    words["phase"] = _word("phase", line.phase, language)
+    if line.silent:
+        words["phase"] = f"{words['phase']} ({ui('watch.silent', language, age=line.silent)})".strip()
+    return tuple(plain(words[name], most=MOST_CELL) for name in COLUMNS)
+
+
+def headings(language: str) -> tuple[str, ...]:
+    """The columns' names."""
+    return tuple(ui(f"watch.column_{name}", language) for name in COLUMNS)
+
+
+def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
+    """What stands above the table: the job, the verdict with what to type, and what could not be seen."""
+    job = state.job
+    first = ui(
+        f"watch.job_{job.source}", language, job=plain(job.job_id, most=80), master=plain(job.master or "-", most=80),
+        pid=job.pid, command=plain(masked(" ".join(job.command)) or "-", most=160), name=plain(job.name, most=80),
+        ranks=len(job.pids),
+    )  # fmt: skip
+    found = [first]
+    report = state.report
+    if report is not None:
+        code = f" [{plain(report.verdict.code)}]" if report.verdict is not None else ""
+        status = t(f"status_{report.status}", language)
+        found.append(f"{SYMBOLS[report.status]} {status}{t('colon', language)}{sentence(report, language)}{code}")
+        what = remedy(report, language)
+        if what:
+            found.append(ui("watch.remedy", language, what=what))
+    elif job.source == "allready":
+        found.append(ui("watch.no_verdict", language))
+    return (*found, *(plain(note.text(language)) for note in state.notes))
+
+
+def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> str:
+    """The state for a pipe: lines and an aligned table."""
+    lines = lines_of(state)
+    rows = [headings(language), *(cells(line, language) for line in lines[:MOST_ROWS])]
+    columns = [max(width(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    body = [GAP.join(pad(text, columns[i]) for i, text in enumerate(row)).rstrip() for row in rows] if lines else []
+    if len(lines) > MOST_ROWS:
+        body.append(ui("watch.more_rows", language, number=len(lines) - MOST_ROWS))
+    return "".join(encodable(line, encoding) + "\n" for line in (*head_lines(state, language), *body))
+
+
+def picture(
+    state: WatchState,
+    language: str,
+    *,
+    columns: int,
+    lines: int,
+    first: int = 0,
+    said: str = "",
+    problem: str = "",
+    coloured: bool = True,
+    encoding: str = "utf-8",
+) -> tuple[list[str], int]:
+    """The state for a screen, exactly as large as that at most; and how many rows had no room below.
+
+    Ranks that the verdict names come first where not all have room.
+
+    Args:
+        first: rows to leave out at the beginning.
+        said: the answer to the last key.
+        problem: why the look is not the present.
+    """
+    style = _STATUS_STYLE.get(state.report.status, "") if state.report is not None else ""
+    head = head_lines(state, language)
+    most_head = max(1, (lines - 4) // 2)
+    top: list[tuple[str, str]] = []
+    for number, text in enumerate(head):
+        kind = "bold" if number == 0 else style if number == 1 else "" if number == 2 else "dim"
+        top += [(part, kind) for part in wrapped(text, columns, most=1 if number == 0 else 4)]
+    top = top[:most_head]
+    foot = [(shorten(plain(said, most=1000), columns), "bold")] if said else []
+    if problem:
+        foot += [(part, "warn") for part in wrapped(plain(problem, most=1000), columns, most=2)]
+    foot.append((shorten(ui("watch.keys", language), columns), "dim"))
+    room = max(0, lines - len(top) - len(foot) - 1)
+    rows = lines_of(state)
+    if len(rows) > room:
+        rows = tuple(sorted(rows, key=lambda line: not line.is_odd))
+        room = max(0, room - 1)
+    first = max(0, min(first, len(rows) - room))
+    shown = rows[first : first + room]
+    left = len(rows) - first - len(shown)
+    texts = [headings(language), *(cells(line, language) for line in shown)]
+    chosen = fitting(texts, columns)
+    body = [
+        (shorten(GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip(), columns),
+         "dim" if number == 0 else "bad" if shown[number - 1].is_odd else "")
+        for number, row in enumerate(texts)
+    ] if rows else []  # fmt: skip
+    if len(rows) > len(shown):
+        body.append((shorten(ui(
+            "watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows)
+        ), columns), "dim"))  # fmt: skip
+    every = [*top, *body, *foot][:lines]
+    return [_styled(encodable(text, encoding), kind, coloured) for text, kind in every], left
+
+
+def fitting(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[int, int]]:
+    """(Number, width) of the columns to show: empty ones are left out, then what matters least until the rest fits."""
+    wide = {i: max(width(row[i]) for row in rows) for i in range(len(COLUMNS))}
+    chosen = [i for i in wide if len(rows) < 2 or any(row[i] for row in rows[1:])]
+    site = COLUMNS.index("site")
+
+    def needed() -> int:
+        least = sum(min(wide[i], LEAST_SITE) if i == site else wide[i] for i in chosen)
+        return least + len(GAP) * (len(chosen) - 1)
+
+    for name in DROPPED_FIRST:
+        if needed() <= columns:
+            break
+        if COLUMNS.index(name) in chosen:
+            chosen.remove(COLUMNS.index(name))
+    if site in chosen:
+        rest = columns - sum(wide[i] + len(GAP) for i in chosen if i != site)
+        wide[site] = max(0, min(wide[site], rest))
+    return [(i, wide[i]) for i in chosen]
+
+
+def wrapped(text: str, columns: int, *, most: int) -> list[str]:
+    """A text in lines of this width, at most so many; Chinese is broken anywhere, other text at blanks."""
+    found: list[str] = []
+    while text and len(found) < most:
+        if width(text) <= columns or len(found) == most - 1 or columns < 2:
+            return [*found, shorten(text, columns)]
+        used, cut = 0, 0
+        for place, char in enumerate(text):
+            used += width(char)
+            if used > columns:
+                break
+            cut = place + 1
+        blank = text.rfind(" ", 0, cut + 1)
+        cut = blank if blank > cut // 2 else max(1, cut)
+        found.append(text[:cut].rstrip())
+        text = text[cut:].lstrip()
+    return found
+
+
+def _word(kind: str, word: str, language: str) -> str:
+    """What a state or phase is called; a word of a newer agent stays as it is."""
+    if not word or (kind, word) == ("phase", "unknown"):
+        return ""
+    name = f"{kind}_{word}"
+    return ui(f"watch.{name}", language) if name in table("en", "watch") else word
+
+
+def _styled(text: str, style: str, coloured: bool) -> str:
+    return f"{_STYLES[style]}{text}\x1b[0m" if coloured and _STYLES[style] else text

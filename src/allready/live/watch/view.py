@@ -1,0 +1,250 @@
+"""One job to look at, whoever started it, and the thread that looks again and again."""
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from allready.errors import AllreadyError
+from allready.live.watch.attach import Attachment, NotAnsweringError, is_alive
+from allready.live.watch.bundle import bundle, bundle_name
+from allready.live.watch.choose import choose
+from allready.live.watch.state import Remark, WatchedJob, WatchState
+
+if TYPE_CHECKING:
+    from allready.live.watch.foreign import ForeignJob
+
+SETTLE_S = 1.0
+"""Shares of CPU need two looks; at a job without an agent nobody has looked before."""
+OTHERS_S = 3.0
+RAS_S = 2.5
+EVIDENCE_S = 5.0
+"""Agents need up to 1.5 s for their evidence, and write it after that."""
+EVIDENCE_LOOK_S = 0.1
+LONGEST_LOOK_S = 5.0
+
+
+class View(Protocol):
+    """What the commands need of a job."""
+
+    job: WatchedJob
+
+    def look(self) -> WatchState | None:
+        """The job now; None when it is over.
+
+        Raises:
+            AllreadyError: it is there and does not answer.
+        """
+
+    def look_once(self) -> WatchState | None:
+        """The same for somebody who looks only once: waits for what takes a moment."""
+
+    def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
+        """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had.
+
+        Raises:
+            AllreadyError: it does not answer.
+            OSError: the folder cannot be written.
+        """
+
+    def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
+        """Gather, and put all that there is of the job into one archive in the working directory.
+
+        Raises:
+            AllreadyError, OSError: as `gather`; the archive cannot be written.
+        """
+
+    def close(self) -> None:
+        """End looking; the job is not touched."""
+
+
+def open_view(wanted: str | None) -> View:
+    """The view of the job that is meant, see `choose`.
+
+    Raises:
+        UsageError: none is meant, or several are.
+        OSError: no folder for temporary files.
+    """
+    job, found = choose(wanted)
+    if found is None:
+        return RunView(job)
+    from allready.live.watch.foreign import ForeignJob  # much to load, and for this kind only
+
+    return ProcessView(ForeignJob(job, found))
+
+
+class RunView:
+    """A job under `allready run`, as its agent on this node sees it."""
+
+    def __init__(self, job: WatchedJob) -> None:
+        self.job = job
+        self._attachment = Attachment(job)
+
+    def look(self) -> WatchState | None:
+        """As `View.look`."""
+        return self._look(0.0)
+
+    def look_once(self) -> WatchState | None:
+        """As `View.look_once`: node 0 sends the other nodes' statuses only while somebody watches."""
+        return self._look(OTHERS_S)
+
+    def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
+        """As `View.gather`: every node keeps its part in its own report folder."""
+        asked_s = time.time()
+        one = Attachment(self.job)  # looks go on meanwhile
+        try:
+            folder = one.gather()
+        finally:
+            one.close()
+        if not folder:
+            return None, (Remark(key="no_ranks"),)
+        if not _is_written(Path(folder), asked_s):
+            return Path(folder), (Remark(key="late_evidence"),)
+        notes = (Remark(key="own_nodes"),) if (self.job.num_nodes or 1) > 1 else ()
+        return Path(folder), notes
+
+    def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
+        """As `View.bundle`."""
+        _, notes = self.gather()
+        return bundle(Path(self.job.report_dir), bundle_name(), cancel=cancel), notes
+
+    def close(self) -> None:
+        """As `View.close`."""
+        self._attachment.close()
+
+    def _look(self, wait_s: float) -> WatchState | None:
+        try:
+            return self._attachment.look(wait_for_all_s=wait_s)
+        except NotAnsweringError:
+            if is_alive(self.job):
+                raise
+            return None
+
+
+class ProcessView:
+    """Ranks that nobody of ours looks at."""
+
+    def __init__(self, job: "ForeignJob") -> None:
+        self.job = job.job
+        self._job = job
+
+    def look(self) -> WatchState | None:
+        """As `View.look`."""
+        return self._job.look()
+
+    def look_once(self) -> WatchState | None:
+        """As `View.look_once`."""
+        if self._job.look() is None:
+            return None
+        time.sleep(SETTLE_S)
+        return self._job.look(ras_s=RAS_S)
+
+    def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
+        """As `View.gather`: a new folder in the working directory."""
+        folder = _new_folder(Path.cwd())
+        problems = self._job.gather(folder)
+        return folder, tuple(Remark(key="missing", values={"why": why}) for why in problems)
+
+    def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
+        """As `View.bundle`."""
+        folder, notes = self.gather()
+        assert folder is not None
+        try:
+            return bundle(folder, bundle_name(), cancel=cancel), notes
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
+
+    def close(self) -> None:
+        """As `View.close`."""
+        self._job.close()
+
+
+class Poller:
+    """Looks in a thread of its own, so that a job that does not answer blocks neither keys nor metrics.
+
+    `newest` is the last look that there was, `problem` why there is no newer one, "" while there is.
+    """
+
+    def __init__(self, view: View, first: WatchState, *, every_s: float) -> None:
+        """Begin with a look that was made already."""
+        self.newest = first
+        self.problem = ""
+        self.is_over = False
+        self.number = 0
+        self._view = view
+        self._every_s = every_s
+        self._seen_s = time.monotonic()
+        self._stop = threading.Event()
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="allready-watch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End looking, as soon as the look under way allows."""
+        self._stop.set()
+        self._thread.join(LONGEST_LOOK_S)
+
+    def age_s(self) -> float:
+        """How old the newest look is."""
+        return time.monotonic() - self._seen_s
+
+    def wait(self, number: int, timeout_s: float) -> int:
+        """Until there is a look after that of this number (or the end, or a problem), at most so long; its number."""
+        with self._news:
+            self._news.wait_for(lambda: self.number > number, timeout_s)
+            return self.number
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                state = self._view.look()
+            except (AllreadyError, OSError) as error:
+                self._tell(None, str(error))
+                continue
+            if state is None:
+                self.is_over = True
+                self._tell(None, "")
+                return
+            self._tell(state, "")
+
+    def _tell(self, state: WatchState | None, problem: str) -> None:
+        with self._news:
+            if state is not None:
+                self.newest, self._seen_s = state, time.monotonic()
+            self.problem = problem
+            self.number += 1
+            self._news.notify_all()
+
+
+def _new_folder(parent: Path) -> Path:
+    name = f"allready-stacks-{time.strftime('%Y%m%d-%H%M%S')}"
+    for turn in range(100):
+        folder = parent / (f"{name}-{turn}" if turn else name)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"{parent / name}: there are too many")
+
+
+def _is_written(folder: Path, asked_s: float) -> bool:
+    """Wait until every node that writes here has written its answer; whether one has."""
+    deadline = time.monotonic() + EVIDENCE_S
+    while time.monotonic() < deadline:
+        fresh = [_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
+        if fresh and all(fresh):
+            return True
+        time.sleep(EVIDENCE_LOOK_S)
+    return any(_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))
+
+
+def _changed_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,251 @@
+"""A job that runs: what an agent sees of its ranks, and what the judge knows of all nodes.
+
+Agents make these values and send them to node 0 as JSON (`exchange.channel.convert` makes them again); rules get a
+`Live`.  Wall-clock times are seconds since 1970 on the clock of the node that measured; `NodeStatus.clock_offset_s`
+tells how far that clock is ahead of node 0's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMark:
+    """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
+
+    `waiting_s`: for how long the last operation has been enqueued and not completed; None while nothing is pending.
+    `moved_s`: wall-clock time at which `enqueued` or `completed` last changed.
+    """
+
+    group: str  # the recorder's name: "0"
+    label: str = ""  # "default_pg", "TP"
+    members: tuple[int, ...] = ()  # global ranks, empty when the recorder does not tell
+    enqueued: int = 0
+    started: int | None = None
+    completed: int | None = None
+    waiting_s: float | None = None
+    moved_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStatus:
+    """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
+
+    process_state: "not_started", "running", "sleeping", "disk" (uninterruptible), "stopped", "traced", "zombie",
+    "exited", "killed" or "unknown".
+    phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
+    groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
+    `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
+    something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or two;
+    `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest group.
+    `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and `site_since_s`
+    since when (wall clock) its whole stack has been the same.
+    """
+
+    rank: int
+    local_rank: int = 0
+    pid: int | None = None
+    process_state: str = "not_started"
+    phase: str = "unknown"
+    beat_age_s: float | None = None
+    cpu_share: float | None = None
+    children_cpu_share: float | None = None
+    rss_bytes: int | None = None
+    num_threads: int | None = None
+    groups: tuple[GroupMark, ...] = ()
+    period_s: float | None = None
+    num_operations: int = 0  # of all groups, since the start
+    site: str = ""
+    site_since_s: float | None = None
+    throttled_share: float | None = None  # share of the last seconds in which its cgroup's CPU quota held it back
+    exit_code: int | None = None
+    signal: str | None = None
+    ended_s: float | None = None
+    oom_killed: bool = False
+    gpu: int | None = None  # index as NVML counts
+    gpu_busy_share: float | None = None
+    gpu_power_w: float | None = None
+    gpu_memory_bytes: int | None = None
+    framework: str = ""  # "torch", "jax", "" until one is imported
+    main_cpu_s: float | None = None  # processor time of the main thread so far; one that is blocked uses none at all
+    paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSample:
+    """Operations of one group on one rank since the last sample, oldest first; from the recorder's ring.
+
+    The tuples are parallel.  `digests`: a hash of what must agree on all members (operation, sizes, dtypes, root).
+    `created_s`, `completed_s`: wall clock; `completed_s` is empty when the backend does not record it.
+    """
+
+    rank: int
+    group: str
+    seqs: tuple[int, ...] = ()
+    created_s: tuple[float, ...] = ()
+    completed_s: tuple[float, ...] = ()
+    digests: tuple[int, ...] = ()
+    size_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketRow:
+    """One TCP connection of a rank (or of its children), from INET_DIAG; counters since the connection began.
+
+    `last_sent_s`, `last_received_s`: seconds ago.  `backoff`: doublings of the retransmission time-out now in force: it
+    is above 0 only while the other side does not acknowledge.  `send_queue_bytes`: not yet acknowledged;
+    `unsent_bytes`: not even sent.  `busy_s`: time with data to send, and of it `receiver_limited_s` (the other side
+    does not read), `buffer_limited_s`.
+    """
+
+    rank: int | None
+    pid: int | None
+    local: str  # address
+    local_port: int
+    remote: str
+    remote_port: int
+    state: str = "ESTABLISHED"
+    receive_queue_bytes: int = 0
+    send_queue_bytes: int = 0
+    unacked: int = 0  # segments in flight
+    unsent_bytes: int | None = None
+    retransmits: int = 0  # of the oldest segment, now
+    total_retransmits: int = 0
+    backoff: int = 0
+    lost: int = 0
+    rto_s: float | None = None
+    rtt_s: float | None = None
+    min_rtt_s: float | None = None
+    last_sent_s: float | None = None
+    last_received_s: float | None = None
+    bytes_sent: int | None = None
+    bytes_acked: int | None = None
+    bytes_received: int | None = None
+    segments_received: int | None = None  # also those that had been received before
+    delivery_rate_bytes_per_s: float | None = None
+    busy_s: float | None = None
+    receiver_limited_s: float | None = None
+    buffer_limited_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """One network interface: whether it is up, and its byte counters."""
+
+    name: str
+    is_up: bool
+    has_carrier: bool = True
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    sent_bytes_per_s: float | None = None
+    received_bytes_per_s: float | None = None
+    speed_mbit_per_s: int | None = None
+    num_errors: int = 0
+    num_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """One node now: what its agent sends every second, and at once when a rank ends or stops."""
+
+    node_rank: int
+    name: str = ""
+    time_s: float = 0.0
+    clock_offset_s: float = 0.0
+    clock_uncertainty_s: float = 0.0
+    attempt: int = 0
+    ranks: tuple[RankStatus, ...] = ()
+    pace: tuple[PaceSample, ...] = ()
+    sockets: tuple[SocketRow, ...] = ()  # data connections; every few seconds, else empty
+    links: tuple[LinkRow, ...] = ()
+    num_cpus: int | None = None
+    cpu_pressure_share: float | None = None  # PSI "some" over 10 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRow:
+    """A descendant of a rank.  role: "loader" (DataLoader worker), "compiler" or "other"."""
+
+    pid: int
+    parent: int
+    role: str
+    state: str  # as RankStatus.process_state
+    command: str = ""
+    cpu_share: float | None = None
+    wchan: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEvidence:
+    """Everything an agent could get of one rank when asked, as raw text, so that the readers of `evidence` read it.
+
+    `stack`: faulthandler's or py-spy's output with a `Process PID:` head; `why_no_stack` otherwise.
+    `ring`: the recorder's JSON; `dump`: its pickle with stacks, base64.  `log_tail`: the last 64 KiB of its output.
+    `nccl_log_tail`: the same of its NCCL log, if there is one.
+    `wchan`, `syscall`: of the main thread, from /proc.
+    """
+
+    rank: int
+    status: RankStatus
+    stack: str = ""
+    why_no_stack: str = ""
+    ring: str = ""
+    dump: str = ""
+    log_tail: str = ""
+    nccl_log_tail: str = ""
+    wchan: str | None = None
+    syscall: str | None = None
+    open_file: str | None = None  # the path behind the descriptor of a blocking read or write
+    children: tuple[ChildRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvidence:
+    """One node's answer to the judge's question `number`."""
+
+    node_rank: int
+    number: int
+    time_s: float
+    status: NodeStatus
+    ranks: tuple[RankEvidence, ...] = ()
+    sockets: tuple[SocketRow, ...] = ()
+    links: tuple[LinkRow, ...] = ()
+    kernel_lines: tuple[str, ...] = ()  # of the last minutes that a signature knows, or that name a rank's pid
+    ras: str = ""  # NCCL's RAS answer, JSON or text
+    addresses: tuple[str, ...] = ()  # of this node
+    # Addresses that this node's ranks are connected to -> whether anything there answered a first packet just now.
+    reached: Mapping[str, bool] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()  # what could not be had, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What the judge knows of a running job; the part of a fleet that live rules ask for.
+
+    `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last word (monotonic on node 0).
+    `evidence`: the newest answers, only while something is suspected.  `since_s`: since when (node 0's wall clock) the
+    present suspicion has held; None without one.  `history`: node -> its statuses of the last 30 s or so, oldest first,
+    for rules about pace.
+    `hang_after_s`: how long a wait may last before it counts.
+    """
+
+    now_s: float
+    attempt: int = 0
+    statuses: Mapping[int, NodeStatus] = field(default_factory=dict)
+    heard_s: Mapping[int, float] = field(default_factory=dict)
+    lost: Mapping[int, str] = field(default_factory=dict)  # node -> why its connection ended
+    evidence: Mapping[int, NodeEvidence] = field(default_factory=dict)
+    history: Mapping[int, tuple[NodeStatus, ...]] = field(default_factory=dict)
+    addresses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    world_size: int = 0
+    since_s: float | None = None
+    hang_after_s: float = 10.0
+    is_starting: bool = False  # some rank has made no operation yet
+
+    def ranks(self) -> Mapping[int, RankStatus]:
+        """All ranks by number."""
+        return {r.rank: r for n in sorted(self.statuses) for r in self.statuses[n].ranks}
+
+    def node_of_rank(self) -> Mapping[int, int]:
+        """Rank -> node."""
+        return {r.rank: n for n in sorted(self.statuses) for r in self.statuses[n].ranks}

@@ -1,0 +1,63 @@
+"""LNK005."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
+from allready.rules.link._paths import (
+    SURELY,
+    alive_beside,
+    arrows,
+    idle_before_s,
+    is_stale,
+    names,
+    stuck_ends,
+)
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LNK005",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.NET_BROKEN,
+    since="0.1",
+    depth=22,
+    title="A connection that was idle for long is dead, while others on the same path work",
+    message="a connection between {who} had been idle for at least {idle_s} s, and now its data is not acknowledged, "
+    "while other connections between them work: a firewall or load balancer on the way has forgotten it",
+    remedy="let idle connections live longer on what stands between {who} (connection tracking, NAT, load balancer), "
+    "or use every path at least once a minute, for example by a small all_reduce",
+)
+def idle_dropped(live: Live) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Whether a connection whose data goes unacknowledged had carried nothing for a minute or more before, while another
+    connection between the same two nodes got data since.
+    ## Why it matters
+    Middle boxes forget connections without a word after 1, 5 or 60 minutes.  It strikes after a long evaluation or
+    checkpoint, far from its cause.
+    ## Check by hand
+    `ss -tino` on both nodes: `lastrcv` in minutes on the dead connection, in milliseconds on the others.
+    ## When it is harmless
+    Never: the data that waits will not get through.
+    """
+    gone = [s for s in stuck_ends(live) if is_stale(live, s)]
+    if not gone:
+        return
+    links = {(min(s.src, s.dst), max(s.src, s.dst)) for s in gone}
+    yield Hit(
+        culprits=Culprits(links=tuple(sorted(links))),
+        values={
+            "who": names(live, {n for link in links for n in link}),
+            "idle_s": f"{min(idle_before_s(s.row) or 0.0 for s in gone):.0f}",
+        },
+        confidence=Confidence.LIKELY if any(s.row.backoff >= SURELY for s in gone) else Confidence.POSSIBLE,
+        evidence=tuple(
+            Evidence(
+                source=f"socket {s.row.local}:{s.row.local_port} -> {s.row.remote}:{s.row.remote_port}",
+                text=f"node {arrows([(s.src, s.dst)])}: {s.row.backoff} time-outs, last data received "
+                f"{s.row.last_received_s or 0.0:.0f} s ago; {len(alive_beside(live, s))} others of this path work",
+                node_rank=s.src,
+            )
+            for s in gone[:8]
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Jobs that run: who is waited for, and whether its reason goes away by itself."""

@@ -1,0 +1,273 @@
+"""Which explanation of a wait in a running job holds: one decision, told by several rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from allready.model import Aftermath, Live, Operation
+from allready.rules._deaths import causes
+from allready.rules._live import (
+    ENDED,
+    HALTED,
+    entered_s,
+    evidence_of,
+    is_silent,
+    place_since_s,
+    same_place_s,
+    status_of,
+    usual_stay_s,
+    waited_s,
+)
+from allready.rules._waits import Picture, Wait
+from allready.rules.live._waits import picture_of
+from allready.rules.live._why import JOINS, Reason, doing_of, stack_of, why
+
+NO_RECORD_S = 2.0
+"""Without a recorder a rank waits when its stack has been the same for so long, in a call that waits for others."""
+OTHER_LINE_S = 6.0
+"""So long must every rank stand in such calls before those of another line are told from the rest."""
+AFTER_AN_END_S = 1.0
+"""Ranks of a job that ends well leave one after the other; who is still waited for after this left too early."""
+JOIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """kind: "halted" (a process is stopped, wherever it is), "late" (waited for; `reasons` say why), "join" (some have
+    joined the job and wait, others not), "circle", "level" (everybody is in the same operation), "inside" (`ranks` are
+    in an operation that everybody entered and that others have left), "odd place" (all wait, some in another line of
+    the program), "all wait" (nothing more is known), or "" (nobody waits for long).
+
+    `waiting`: who waits; `began_s`: when the wait could first be seen, node 0's clock.
+    """
+
+    kind: str
+    ranks: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    wait: Wait | None = None
+    began_s: float | None = None
+    for_s: float = 0.0
+
+    @property
+    def operation(self) -> Operation | None:
+        """What they wait in, if a recorder tells."""
+        return self.wait.operation if self.wait is not None else None
+
+
+_last: list[tuple[Live, Aftermath | None, Decision]] = []
+
+
+def decide(live: Live, after: Aftermath | None) -> Decision:
+    """Look at what is known; the same answer for the same evidence, however many rules ask."""
+    for known_live, known_after, answer in _last:
+        if known_live is live and known_after is after:
+            return answer
+    answer = _decide(live, after)
+    _last[:] = [(live, after, answer)]
+    return answer
+
+
+def _decide(live: Live, after: Aftermath | None) -> Decision:
+    if live.since_s is None or (after is not None and causes(after)):
+        return Decision(kind="")
+    if any(is_silent(live, r) for r in live.ranks()):
+        return Decision(kind="")  # who is cut off may be the one that is waited for; rules about paths tell it
+    if after is not None and (left := _left_first(live, after)) is not None:
+        return left
+    halted = _halted(live, after)
+    if halted is not None:
+        return halted
+    if after is not None:
+        found = _by_record(live, after)
+        if found is not None:
+            return found
+    return _joining(live, after) or _by_stacks(live, after) or Decision(kind="")
+
+
+STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
+CLOSED = ("closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe")
+
+
+def _left_first(live: Live, after: Aftermath) -> Decision | None:
+    """Ranks that ended well, and whose end the others died of at once: their connections were closed."""
+    lost = {
+        d.rank: d.time_s
+        for d in after.deaths
+        if d.rank is not None and d.is_collective_error and any(w in d.text.lower() for w in CLOSED)
+    }
+    well = [
+        r for r, s in live.ranks().items()
+        if s.process_state in ENDED and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
+    ]  # fmt: skip
+    if not well and len(lost) > 1:  # who has left its groups lives on, and its connections are closed
+        well = [
+            r for r, s in live.ranks().items()
+            if r not in lost and s.process_state not in ENDED and why(live, after, r).kind == "leaving"
+        ]  # fmt: skip
+    if not lost or not well or after.mismatches or len(well) >= len(lost) > 1:
+        return None
+    reasons = tuple(why(live, after, r) for r in well)
+    ended = [r.began_s for r in reasons if r.began_s is not None]
+    first_lost = min((t for t in lost.values() if t is not None), default=None)
+    if ended and first_lost is not None and min(ended) > first_lost:
+        return None  # they had lost somebody before
+    picture = picture_of(after)
+    wait = next((w for r in well if picture is not None for w in picture.waits_for(r)), None)
+    return Decision(
+        kind="late", ranks=tuple(well), waiting=tuple(sorted(lost)), reasons=reasons, wait=wait,
+        began_s=max(ended, default=None), for_s=AFTER_AN_END_S,
+    )  # fmt: skip
+
+
+def _halted(live: Live, after: Aftermath | None) -> Decision | None:
+    """Stopped processes, unless all are: then somebody has stopped the job, and nobody waits."""
+    halted = [r for r, s in live.ranks().items() if s.process_state in HALTED]
+    running = [r for r, s in live.ranks().items() if s.process_state not in HALTED | ENDED]
+    reasons = [why(live, after, r) for r in halted]
+    lasting = [r for r in reasons if r.stays]
+    if not lasting or not running:
+        return None
+    began = min((r.began_s for r in lasting if r.began_s is not None), default=None)
+    ranks = tuple(r.rank for r in lasting)
+    picture = picture_of(after)
+    waits = [w for r in ranks if picture is not None for w in picture.waits_for(r)]
+    waits += [w for w in (picture.level if picture is not None else ()) if set(ranks) & set(w.waiting)]
+    waiting = tuple(r for r in _waiting_anywhere(live) if r not in halted) or tuple(
+        r for r in running if doing_of(live.ranks()[r], evidence_of(live, r), stack_of(after, r)) in JOINS
+    )
+    return Decision(
+        kind="halted", ranks=ranks, reasons=tuple(lasting), wait=waits[0] if waits else None, began_s=began,
+        waiting=waiting,
+        for_s=live.now_s - began if began is not None else 0.0,
+    )  # fmt: skip
+
+
+def _waiting_anywhere(live: Live) -> tuple[int, ...]:
+    return tuple(r for r, s in live.ranks().items() if any(g.waiting_s is not None for g in s.groups))
+
+
+def _by_record(live: Live, after: Aftermath) -> Decision | None:
+    picture = picture_of(after)
+    if picture is None:
+        return None
+    if picture.cycle:
+        return _circle(live, picture)
+    if picture.roots and picture.waits:
+        return _late(live, after, picture)
+    level = max(picture.level, key=lambda w: len(w.waiting), default=None)
+    if level is not None and not picture.waits:
+        lasted = waited_s(live, level.waiting, level.group)
+        entered = [t for r in level.waiting if (t := entered_s(live, r, level.group)) is not None]
+        return Decision(
+            kind="level", waiting=level.waiting, wait=level, for_s=lasted, began_s=max(entered, default=None)
+        )
+    return None
+
+
+def _late(live: Live, after: Aftermath, picture: Picture) -> Decision | None:
+    """Ranks that are waited for, unless they are in the middle of an operation that all have entered."""
+    inside = {r: w for w in picture.level for r in w.waiting if r in picture.roots}
+    late = tuple(r for r in picture.roots if r not in inside)
+    for_s = max(waited_s(live, w.waiting, w.group) for w in picture.waits)
+    began = [t for w in picture.waits for r in w.waiting if (t := entered_s(live, r, w.group)) is not None]
+    waiting = tuple(sorted({r for w in picture.waits for r in w.waiting} - set(late or inside)))
+    began_s = max(began, default=None)
+    if not late:
+        rank, wait = min(inside.items())
+        return Decision(kind="inside", ranks=tuple(sorted(inside)), waiting=waiting, wait=wait, for_s=for_s,
+                        began_s=entered_s(live, rank, wait.group) or began_s)  # fmt: skip
+    wait = picture.waits_for(late[0])[0]
+    reasons = tuple(why(live, after, r) for r in late)
+    if any(r.kind == "left" for r in reasons) and for_s < AFTER_AN_END_S:
+        return None
+    return _blamed(
+        Decision(kind="late", ranks=late, waiting=waiting, reasons=reasons, wait=wait, for_s=for_s, began_s=began_s)
+    )
+
+
+def _blamed(decision: Decision) -> Decision:
+    """Of several that are late, those with a reason that stays: the others may wait for them in ways no record shows.
+
+    Who is in a call that waits for others is a victim where somebody else beside it has a reason of its own.
+    """
+    living = [r for r in decision.reasons if r.kind != "died"] or list(decision.reasons)
+    own = [r for r in living if r.kind != "elsewhere"]
+    reasons = own or living
+    lasting = [r for r in reasons if r.stays]
+    kept = lasting or reasons
+    return replace(decision, reasons=tuple(kept), ranks=tuple(r.rank for r in kept))
+
+
+def _circle(live: Live, picture: Picture) -> Decision | None:
+    """Each waits for another: only if all of them have stood still since before the newest words about them."""
+    waits = [w for w in picture.waits if set(w.waiting) & set(picture.cycle)]
+    lasted = min((waited_s(live, set(w.waiting) & set(picture.cycle), w.group) for w in waits), default=0.0)
+    if lasted < 1.0:
+        return None
+    return Decision(kind="circle", ranks=picture.cycle, waiting=picture.cycle, wait=waits[0], for_s=lasted,
+                    began_s=live.now_s - lasted)  # fmt: skip
+
+
+def _joining(live: Live, after: Aftermath | None) -> Decision | None:
+    """Some wait for the job to come together, others have not begun to."""
+    ranks = live.ranks()
+    joining = [
+        r for r, s in ranks.items()
+        if s.phase == "joining" and not s.num_operations and s.process_state not in ENDED | HALTED
+    ]  # fmt: skip
+    others = [r for r, s in ranks.items() if r not in joining and not s.num_operations and not s.groups]
+    if not joining or not others or len(joining) + len(others) < len(ranks):
+        return None
+    for_s = min(max(0.0, live.now_s - (place_since_s(live, r) or live.now_s)) for r in joining)
+    if for_s < JOIN_S:
+        return None
+    reasons = tuple(why(live, after, r) for r in others)
+    first = Decision(kind="join", ranks=tuple(others), waiting=tuple(joining), reasons=reasons, for_s=for_s,
+                     began_s=live.now_s - for_s)  # fmt: skip
+    return _blamed(first)
+
+
+def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
+    """No record shows a wait: who stands in a call that waits for others, and who does not?"""
+    doing: dict[int, str] = {}
+    ended = []
+    for rank, status in live.ranks().items():
+        if status.process_state in ENDED:
+            ended.append(rank)
+            continue
+        doing[rank] = doing_of(status, evidence_of(live, rank), stack_of(after, rank))
+    if after is None or not after.stacks or not doing or "" in doing.values():
+        return None
+    waiting = tuple(r for r, what in doing.items() if what in JOINS and same_place_s(live, r) >= NO_RECORD_S)
+    if not waiting:
+        return None
+    if any(what in JOINS and r not in waiting for r, what in doing.items()):
+        return None  # somebody has only just come
+    others = tuple(r for r in (*doing, *ended) if r not in waiting)
+    for_s = min(same_place_s(live, r) for r in waiting)
+    began = live.now_s - for_s
+    if others:
+        if all(r in ended for r in others) and for_s < NO_RECORD_S + AFTER_AN_END_S:
+            return None
+        reasons = tuple(why(live, after, r) for r in others)
+        late = Decision(kind="late", ranks=others, waiting=waiting, reasons=reasons, for_s=for_s, began_s=began)
+        return _blamed(late)
+    patience = max(OTHER_LINE_S, *(2 * usual_stay_s(live, r) for r in waiting))
+    if for_s < patience or any((s.cpu_share or 0.0) > 0.3 for s in live.ranks().values()):
+        return None
+    odd = _odd_line(live, after, waiting)
+    rest = tuple(r for r in waiting if r not in odd)
+    return Decision(kind="odd place" if odd else "all wait", ranks=odd, waiting=rest, for_s=for_s, began_s=began)
+
+
+def _odd_line(live: Live, after: Aftermath, waiting: Sequence[int]) -> tuple[int, ...]:
+    """The minority that stands in another line of the program; nobody on a tie."""
+    lines: dict[str, list[int]] = {}
+    for rank in waiting:
+        status = status_of(live, rank)
+        site = (status.site if status is not None else "") or (s.site if (s := stack_of(after, rank)) else "")
+        lines.setdefault(site, []).append(rank)
+    if len(lines) < 2 or "" in lines:
+        return ()
+    usual = max(lines.values(), key=len)
+    return tuple(sorted(set(waiting) - set(usual))) if 2 * len(usual) > len(waiting) else ()

@@ -1,0 +1,73 @@
+"""LIV010."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules._live import named
+from allready.rules.live._decide import Decision, decide
+from allready.rules.live._say import common, fill, told
+from allready.rules.registry import Rule
+
+QUIET_S = 3.0
+ROOTED = {"broadcast", "reduce", "gather", "scatter"}
+
+
+@Rule(
+    code="LIV010",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.DESYNC_ARGS,
+    since="0.1",
+    depth=56,
+    title="Everybody waits in the same kind of call, and no byte is under way",
+    message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
+    "anything to send",
+    remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
+    "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+)
+def all_wait(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
+    job has anything unsent or unacknowledged.
+    ## Why it matters
+    Then neither a rank nor the network is missing: each waits for bytes that nobody sends, as with different roots,
+    with recv on both sides, or with groups of different members.
+    ## Check by hand
+    `ss -tinp` of the ranks: Send-Q is 0 everywhere.
+    ## When it is harmless
+    When a GPU still computes what the operation waits for.
+    """
+    decision = decide(live, after)
+    if decision.kind not in {"level", "inside", "all wait"} or decision.for_s < QUIET_S:
+        return
+    if after is not None and after.mismatches:
+        return
+    if not _is_quiet(live) or any((s.gpu_busy_share or 0.0) > 0.05 for s in live.ranks().values()):
+        return
+    too_long = decision.for_s >= live.hang_after_s
+    values = common(live, world, decision, ())
+    yield Hit(
+        culprits=Culprits(),
+        values={
+            **fill(values, "operation", "waits_since"),
+            "who": named(live, world, decision.ranks or decision.waiting),
+        },
+        severity=Severity.ERROR if too_long or _is_rooted(decision) else None,
+        confidence=Confidence.LIKELY if _is_rooted(decision) else Confidence.POSSIBLE,
+        evidence=told(live, decision, ()),
+        fault_time=clock_time(decision.began_s),
+    )
+
+
+def _is_quiet(live: Live) -> bool:
+    """There are connections, all of them were looked at, and none has anything to send."""
+    rows = [row for answer in live.evidence.values() for row in answer.sockets]
+    return (
+        bool(rows)
+        and set(live.evidence) >= set(live.statuses)
+        and not any(r.unacked or r.unsent_bytes or r.backoff or r.send_queue_bytes for r in rows)
+    )
+
+
+def _is_rooted(decision: Decision) -> bool:
+    return decision.operation is not None and decision.operation.name in ROOTED

@@ -1,0 +1,47 @@
+"""LIV004."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules.live._decide import decide
+from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV004",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=25,
+    title="Native code of a rank holds Python's lock and does not give it back",
+    message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
+    "waited for by {waiting} in {operation}",
+    remedy="the call at {site} goes into native code that keeps the GIL: release it there (Py_BEGIN_ALLOW_THREADS, "
+    "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
+    "native frames",
+)
+def gil_held(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
+    stopped; and the process waits in a system call without using its processor.
+    ## Why it matters
+    While native code holds the GIL no thread of the process runs Python: no signal handler, no watchdog of Python.
+    ## Check by hand
+    `py-spy dump --native --pid PID`: the thread that is marked as holding the GIL.
+    ## When it is harmless
+    When the call is known to return.  One that computes with the GIL is told as waiting only.
+    """
+    decision = decide(live, after)
+    reasons = reasons_of(decision, {"gil"})
+    if not reasons:
+        return
+    values = common(live, world, decision, reasons)
+    yield Hit(
+        culprits=culprits(reasons),
+        values=fill(values, "who", "since", "what", "site", "pid", "waiting", "operation"),
+        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
+        evidence=told(live, decision, reasons),
+        fault_time=clock_time(visible_s(decision, reasons)),
+    )

@@ -1,0 +1,74 @@
+"""LIV007."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time, ranges
+from allready.rules._live import named, status_of
+from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
+from allready.rules.live._say import common, fill, told, visible_s
+from allready.rules.live._why import Reason
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV007",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=19,
+    title="Ranks have left the job while others still wait for them",
+    message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
+    "{waits_since}; {who} made another number of calls than the rest",
+    remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
+    "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
+)
+def rank_left(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
+    end), while others of their group wait in an operation that these never entered.
+    ## Why it matters
+    One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
+    wrong.
+    ## Check by hand
+    Count the iterations in the logs of all ranks.
+    ## When it is harmless
+    Never: the others cannot end.
+    """
+    decision = decide(live, after)
+    if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
+        return
+    gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)
+    if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
+        return
+    accused, is_sure = _accused(gone, decision)
+    values = common(live, world, decision, gone)
+    yield Hit(
+        culprits=Culprits(ranks=accused),
+        values={
+            **fill(values, "doing", "waiting", "operation", "waits_since"),
+            "left": values["who"],
+            "who": named(live, world, accused),
+            "last": _last(decision, gone),
+        },
+        confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
+        evidence=told(live, decision, gone),
+        fault_time=clock_time(visible_s(decision, gone)),
+    )
+
+
+def _accused(gone: tuple[Reason, ...], decision: Decision) -> tuple[tuple[int, ...], bool]:
+    """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
+    left = tuple(sorted(r.rank for r in gone))
+    if len(left) < len(decision.waiting):
+        return left, True
+    if len(left) > len(decision.waiting):
+        return decision.waiting, False
+    # As many as are left behind: who ended first ended the job for the others, if it was a single one.
+    return (left if len(left) == 1 else ()), False
+
+
+def _last(decision: Decision, gone: tuple[Reason, ...]) -> str:
+    progress = decision.wait.progress if decision.wait is not None else None
+    numbers = [p.enqueued for r in gone if progress is not None and (p := progress.positions.get(r.rank)) is not None]
+    return ranges(numbers) if numbers else "?"

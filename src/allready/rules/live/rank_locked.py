@@ -1,0 +1,48 @@
+"""LIV003."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules.live._decide import decide
+from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV003",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=25,
+    title="A rank waits for a lock that nobody will release",
+    message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
+    "in {operation}",
+    remedy="see both stacks in the evidence: threads that take two locks must take them in one order, a lock must "
+    "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
+    "--pid {pid}` shows it again",
+)
+def rank_locked(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
+    process and its children use no processor time; and that no other thread of it does anything that would end by
+    itself (reading, downloading, sleeping, computing).
+    ## Why it matters
+    A deadlock inside of one process looks from outside like a network that hangs: all others wait in a collective.
+    ## Check by hand
+    `py-spy dump --pid PID` twice, some seconds apart.
+    ## When it is harmless
+    When another process will release the lock, for example a file lock of a node that prepares data.
+    """
+    decision = decide(live, after)
+    reasons = reasons_of(decision, {"lock"})
+    if not reasons:
+        return
+    values = common(live, world, decision, reasons)
+    yield Hit(
+        culprits=culprits(reasons),
+        values=fill(values, "who", "site", "since", "pid", "waiting", "operation"),
+        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
+        evidence=told(live, decision, reasons),
+        fault_time=clock_time(visible_s(decision, reasons)),
+    )

@@ -1,0 +1,51 @@
+"""LIV009."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules.live._decide import decide
+from allready.rules.live._say import common, culprits, fill, told
+from allready.rules.registry import Rule
+
+PATIENCE = 2.0
+"""Imports and data sets take longer than operations: at the start a wait may last so many times --hang-after."""
+
+
+@Rule(
+    code="LIV009",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.START_ABSENT,
+    since="0.1",
+    depth=30,
+    title="A rank runs but has not joined the job",
+    message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
+    remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "
+    "downloads and data sets belong after joining or on all ranks alike; `py-spy dump --pid {pid}` shows it again",
+)
+def rank_not_joining(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
+    ## Why it matters
+    Joining waits for everybody, for minutes, and says at best how many came.
+    ## Check by hand
+    `py-spy dump --pid PID` of the rank that is named.
+    ## When it is harmless
+    While it still imports or prepares its data: until twice --hang-after it is only said to be waited for.
+    """
+    decision = decide(live, after)
+    if decision.kind != "join" or any(r.stays for r in decision.reasons):
+        return
+    reasons = decision.reasons
+    values = common(live, world, decision, reasons)
+    too_long = decision.for_s >= PATIENCE * live.hang_after_s
+    works = all(r.fault_class is FaultClass.CPU_BUSY for r in reasons)
+    yield Hit(
+        culprits=culprits(reasons),
+        values=fill(values, "who", "doing", "site", "waiting", "waits_since", "pid"),
+        severity=Severity.ERROR if too_long else None,
+        fault_class=FaultClass.CPU_BUSY if works else None,
+        confidence=Confidence.LIKELY if too_long else Confidence.POSSIBLE,
+        evidence=told(live, decision, reasons),
+        fault_time=clock_time(decision.began_s),
+    )

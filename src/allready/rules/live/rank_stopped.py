@@ -1,0 +1,45 @@
+"""LIV001."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules.live._decide import decide
+from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV001",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=24,
+    title="A rank's process is stopped",
+    message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
+    remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
+    "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
+)
+def rank_stopped(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The state of every rank's process as the kernel gives it: T (stopped by a signal or a freezer) or t (held by a
+    tracer), for longer than a pause by pulses would last, while other processes of the job run.
+    ## Why it matters
+    A stopped process keeps its sockets open and answers nothing: all others wait for it, and no log names it.
+    ## Check by hand
+    `grep State /proc/PID/status` on the node; `T (stopped)`.
+    ## When it is harmless
+    When somebody looks at the process with a debugger and knows that the job waits.
+    """
+    decision = decide(live, after)
+    reasons = reasons_of(decision, {"stopped", "traced"})
+    if not reasons:
+        return
+    values = common(live, world, decision, reasons)
+    yield Hit(
+        culprits=culprits(reasons),
+        values=fill(values, "who", "pid", "what", "since", "waiting", "operation"),
+        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
+        evidence=told(live, decision, reasons),
+        fault_time=clock_time(visible_s(decision, reasons)),
+    )

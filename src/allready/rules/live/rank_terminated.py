@@ -1,0 +1,62 @@
+"""LIV012."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, RankStatus, Severity, World, clock_time
+from allready.rules._live import offset_s, status_of
+from allready.rules.live._decide import AFTER_AN_END_S, STOPS, decide
+from allready.rules.live._say import common, culprits, fill, told, visible_s
+from allready.rules.live._why import Reason
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV012",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=18,
+    title="A rank was told to end while the others go on",
+    message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
+    remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
+    "scontrol show job). To end a job, end its launcher: it tells all ranks",
+)
+def rank_terminated(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
+    for them.
+    ## Why it matters
+    Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
+    ## Check by hand
+    The scheduler's and the kernel's log of that node at that time.
+    ## When it is harmless
+    When the whole job was told to end: then nobody waits.
+    """
+    decision = decide(live, after)
+    if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
+        return
+    gone = tuple(
+        r
+        for r in decision.reasons
+        if r.kind == "left" and (s := status_of(live, r.rank)) is not None and s.signal is not None
+    )
+    others = [s for r, s in live.ranks().items() if r not in {g.rank for g in gone}]
+    if not gone or all(s.signal in STOPS for s in others) or any(_is_before(s, gone, live) for s in others):
+        return  # all were told to end, or these were ended because somebody else had
+    values = common(live, world, decision, gone)
+    yield Hit(
+        culprits=culprits(gone),
+        values=fill(values, "who", "doing", "since", "waiting", "operation"),
+        confidence=Confidence.LIKELY,
+        evidence=told(live, decision, gone),
+        fault_time=clock_time(visible_s(decision, gone)),
+    )
+
+
+def _is_before(status: RankStatus, gone: tuple[Reason, ...], live: Live) -> bool:
+    """Whether a rank ended badly before those that were terminated."""
+    if status.ended_s is None or (status.exit_code == 0 and not status.signal):
+        return False
+    ended_s = status.ended_s - offset_s(live, live.node_of_rank().get(status.rank))
+    return any(g.began_s is not None and ended_s < g.began_s for g in gone)

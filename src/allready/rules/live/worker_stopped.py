@@ -1,0 +1,46 @@
+"""LIV005."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.rules.live._decide import decide
+from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="LIV005",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=25,
+    title="A rank waits for a child process that does not run",
+    message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
+    "{waits_since}",
+    remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
+    "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+)
+def worker_stopped(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
+    ended without being noticed, while the main thread waits for data.
+    ## Why it matters
+    The rank itself looks idle and healthy; the process that should give it data does not run.
+    ## Check by hand
+    `ps --ppid PID -o pid,stat,wchan,args`.
+    ## When it is harmless
+    When the child was stopped on purpose and will go on.
+    """
+    decision = decide(live, after)
+    reasons = reasons_of(decision, {"child"})
+    if not reasons:
+        return
+    values = common(live, world, decision, reasons)
+    yield Hit(
+        culprits=culprits(reasons),
+        values=fill(values, "who", "site", "what", "waiting", "operation", "waits_since"),
+        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
+        evidence=told(live, decision, reasons),
+        fault_time=clock_time(visible_s(decision, reasons)),
+    )

@@ -1,0 +1,57 @@
+"""SLW005."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
+from allready.rules._live import named
+from allready.rules.registry import Rule
+from allready.rules.slow._decide import decide
+from allready.rules.slow._pace import percent, told
+
+
+@Rule(
+    code="SLW005",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMP,
+    since="0.1",
+    depth=60,
+    title="One rank shares its CPUs with others, and all ranks wait for it",
+    message="the others wait for {who} during {share} of the time, by {late} ms at the median; on its node processes "
+    "wait for a free CPU {pressure} of the time, on the others hardly ever",
+    remedy="see who else computes on the node of {who}: `top`, `cat /proc/pressure/cpu`, `taskset -pc PID`; move "
+    "them, or bind the rank to CPUs of its own",
+)
+def rank_crowded(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When each rank entered each operation, and the share of time in which processes of each node wait for a CPU
+    (PSI).
+    ## Why it matters
+    Collectives go at the pace of the slowest rank; a neighbour on one node slows the whole job.
+    ## Check by hand
+    `cat /proc/pressure/cpu` on the node and on another one, `top`.
+    ## When it is harmless
+    When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
+    """
+    slow = decide(live, after).because("crowded")
+    if not slow:
+        return
+    ranks = tuple(sorted(s.rank for s in slow))
+    yield Hit(
+        culprits=Culprits(ranks=ranks),
+        values={
+            "who": named(live, world, ranks),
+            "share": percent(slow[0].share),
+            "late": f"{slow[0].late_s * 1000:.1f}",
+            "pressure": percent(_pressure(live, ranks[0])),
+        },
+        confidence=Confidence.LIKELY,
+        evidence=(
+            Evidence(source="/proc/pressure/cpu", text=f"{_pressure(live, ranks[0]):.0%} of the time somebody waits"),
+            *told(slow),
+        ),
+    )
+
+
+def _pressure(live: Live, rank: int) -> float:
+    return live.statuses[live.node_of_rank()[rank]].cpu_pressure_share or 0.0

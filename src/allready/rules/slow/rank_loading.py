@@ -1,0 +1,59 @@
+"""SLW004."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
+from allready.rules._live import named
+from allready.rules.registry import Rule
+from allready.rules.slow._decide import decide
+from allready.rules.slow._pace import percent, share_of_looks, told, usual_site
+
+
+@Rule(
+    code="SLW004",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMP,
+    since="0.1",
+    depth=60,
+    title="One rank waits for its data, and all others wait for it",
+    message="the others wait for {who} during {share} of the time; it is seen loading data at {loading} of the looks "
+    "({site})",
+    remedy="make the loader of {who} as fast as the others': number of workers, prefetch_factor, where its shard lies "
+    "(`iostat -x 1`, the file system's own counters), its transforms; `py-spy dump --pid PID` shows where it waits",
+)
+def rank_loading(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When each rank entered each operation, and what the late rank's main thread was seen doing meanwhile: waiting
+    for its DataLoader.
+    ## Why it matters
+    Collectives go at the pace of the slowest rank; one slow shard or disk slows the whole job.
+    ## Check by hand
+    `py-spy dump --pid PID` a few times on the late rank and on another one.
+    ## When it is harmless
+    When the shards differ by design and the loss is accepted.
+    """
+    slow = decide(live, after).because("loading")
+    if not slow:
+        return
+    ranks = tuple(sorted(s.rank for s in slow))
+    yield Hit(
+        culprits=Culprits(ranks=ranks),
+        values={
+            "who": named(live, world, ranks),
+            "share": percent(slow[0].share),
+            "late": f"{slow[0].late_s * 1000:.1f}",
+            "loading": percent(max(share_of_looks(live, r, "loading") or 0.0 for r in ranks)),
+            "site": usual_site(live, ranks[0]) or "?",
+        },
+        confidence=Confidence.CERTAIN if len(ranks) == 1 else Confidence.LIKELY,
+        evidence=(
+            *(
+                Evidence(
+                    source=f"rank {r}", text=f"loading at {share_of_looks(live, r, 'loading') or 0.0:.0%} of the looks"
+                )
+                for r in ranks[:4]
+            ),
+            *told(slow),
+        ),
+    )

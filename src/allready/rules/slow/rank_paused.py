@@ -1,0 +1,57 @@
+"""SLW003."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
+from allready.rules._live import named
+from allready.rules.registry import Rule
+from allready.rules.slow._decide import decide
+from allready.rules.slow._pace import paused_share, percent, told
+
+
+@Rule(
+    code="SLW003",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMP,
+    since="0.1",
+    depth=60,
+    title="One rank is stopped again and again, and all others wait for it",
+    message="the others wait for {who} during {share} of the time: something stops its process and lets it go on, "
+    "{paused} of the time",
+    remedy="find out who sends SIGSTOP and SIGCONT to {who} (a batch system that suspends, a debugger, a "
+    "checkpointing or power tool): `strace -p PID -e trace=none -e signal=all`, `grep State /proc/PID/status`",
+)
+def rank_paused(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When each rank entered each operation, and whether its process was found stopped (state T) for parts of the last
+    seconds.
+    ## Why it matters
+    Collectives go at the pace of the slowest rank. Stops of a fraction of a second show in no log, and in no
+    profile of the rank itself.
+    ## Check by hand
+    `grep State /proc/PID/status`, repeated.
+    ## When it is harmless
+    When somebody stops it on purpose, for example with a debugger.
+    """
+    slow = decide(live, after).because("paused")
+    if not slow:
+        return
+    ranks = tuple(sorted(s.rank for s in slow))
+    yield Hit(
+        culprits=Culprits(ranks=ranks),
+        values={
+            "who": named(live, world, ranks),
+            "share": percent(slow[0].share),
+            "late": f"{slow[0].late_s * 1000:.1f}",
+            "paused": percent(max(paused_share(live, r) for r in ranks)),
+        },
+        confidence=Confidence.CERTAIN,
+        evidence=(
+            *(
+                Evidence(source=f"rank {r}, /proc", text=f"stopped {paused_share(live, r):.0%} of the time")
+                for r in ranks[:4]
+            ),
+            *told(slow),
+        ),
+    )

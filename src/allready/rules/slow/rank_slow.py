@@ -1,0 +1,51 @@
+"""SLW006."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World
+from allready.rules._live import named
+from allready.rules.registry import Rule
+from allready.rules.slow._decide import decide
+from allready.rules.slow._pace import percent, told, usual_site
+
+
+@Rule(
+    code="SLW006",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMP,
+    since="0.1",
+    depth=60,
+    title="One rank computes longer than the others in every turn",
+    message="the others wait for {who} during {share} of the time, by {late} ms at the median: it computes longer "
+    "({site}); nothing is seen that stops it from outside",
+    remedy="profile {who} against another rank (`py-spy record --pid PID`): its share of the work, its loader, "
+    "neighbours on its CPUs (`top`), its GPU's clocks (`nvidia-smi -q -d CLOCK,PERFORMANCE`)",
+)
+def rank_slow(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    When each rank entered each operation, on clocks that were compared: for how much of the time most ranks had
+    entered and one had not, steadily, without its longest waits, and against how often each rank would be last by
+    chance.
+    ## Why it matters
+    Collectives go at the pace of the slowest; every other rank looks busy in communication and is only waiting.
+    ## Check by hand
+    Compare creation times of the same operation in all ranks' flight records.
+    ## When it is harmless
+    When the rank has more work by design. Up to a fifth of the time it is told as a remark only.
+    """
+    slow = decide(live, after).because("")
+    if not slow:
+        return
+    ranks = tuple(sorted(s.rank for s in slow))
+    yield Hit(
+        culprits=Culprits(ranks=ranks),
+        values={
+            "who": named(live, world, ranks),
+            "share": percent(slow[0].share),
+            "late": f"{slow[0].late_s * 1000:.1f}",
+            "site": usual_site(live, ranks[0]) or "?",
+        },
+        confidence=Confidence.CERTAIN if slow[0].computes_longer else Confidence.LIKELY,
+        evidence=(*told(slow),),
+    )

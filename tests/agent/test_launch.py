@@ -1,0 +1,133 @@
+"""`allready run` starts jobs: one node and several, in any order, and ends as the job ends."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.agent.jobs import LOOP, PRINT_WHO, Job, lines, processes_with, wait_for
+
+
+def test_one_node_runs_a_script_unchanged(job: Job) -> None:
+    node = job.start("--nproc-per-node", "2", job.script(PRINT_WHO))
+    assert node.wait() == 0, node.err
+    assert lines(node.out) == ["[rank0] rank 0 of 2 local 0", "[rank1] rank 1 of 2 local 1"]
+    assert (node.report_dir / "attempt0/node0/rank1/out.log").read_text() == "rank 1 of 2 local 1\n"
+    assert node.report()["status"] == "healthy"
+    assert node.report()["command"] == "run"
+
+
+def test_nodes_may_come_in_any_order_and_with_different_numbers_of_ranks(job: Job) -> None:
+    script = job.script(PRINT_WHO)
+    second = job.node(1, script, nproc=2)
+    time.sleep(1.0)
+    first = job.node(0, script, nproc=1)
+    assert [second.wait(), first.wait()] == [0, 0], first.err + second.err
+    assert lines(first.out) == ["[node0 rank0] rank 0 of 3 local 0"]
+    assert lines(second.out) == ["[node1 rank1] rank 1 of 3 local 0", "[node1 rank2] rank 2 of 3 local 1"]
+
+
+def test_nodes_without_a_rank_agree_on_one(job: Job) -> None:
+    script = job.script(PRINT_WHO)
+    common = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+              f"127.0.0.1:{job.port}", script)  # fmt: skip
+    first = job.start(*common)
+    second = job.start(*common)
+    assert [first.wait(), second.wait()] == [0, 0], first.err + second.err
+    assert lines(first.out + second.out) == [
+        "[node0 rank0] rank 0 of 2 local 0", "[node1 rank1] rank 1 of 2 local 0",
+    ]  # fmt: skip
+
+
+def test_start_ranks_decide_the_order(job: Job) -> None:
+    script = job.script(PRINT_WHO)
+    first = job.node(0, "--start-rank", "1", script, nproc=1)
+    second = job.node(1, "--start-rank", "0", script, nproc=1)
+    assert [first.wait(), second.wait()] == [0, 0], first.err + second.err
+    assert lines(first.out) == ["[node0 rank1] rank 1 of 2 local 0"]
+
+
+def test_start_ranks_that_overlap_are_refused_with_both_parties(job: Job) -> None:
+    script = job.script(PRINT_WHO)
+    first = job.node(0, "--start-rank", "0", script, nproc=2)
+    second = job.node(1, "--start-rank", "1", script, nproc=1)
+    assert first.wait() == 2
+    assert second.wait() == 2
+    assert "ranks overlap: node 0" in first.err
+    assert "node 1" in first.err
+
+
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Job) -> None:
+    script = job.script(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1':\n    time.sleep(0.3); sys.exit(7)\n"
+        "time.sleep(60)\n"
+    )  # fmt: skip
+    node = job.start("--nproc-per-node", "2", "--grace", "2", script)
+    assert node.wait() == 7, node.err
+    assert node.report()["verdict"]["culprits"]["ranks"] == [1]
+
+
+def test_a_missing_node_is_named_and_the_job_does_not_start(job: Job) -> None:
+    node = job.node(0, "--wait", "5", job.script(PRINT_WHO), nnodes=3)
+    other = job.node(2, "--wait", "5", job.script(PRINT_WHO), nnodes=3)
+    assert node.wait() == 1
+    assert other.wait() == 1
+    verdict = node.report()["verdict"]
+    assert verdict["fault_class"] == "START-ABSENT"
+    assert verdict["culprits"]["nodes"] == [1]
+    assert "rank 0 of" not in node.out
+
+
+def test_sigterm_reaches_the_ranks_and_ends_the_job_everywhere(job: Job, tmp_path: Path) -> None:
+    script = job.script(LOOP)
+    touch = tmp_path / "runs"
+    first = job.node(0, "--grace", "3", script, env={"TOUCH": str(touch)})
+    second = job.node(1, "--grace", "3", script)
+    wait_for(touch.exists)
+    began = time.monotonic()
+    second.process.send_signal(signal.SIGTERM)
+    codes = {first.wait(20), second.wait(20)}
+    assert time.monotonic() - began < 10
+    assert codes == {143}, first.err + second.err
+    assert first.report()["status"] != "fault", first.report()["verdict"]
+
+
+def test_a_killed_agent_leaves_no_orphan(job: Job, tmp_path: Path) -> None:
+    script = job.script(LOOP)
+    touch = tmp_path / "runs"
+    node = job.start("--nproc-per-node", "2", script, env={"TOUCH": str(touch)})
+    wait_for(touch.exists)
+    assert len(processes_with(script)) >= 3
+    os.kill(node.process.pid, signal.SIGKILL)
+    wait_for(lambda: not processes_with(script), 5.0)
+    node.wait()
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: bool) -> None:
+    import subprocess
+    import sys
+
+    script = job.script(PRINT_WHO, "who.py")
+    target = ["-m", "who"] if module else [script]
+    done = subprocess.run(
+        [sys.executable, "-m", "allready.run", "--standalone", "--nproc_per_node=1", "--report-dir",
+         str(job.folder / "r"), *target],
+        capture_output=True, text=True, timeout=60, check=False, cwd=job.folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "rank 0 of 1 local 0\n"
+
+
+def test_an_excluded_node_takes_no_part(job: Job) -> None:
+    import socket
+
+    node = job.start(
+        "--nproc-per-node", "1", "--exclude-nodes", f"elsewhere,{socket.gethostname()}", job.script(PRINT_WHO)
+    )
+    assert node.wait() == 0
+    assert node.out == ""
+    assert "takes no part" in node.err

@@ -1,0 +1,118 @@
+"""A job under `allready run` that goes wrong: who, why, and what happens then."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.agent.jobs import ALLREADY, LOOP, Job, Node, processes_with, wait_for
+
+
+def verdict_of(node: Node, status: str = "fault") -> dict[str, Any] | None:
+    """The verdict that stands, once the report has this status."""
+    try:
+        report = node.report()
+    except (OSError, ValueError):
+        return None
+    found: dict[str, Any] | None = report["verdict"] if report["status"] == status else None
+    return found
+
+
+def rank_pid(script: str, rank: int) -> int:
+    """The process of a rank."""
+    for pid in processes_with(script):
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in environ:
+            return pid
+    raise AssertionError(f"rank {rank} does not run")
+
+
+def test_a_stopped_rank_is_named_within_seconds_and_forgiven_when_it_goes_on(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    first = job.node(0, script, nproc=1, env={"TOUCH": str(touch), "STEPS": "600"})
+    second = job.node(1, script, nproc=1, env={"STEPS": "600"})
+    wait_for(touch.exists)
+    pid = rank_pid(script, 1)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    verdict = wait_for(lambda: verdict_of(first), 12.0)
+    assert time.monotonic() - began < 8.0
+    assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("CPU-STUCK", [1])
+    assert str(pid) in verdict["sentence"]
+    wait_for(lambda: verdict_of(second), 5.0)  # every node's report says so
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: first.report()["status"] == "healthy", 15.0)
+    assert any("went on by itself" in note for note in first.report()["notes"])
+    assert [first.wait(60), second.wait(60)] == [0, 0]
+    assert first.report()["status"] == "healthy"
+
+
+def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> None:
+    script = job.script(LOOP)
+    env = {"EACH_STEP": "if step == 30 and rank == 2: raise ValueError('bad sample in shard 17')"}
+    first = job.node(0, "--grace", "3", script, nproc=2, env=env)
+    second = job.node(1, "--grace", "3", script, nproc=1, env=env)
+    assert [first.wait(90), second.wait(90)] == [1, 1], first.err
+    verdict = first.report()["verdict"]
+    assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DEAD", [2])
+    assert "ValueError: bad sample in shard 17" in verdict["sentence"]
+    assert (first.report_dir / "report.html").stat().st_size > 1000
+
+
+def test_on_hang_abort_ends_the_job_with_evidence_kept(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    node = job.start("--nproc-per-node", "2", "--on-hang", "abort", "--grace", "2", script, env={"TOUCH": str(touch)})
+    wait_for(touch.exists)
+    os.kill(rank_pid(script, 1), signal.SIGSTOP)
+    assert node.wait(25) != 0
+    assert node.report()["verdict"]["culprits"]["ranks"] == [1]
+    stacks = list(node.report_dir.glob("attempt0/node0/rank0/evidence/stacks.txt"))
+    assert stacks
+    assert "all_reduce" in stacks[0].read_text()
+
+
+def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:
+    marker = tmp_path / "once"
+    script = job.script(LOOP)
+    stop_once = (
+        f"import signal\nif step == 30 and rank == 1 and not os.path.exists({str(marker)!r}):\n"
+        f"    open({str(marker)!r}, 'w').close(); os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    node = job.start(
+        "--nproc-per-node", "2", "--on-hang", "restart", "--max-restarts", "2", "--backoff", "0.1,1,0", "--grace", "2",
+        script, env={"EACH_STEP": stop_once, "STEPS": "60"},
+    )  # fmt: skip
+    assert node.wait(60) == 0, node.err
+    record = [json.loads(line) for line in (node.report_dir / "attempts.jsonl").read_text().splitlines()]
+    assert [attempt["outcome"] for attempt in record] == ["hung", "success"]
+    assert (node.report_dir / "attempt1/node0/rank1/out.log").read_text().endswith("through 1\n")
+
+
+def test_watch_shows_a_job_from_another_terminal(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    node = job.start("--nproc-per-node", "2", script, env={"TOUCH": str(touch)})
+    wait_for(touch.exists)
+
+    def look() -> dict[str, Any] | None:
+        done = subprocess.run(
+            [*ALLREADY, "watch", job.job_id, "--once", "--json", "-"],
+            capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        if not done.stdout:
+            return None  # not there yet, or just too busy to answer
+        state: dict[str, Any] = json.loads(done.stdout)
+        ranks = [r for s in state["statuses"] for r in s["ranks"]]
+        return state if len(ranks) == 2 and all(r["num_operations"] > 0 for r in ranks) else None
+
+    state = wait_for(look, 20.0)
+    assert state["job"]["pid"] == node.process.pid
+    assert state["status"] == "healthy"
+    assert {r["phase"] for s in state["statuses"] for r in s["ranks"]} <= {"communicating", "computing", "unknown"}
+    os.kill(node.process.pid, signal.SIGTERM)
+    assert node.wait(20) == 143

@@ -1,0 +1,304 @@
+"""Attempts over torchelastic: what ranks see, how nodes meet, and that every attempt ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allready.launch import elastic
+from allready.launch.plan import AttemptResult
+from allready.launch.request import Command
+from allready.launch.workers import WorkerEnd, WorkerGroup
+from tests.launch.attempts_of_nodes import Nodes, again, free_port, is_free, plan_of, plans_of, script
+from tests.launch.processes import output, until
+
+pytest.importorskip("torch")
+
+TELL = """
+    import json, os, sys
+    with open(os.path.join(sys.argv[1], "env" + os.environ["RANK"]), "w") as file:
+        json.dump(dict(os.environ), file)
+"""
+OURS = {"ALLREADY_GROUP"}
+NOT_THE_SAME = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS", "COLUMNS", "LINES"}
+"""Ports and folders are chosen anew; OMP_NUM_THREADS is 1 under torchrun, and ours by its own rule; importing readline,
+as some versions of torchrun do, sets the last two."""
+
+SLEEPS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+OLD_PYTHON = "ALLREADY_TEST_OLD_TORCH"
+"""Variable: interpreters with other versions of torch, separated by colons."""
+
+
+def told(folder: Path, rank: int) -> dict[str, str]:
+    return dict(json.loads((folder / f"env{rank}").read_text()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _preloaded() -> None:
+    elastic.preload()
+
+
+def run(folder: Path, code: str, **more: object) -> AttemptResult:
+    with Nodes([plan_of(folder, script(folder, code), **more)]) as nodes:  # type: ignore[arg-type]
+        return nodes.join()[0]
+
+
+def test_ranks_have_exactly_torchruns_environment(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    assert run(ours, TELL, max_restarts=3, job_id="job7", role="trainer").is_success
+    command = script(theirs, TELL)
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3",
+         "--rdzv-id", "job7", "--role", "trainer", "--master-port", str(free_port()), command.target, str(theirs)],
+        check=True, capture_output=True, timeout=100,
+    )  # fmt: skip
+    for rank in range(2):
+        mine, torchruns = told(ours, rank), told(theirs, rank)
+        assert set(mine) - OURS - NOT_THE_SAME == set(torchruns) - NOT_THE_SAME
+        assert {k: v for k, v in mine.items() if k not in OURS | NOT_THE_SAME} == {
+            k: v for k, v in torchruns.items() if k not in NOT_THE_SAME
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [p for p in os.environ.get(OLD_PYTHON, "").split(":") if p])
+def test_other_versions_of_torch_give_the_same_environment(tmp_path: Path, python: str) -> None:
+    root = Path(elastic.__file__).parents[2]
+    tests = "not other_versions"
+    environ = {**os.environ, "PYTHONPATH": f"{root}:{root.parent}", OLD_PYTHON: ""}
+    argv = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__, "-k", tests]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=110, cwd=root.parent)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_nodes_with_different_numbers_of_ranks_share_one_world(tmp_path: Path) -> None:
+    with Nodes(plans_of(tmp_path, script(tmp_path, TELL), [1, 3, 2])) as nodes:
+        results = nodes.join()
+    assert all(r.is_success for r in results.values())
+    for rank, (node, local, size) in enumerate([(0, 0, 1), (1, 0, 3), (1, 1, 3), (1, 2, 3), (2, 0, 2), (2, 1, 2)]):
+        env = told(tmp_path, rank)
+        assert (env["RANK"], env["LOCAL_RANK"], env["GROUP_RANK"]) == (str(rank), str(local), str(node))
+        assert (env["LOCAL_WORLD_SIZE"], env["WORLD_SIZE"], env["GROUP_WORLD_SIZE"]) == (str(size), "6", "3")
+        assert (env["ROLE_RANK"], env["ROLE_WORLD_SIZE"]) == (str(rank), "6")
+
+
+GLOO = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    t = torch.ones(3) * dist.get_rank()
+    dist.all_reduce(t)
+    print("sum", int(t[0]), flush=True)
+    dist.destroy_process_group()
+"""
+
+
+def test_gloo_works_through_the_agents_store_attempt_after_attempt(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, script(tmp_path, GLOO), [1, 1])
+    for _ in range(2):
+        with Nodes(plans) as nodes:
+            results = nodes.join(100.0)
+        assert all(r.is_success for r in results.values()), results
+        plans = [again(p) for p in plans]
+    assert output(tmp_path).count(b"sum 1\n") == 2
+
+
+def test_a_failing_rank_ends_its_node_and_stop_the_others(tmp_path: Path) -> None:
+    code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(9)\n{SLEEPS}"
+    with Nodes(plans_of(tmp_path, script(tmp_path, code), [2, 1])) as nodes:
+        until(lambda: 0 in nodes.results, timeout_s=60.0)
+        first = nodes.results[0]
+        assert first.ends[1].exit_code == 9
+        assert first.ends[0].signal == "SIGTERM"
+        assert first.ended_by_us == {0}
+        assert not first.is_stopped
+        until(lambda: b"up" in output(tmp_path, 2))
+        assert 1 not in nodes.results
+        nodes.stops[1].set()
+        second = nodes.join()[1]
+    assert second.is_stopped
+    assert second.ends[2].signal == "SIGTERM"
+    assert second.ended_by_us == {2}
+
+
+def test_there_is_time_to_look_before_living_ranks_are_ended(tmp_path: Path) -> None:
+    looks: list[tuple[Mapping[int, WorkerEnd], bytes]] = []
+
+    def look(ends: Mapping[int, WorkerEnd]) -> None:
+        until(lambda: b"up" in output(tmp_path, 0))
+        looks.append((dict(ends), output(tmp_path, 0)))
+
+    code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(9)\n{SLEEPS}"
+    with Nodes([plan_of(tmp_path, script(tmp_path, code))], before_stop=look) as nodes:
+        nodes.join()
+    assert [(list(ends), text) for ends, text in looks] == [([1], b"up\n")]
+
+
+def test_stop_ends_ranks_within_the_grace(tmp_path: Path) -> None:
+    code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
+    with Nodes([plan_of(tmp_path, script(tmp_path, code), grace_s=0.5)]) as nodes:
+        until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), timeout_s=60.0)
+        begun = time.monotonic()
+        nodes.stops[0].set()
+        result = nodes.join()[0]
+    assert {e.signal for e in result.ends.values()} == {"SIGKILL"}
+    assert time.monotonic() - begun < 15.0
+    assert result.is_stopped
+    assert not result.is_success
+
+
+def test_stop_ends_the_wait_for_a_node_that_never_comes(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, script(tmp_path, SLEEPS), [1, 1])
+    with Nodes(plans[:1]) as nodes:
+        until(lambda: not is_free(plans[0].store_port), "the store listens", 60.0)
+        begun = time.monotonic()
+        nodes.stops[0].set()
+        result = nodes.join()[0]
+    assert time.monotonic() - begun < 10.0
+    assert result.is_stopped
+    assert result.pids == {}
+    assert is_free(plans[0].store_port)
+
+
+def test_a_node_that_never_comes_is_named_at_the_deadline(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, script(tmp_path, SLEEPS), [1, 1, 1], join_timeout_s=0.5)
+    with Nodes(plans[:2]) as nodes:
+        results = nodes.join()
+    assert {r.problem_kind for r in results.values()} == {"rendezvous"}
+    assert "node 2 did not come" in results[0].problem
+    assert all(r.pids == {} for r in results.values())
+
+
+def test_a_store_that_never_opens_is_told_at_the_deadline_and_stop_ends_the_wait(tmp_path: Path) -> None:
+    plans = plans_of(tmp_path, script(tmp_path, SLEEPS), [1, 1], join_timeout_s=0.5)
+    with Nodes(plans[1:]) as nodes:
+        assert "node 0 did not open the store" in nodes.join()[0].problem
+    with Nodes([replace(plans[1], join_timeout_s=600.0)]) as nodes:
+        begun = time.monotonic()
+        nodes.stops[0].set()
+        assert nodes.join()[0].is_stopped
+    assert time.monotonic() - begun < 10.0
+
+
+def test_a_node_that_is_through_waits_for_the_others(tmp_path: Path) -> None:
+    code = """
+        import os, sys, time
+        while os.environ["RANK"] == "1" and not os.path.exists(sys.argv[1] + "/go"): time.sleep(0.02)
+    """
+    with Nodes(plans_of(tmp_path, script(tmp_path, code), [1, 1])) as nodes:
+        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
+        assert not nodes.results
+        (tmp_path / "go").touch()
+        assert all(r.is_success and not r.ended_by_us for r in nodes.join().values())
+
+
+def test_stop_ends_the_wait_of_a_node_that_is_through_and_it_stays_a_success(tmp_path: Path) -> None:
+    code = f"import os\nif os.environ['RANK'] == '1':\n    exec({SLEEPS!r})"
+    with Nodes(plans_of(tmp_path, script(tmp_path, code), [1, 1])) as nodes:
+        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
+        nodes.stops[0].set()
+        until(lambda: 0 in nodes.results)
+        assert nodes.results[0].is_success
+        assert not nodes.results[0].is_stopped
+
+
+def test_the_port_is_free_after_every_kind_of_end(tmp_path: Path) -> None:
+    port = free_port()
+    for code, is_success in (("", True), ("raise SystemExit(1)", False), ("import os; os.kill(os.getpid(), 9)", False)):
+        assert run(tmp_path, code, store_port=port).is_success == is_success
+        assert is_free(port)
+
+
+def test_a_taken_port_is_called_that(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        result = run(tmp_path, "", store_port=taken.getsockname()[1])
+    assert result.problem_kind == "port", result.problem
+    assert result.pids == {}
+
+
+def test_a_program_that_is_not_there_is_called_that(tmp_path: Path) -> None:
+    command = Command(target="no-such-program-here", is_program=True)
+    with Nodes([plan_of(tmp_path, command)]) as nodes:
+        result = nodes.join()[0]
+    assert result.problem_kind == "program"
+    assert "no-such-program-here" in result.problem
+
+
+def test_ranks_of_the_store_and_of_the_roll_call_must_agree(tmp_path: Path) -> None:
+    result = run(tmp_path, "", first_rank=4, world_size=8)
+    assert "the roll call" in result.problem
+    assert result.pids == {}
+
+
+def test_programs_modules_and_macros_run_as_under_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "some_module.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    environ = {"PYTHONPATH": str(tmp_path)}
+    for command, expected in (
+        (Command(target="some_module", arguments=("${local_rank}", "$x"), is_module=True), b"['1', '$x']\n"),
+        (Command(target="echo", arguments=("rank", "${local_rank}"), is_program=True), b"rank 1\n"),
+        (Command(target=str(tmp_path / "some_module.py"), arguments=("a",), run_path=True), b"['a']\n"),
+    ):
+        with Nodes([plan_of(tmp_path, command, env=environ)]) as nodes:
+            assert nodes.join()[0].is_success
+        assert output(tmp_path, 1).endswith(expected)
+
+
+def test_virtual_local_ranks_see_one_gpu_each(tmp_path: Path) -> None:
+    assert run(tmp_path, TELL, virtual_local_rank=True, env={"CUDA_VISIBLE_DEVICES": "5,7"}).is_success
+    assert [(told(tmp_path, r)["LOCAL_RANK"], told(tmp_path, r)["CUDA_VISIBLE_DEVICES"]) for r in range(2)] == [
+        ("0", "5"),
+        ("0", "7"),
+    ]
+
+
+def test_what_record_writes_about_an_exception_is_brought_back(tmp_path: Path) -> None:
+    code = """
+        from torch.distributed.elastic.multiprocessing.errors import record
+        @record
+        def main():
+            raise ValueError("shard 17")
+        main()
+    """
+    result = run(tmp_path, code, nproc=1)
+    assert "ValueError: shard 17" in json.loads(result.errors[0])["message"]["message"]
+
+
+def test_a_rank_stopped_by_sigstop_is_no_end(tmp_path: Path) -> None:
+    with Nodes([plan_of(tmp_path, script(tmp_path, SLEEPS), nproc=1)]) as nodes:
+        until(lambda: b"up" in output(tmp_path), timeout_s=60.0)
+        os.kill(nodes.started[0][0], signal.SIGSTOP)
+        time.sleep(0.3)
+        assert not nodes.results
+        nodes.stops[0].set()
+        assert nodes.join()[0].ends[0].signal == "SIGTERM"
+
+
+def test_a_broken_installation_of_torch_is_told_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ImportError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(elastic, "_agent_class", broken)
+    group = WorkerGroup()
+    result = elastic.run_attempt(plan_of(tmp_path, Command(target="x")), group, stop=threading.Event())
+    group.close()
+    assert result.problem_kind == "torch"
+    assert "libcudart" in result.problem
+
+
+@pytest.mark.parametrize(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
+def test_signals_have_numbers(name: str | None, number: int) -> None:
+    assert elastic.signal_number(name) == number

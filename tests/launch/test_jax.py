@@ -1,0 +1,470 @@
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allready.errors import UsageError
+from allready.launch import jax_rank, jax_roll
+from allready.launch.jax import coordinator_ports, jax_environment, local_devices, new_token
+from allready.launch.jax_roll import GiveUpError, Orders, listening, meet
+from allready.launch.request import Backoff, Command, RunRequest
+
+QUICK = RunRequest(
+    command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
+)
+IMPATIENT = RunRequest(
+    command=Command(target="t.py"), nproc_per_node=2, jax_attempts=2, jax_timeout_s=1.5,
+    jax_backoff=Backoff(base_s=0.2, most_s=0.2),
+)  # fmt: skip
+NODES = (("gpu01", 1), ("gpu02", 1))
+
+SUM = """
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+devices = jax.devices()
+sharding = NamedSharding(Mesh(np.array(devices), ("all",)), P("all"))
+values = np.arange(1, len(devices) + 1, dtype=np.float32)
+array = jax.make_array_from_callback(values.shape, sharding, lambda i: values[i])
+print("SUM", float(jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(sharding.mesh, P()))(array)), flush=True)
+print("COUNT", jax.process_count(), jax.process_index(), flush=True)
+"""
+PLAIN = "import jax\njax.distributed.initialize()\n"
+RUNNER = """
+import sys, runpy
+from allready.launch import jax_rank
+jax_rank.install()
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+class Ranks:
+    """Real rank processes; whatever happens, they end with the test."""
+
+    def __init__(self, folder: Path, ports: tuple[int, ...], request: RunRequest = QUICK, token: str = "t0") -> None:
+        self.folder = folder
+        self.ports = ports
+        self.request = request
+        self.token = token
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, process: int, script: str, **environ: str) -> subprocess.Popen[str]:
+        file = self.folder / f"rank{process}.py"
+        file.write_text(script)
+        added = jax_environment(
+            self.request, process_id=process, local_rank=process, nodes=NODES, host="127.0.0.1", ports=self.ports,
+            token=self.token,
+        )  # fmt: skip
+        child = subprocess.Popen(
+            [sys.executable, "-c", RUNNER, str(file)],
+            env={**os.environ, "JAX_PLATFORMS": "cpu", **added, **environ},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.processes.append(child)
+        return child
+
+    def end(self) -> None:
+        for child in self.processes:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.communicate(timeout=10)
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    made = Ranks(tmp_path, coordinator_ports())
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def ended(child: subprocess.Popen[str], timeout_s: float = 60.0) -> tuple[int, str, str]:
+    out, err = child.communicate(timeout=timeout_s)
+    return child.returncode, out, err
+
+
+def both_summed(children: list[subprocess.Popen[str]]) -> list[str]:
+    errors = []
+    for child in children:
+        code, out, err = ended(child)
+        assert code == 0, err
+        assert "SUM 3.0" in out
+        assert "COUNT 2 " in out
+        errors.append(err)
+    return errors
+
+
+@contextmanager
+def stale_coordinator(port: int) -> Iterator[None]:
+    """A coordinator of another run, as JAX itself opens it: gRPC, willing to share its port."""
+    code = (
+        "import sys, time\nfrom jax._src.lib import _jax\n"
+        f"s = _jax.get_distributed_runtime_service('[::]:{port}', 2)\nprint('up', flush=True)\nsys.stdin.read()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "up\n"
+        yield
+    finally:
+        child.kill()
+        child.communicate(timeout=10)
+
+
+# Real JAX
+
+
+def test_initialize_without_arguments_finds_everybody(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    errors = both_summed([ranks.start(p, PLAIN + SUM) for p in (0, 1)])
+    assert not any("allready" in err for err in errors)
+
+
+def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    (own,) = coordinator_ports(1)
+    script = (
+        "import os\nfrom jax.distributed import initialize\nimport jax\n"
+        f"initialize('127.0.0.1:{own}', 2, int(os.environ['JAX_PROCESS_ID']), initialization_timeout=30)\n"
+        "from jax._src.distributed import global_state\n"
+        f"assert global_state.coordinator_address == '127.0.0.1:{own}'\n"
+    )
+    errors = both_summed([ranks.start(p, script + SUM) for p in (0, 1)])
+    assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's word holds" in err for err in errors)
+
+
+def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    children = [ranks.start(0, f"import time\ntime.sleep(4)\n{PLAIN}{SUM}"), ranks.start(1, PLAIN + SUM)]
+    errors = both_summed(children)
+    assert "process 0 (gpu01) is not there yet" in errors[1]
+
+
+def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    with stale_coordinator(ranks.ports[0]):
+        check = "from jax._src.distributed import global_state\nprint('AT', global_state.coordinator_address)\n"
+        children = [ranks.start(p, PLAIN + check + SUM) for p in (0, 1)]
+        for child in children:
+            code, out, err = ended(child)
+            assert code == 0, err
+            assert f"AT 127.0.0.1:{ranks.ports[1]}" in out
+
+
+def test_a_stale_coordinator_on_the_scripts_own_port_is_a_failed_attempt_until_it_ends(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    (own,) = coordinator_ports(1)
+    script = f"import jax, os\njax.distributed.initialize('127.0.0.1:{own}', 2, int(os.environ['JAX_PROCESS_ID']))\n"
+    with stale_coordinator(own):
+        children = [ranks.start(p, script + SUM) for p in (0, 1)]
+        assert children[0].stderr is not None
+        seen = ""
+        while "is held by another program" not in seen:
+            line = children[0].stderr.readline()
+            assert line, seen
+            seen += line
+    both_summed(children)
+
+
+def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    script = (
+        "import jax, jax.errors\nfrom jax._src import distributed\n"
+        "state, calls = distributed.global_state, []\nreal = state.initialize\n"
+        "def initialize(*args, **kwargs):\n"
+        "    calls.append(args)\n"
+        "    if len(calls) == 1:\n"
+        "        state.client = object()\n"
+        "        raise jax.errors.JaxRuntimeError('UNAVAILABLE: the network was away')\n"
+        "    return real(*args, **kwargs)\n"
+        "state.initialize = initialize\njax.distributed.initialize()\nprint('CALLS', len(calls))\n"
+    )
+    for child in [ranks.start(p, script + SUM) for p in (0, 1)]:
+        code, out, err = ended(child)
+        assert code == 0, err
+        assert "CALLS 2" in out
+        assert "attempt 1 of 5: UNAVAILABLE: the network was away; again in" in err
+
+
+def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    ranks = Ranks(tmp_path, coordinator_ports(), IMPATIENT)
+    script = (
+        "import jax, time\nstart = time.monotonic()\n"
+        "try:\n    jax.distributed.initialize()\nexcept jax.errors.JaxRuntimeError as error:\n"
+        "    print('ERROR', error)\n    print('AFTER', time.monotonic() - start)\n"
+    )
+    try:
+        code, out, err = ended(ranks.start(0, script))
+    finally:
+        ranks.end()
+    assert code == 0, err
+    assert "attempt 1 of 2: process 1 (gpu02) is missing, 1 of 2 are here; again in" in err
+    assert "ERROR DEADLINE_EXCEEDED: jax.distributed.initialize: process 1 (gpu02) is missing" in out
+    assert "after 2 attempts" in out
+    after = re.search(r"AFTER ([\d.]+)", out)
+    assert after is not None
+    assert 3.0 <= float(after[1]) < 15
+
+
+def test_wrong_arguments_are_left_to_jax(ranks: Ranks) -> None:
+    pytest.importorskip("jax")
+    for call, words in (
+        ("jax.distributed.initialize(process_id=7)", "process_id"),
+        ("jax.distributed.initialize(no_such=1)", "no_such"),
+    ):
+        code, _, err = ended(ranks.start(0, f"import jax\n{call}\n"))
+        assert code == 1
+        assert words in err.splitlines()[-1]
+
+
+def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    file = tmp_path / "t.py"
+    file.write_text(
+        "import jax, os\ninitialize = jax.distributed.initialize\n"
+        "print('wrapped' if hasattr(initialize, '__wrapped__') else 'plain', os.environ.get('ALLREADY_JAX'))\n"
+    )
+    for text, note in (("", False), ("{}", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", RUNNER, str(file)], capture_output=True, text=True, timeout=60, check=True,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "ALLREADY_JAX": text},
+        )  # fmt: skip
+        assert done.stdout.split()[0] == "plain"
+        assert ("not wrapped" in done.stderr) == note
+
+
+# The roll, without JAX
+
+
+def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Orders:
+    return Orders(
+        **{
+            "process": process, "num_processes": number, "host": "127.0.0.1", "ports": ports, "token": "mine",
+            "attempts": 2, "timeout_s": 2.0, "backoff": (0.1, 0.1, 0.0), **more,
+        }
+    )  # fmt: skip
+
+
+class Meeting(threading.Thread):
+    """One process of a roll, in a thread."""
+
+    def __init__(self, own: Orders, delay_s: float = 0.0) -> None:
+        super().__init__()
+        self.own, self.delay_s = own, delay_s
+        self.answer: str | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        time.sleep(self.delay_s)
+        try:
+            self.answer, _ = meet(self.own)
+        except GiveUpError as error:
+            self.error = error
+
+
+def met(threads: list[Meeting]) -> list[Meeting]:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return threads
+
+
+def test_many_processes_meet_in_any_order() -> None:
+    ports = coordinator_ports()
+    threads = met([Meeting(orders(p, 24, ports), delay_s=random.Random(p).random() * 0.5) for p in range(24)])
+    assert {thread.answer for thread in threads} == {f"127.0.0.1:{ports[0]}"}
+    listener = listening(ports[0])  # the port is free for JAX
+    assert listener is not None
+    listener.close()
+
+
+def test_all_hear_the_same_reason_when_one_never_comes() -> None:
+    ports = coordinator_ports()
+    threads = met([Meeting(orders(p, 4, ports, nodes=(("a", 2), ("b", 2)))) for p in (0, 1, 3)])
+    assert {str(thread.error) for thread in threads} == {str(threads[0].error)}
+    assert "process 2 (b) is missing, 3 of 4 are here after 2 attempts" in str(threads[0].error)
+
+
+def test_another_jobs_processes_are_turned_away_and_do_not_count() -> None:
+    ports = coordinator_ports(1)
+    stranger = Meeting(orders(1, 2, ports, token="other", attempts=1, timeout_s=1.0))
+    threads = met([Meeting(orders(0, 2, ports)), Meeting(orders(1, 2, ports), delay_s=1.5), stranger])
+    assert threads[0].answer == threads[1].answer == f"127.0.0.1:{ports[0]}"
+    assert "of another job" in str(stranger.error)
+
+
+def test_a_script_that_waits_longer_is_given_its_time() -> None:
+    ports = coordinator_ports()
+    start = time.monotonic()
+    with pytest.raises(GiveUpError, match="3 attempts"):
+        meet(orders(0, 2, ports, timeout_s=0.5), patience_s=1.4)
+    assert time.monotonic() - start >= 1.4
+
+
+def test_a_connection_without_a_living_process_is_not_somebody() -> None:
+    ports = coordinator_ports(1)
+    host = Meeting(orders(0, 2, ports, timeout_s=1.0))
+    host.start()
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            sock = socket.create_connection(("127.0.0.1", ports[0]), timeout=1)
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    with closing(sock):
+        sock.sendall(json.dumps({"token": "mine", "process": 1}).encode() + b"\n")
+        host.join(20)
+    assert "process 1 is connected and does not answer" in str(host.error)
+
+
+def test_garbage_at_the_port_neither_counts_nor_hurts() -> None:
+    ports = coordinator_ports(1)
+    host = Meeting(orders(0, 2, ports, timeout_s=10.0))
+    host.start()
+    sent = [b"GET / HTTP/1.1\r\n\r\n", b"{" * 500 + b"\n", b"[1]\nnull\n", b"\xff\x00" * 60_000,
+            b'{"token": "mine"}\n',
+            b'{"token": "mine", "process": true}\n', b'{"token": "mine", "process": 9}\n']  # fmt: skip
+    socks: list[socket.socket] = []
+    deadline = time.monotonic() + 5
+    while len(socks) < len(sent):
+        assert time.monotonic() < deadline
+        try:
+            socks.append(socket.create_connection(("127.0.0.1", ports[0]), timeout=2))
+        except OSError:
+            time.sleep(0.02)
+    for sock, data in zip(socks, sent, strict=True):
+        try:
+            sock.sendall(data)
+        except OSError:
+            continue
+    guest = Meeting(orders(1, 2, ports, timeout_s=10.0))
+    met([guest])
+    host.join(20)
+    assert host.answer == guest.answer == f"127.0.0.1:{ports[0]}"
+    for sock in socks:
+        sock.close()
+
+
+def test_a_port_that_is_shared_by_its_holder_counts_as_taken() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        assert listening(holder.getsockname()[1]) is None
+
+
+def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(GiveUpError, match=r"process 0 is not there: nothing listens at 127.0.0.1:\d+ after 1 attempt"):
+        meet(orders(1, 2, coordinator_ports(1), attempts=1, timeout_s=0.3))
+    with socket.socket() as full:  # its queue is full: further connections get no answer
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        first = [socket.socket() for _ in range(4)]
+        for sock in first:
+            sock.setblocking(False)
+            sock.connect_ex(full.getsockname())
+        with pytest.raises(GiveUpError, match=r"no answer from|another program"):
+            meet(orders(1, 2, (full.getsockname()[1],), attempts=1, timeout_s=1.0))
+        for sock in first:
+            sock.close()
+
+
+def test_waits_grow_by_two_with_jitter_up_to_the_most() -> None:
+    own = orders(0, 2, (1,), backoff=(1.0, 5.0, 0.25))
+    for attempt, middle in enumerate((1.0, 2.0, 4.0, 5.0, 5.0)):
+        waits = [own.wait_s(attempt) for _ in range(200)]
+        assert all(0.75 * middle <= wait <= 1.25 * middle for wait in waits)
+        assert max(waits) - min(waits) > 0.2 * middle
+    assert own.wait_s(100_000) <= 6.25
+
+
+def test_orders_survive_the_environment() -> None:
+    own = orders(3, 8, (1, 2), nodes=(("gpu 01", 4), ("b", 4)))
+    assert Orders.from_json(own.to_json()) == own
+    for text in ("null", "{}", "[]", '{"ports": []}', own.to_json().replace("[1, 2]", "[]")):
+        with pytest.raises(ValueError):
+            Orders.from_json(text)
+
+
+def test_addresses_of_both_families_and_of_the_script_are_understood() -> None:
+    six = orders(0, 2, (5,), host="fd00::1")
+    assert six.address(5) == "[fd00::1]:5"
+    given = six.with_address("gpu07:1234", "0.0.0.0:99")
+    assert (given.host, given.ports, given.bind_port, given.given_address) == ("gpu07", (1234,), 99, "gpu07:1234")
+    assert six.with_address("nonsense").ports == (5,)
+    assert six.with_address("[::1]:7").host == "::1"
+
+
+# What the agent prepares
+
+
+def test_the_environment_has_what_jax_and_scripts_read() -> None:
+    request = RunRequest(command=Command(target="t"), nproc_per_node=4)
+    added = jax_environment(
+        request, process_id=5, local_rank=1, nodes=(("a", 4), ("b", 4)), host="a", ports=(7, 8), token="x", num_gpus=8,
+    )  # fmt: skip
+    assert added["JAX_COORDINATOR_ADDRESS"] == "a:7"
+    assert (added["JAX_NUM_PROCESSES"], added["JAX_PROCESS_ID"]) == ("8", "5")
+    assert added["JAX_LOCAL_DEVICE_IDS"] == "2,3"
+    again = Orders.from_json(added[jax_rank.VARIABLE])
+    assert (again.attempts, again.timeout_s, again.backoff, again.shown(5)) == (5, 10.0, (1.0, 30.0, 0.25), "5 (b)")
+    grouped = RunRequest(command=Command(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
+    assert jax_environment(
+        grouped, process_id=1, local_rank=1, nodes=(("a", 2),), host="a", ports=(7,), token="x", num_gpus=2,
+    )["JAX_LOCAL_DEVICE_IDS"] == "2,3"  # fmt: skip
+    kept = jax_environment(
+        request, process_id=5, local_rank=1, nodes=(("a", 8),), host="a", ports=(7,), token="x", num_gpus=8,
+        environ={"JAX_LOCAL_DEVICE_IDS": "0"},
+    )  # fmt: skip
+    assert "JAX_LOCAL_DEVICE_IDS" not in kept
+
+
+def test_jax_reads_what_is_set_for_it() -> None:
+    distributed = pytest.importorskip("jax._src.distributed")
+    source = Path(distributed.__file__).read_text()
+    assert "JAX_COORDINATOR_ADDRESS" in source
+    assert "JAX_LOCAL_DEVICE_IDS" in source
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "nproc", "gpus", "expected"),
+    [(0, 1, 8, ()), (1, 2, 0, (1,)), (1, 8, 8, (1,)), (1, 2, 8, (4, 5, 6, 7)), (2, 3, 8, (2,)), (3, 4, 2, (1,))],
+)
+def test_local_gpus_are_shared_out(local_rank: int, nproc: int, gpus: int, expected: tuple[int, ...]) -> None:
+    assert local_devices(local_rank, nproc, gpus) == expected
+
+
+def test_ports_are_free_distinct_and_within_what_is_allowed() -> None:
+    ports = coordinator_ports()
+    assert len(set(ports)) == 5
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert first <= 16_000 or max(ports) < first
+    with listening(ports[0]) or socket.socket() as held:
+        assert coordinator_ports(3, allowed=(ports[0], ports[0] + 1))[0] != held.getsockname()[1]
+        with pytest.raises(UsageError, match=f"{ports[0]} to {ports[0]}"):
+            coordinator_ports(allowed=(ports[0], ports[0]))
+
+
+def test_tokens_differ() -> None:
+    assert new_token() != new_token()
+    assert jax_roll.SILENCE_S > jax_roll.STATUS_S * 5

@@ -1,0 +1,261 @@
+"""How an attempt ended and whether it is worth another, from what real programs print and from made-up lines."""
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allready.launch.outcome import (
+    USER_ERRORS,
+    WORTH_RETRY,
+    End,
+    RankOutcome,
+    exit_code_of,
+    outcome_of,
+    rank_outcome,
+    text_key,
+)
+from allready.launch.workers import WorkerEnd
+from allready.model import Confidence, Culprits, FaultClass, Verdict
+from allready.text.ui import ui
+from tests.launch.processes import python
+
+TRACEBACK = """\
+step 11
+Traceback (most recent call last):
+  File "/work/train.py", line 31, in <module>
+    main()
+  File "/work/train.py", line 22, in main
+    {statement}
+{error}
+"""
+WARNING = (
+    "[W1120 11:52:01.123 socket.cpp:752] [c10d] The client socket has failed to connect to [localhost]:29500 "
+    "(errno: 111 - Connection refused).\n"
+)
+ROUTE = (
+    "gpu01:77:91 [0] misc/socket.cc:501 NCCL WARN socketStartConnect: Connect to 10.0.0.2<41234> failed : "
+    "No route to host\n"
+)
+
+
+def traceback(error: str, statement: str = "step()") -> str:
+    return TRACEBACK.format(statement=statement, error=error)
+
+
+def ended(code: int | None = 1, *, signal: str | None = None, rank: int = 0, at: float = 0.0) -> WorkerEnd:
+    return WorkerEnd(rank=rank, exit_code=None if signal else code, signal=signal, time_s=at)
+
+
+def kind(end: WorkerEnd, tail: str = "", **more: object) -> End:
+    return rank_outcome(end, tail.encode(), **more).end  # type: ignore[arg-type]
+
+
+# -- one rank
+
+
+GLOO = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection"
+STORE = "torch.distributed.Dist"
+ERRORS = {
+    "ValueError: bad sample in shard 17": End.USER_EXCEPTION,
+    "KeyError: 'loss'": End.USER_EXCEPTION,
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='data'): Max retries": End.USER_EXCEPTION,
+    "ModuleNotFoundError: No module named 'apex'": End.IMPORT_ERROR,
+    "ImportError: cannot import name 'x' from 'y' (/work/y.py)": End.IMPORT_ERROR,
+    "MemoryError": End.OUT_OF_MEMORY,
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has": End.OUT_OF_MEMORY,
+    "OSError: [Errno 28] No space left on device": End.ENVIRONMENT,
+    f"{GLOO} closed by peer [10.0.0.2]:1234": End.NETWORK,
+    f"{GLOO} reset by peer": End.NETWORK,
+    f"{STORE}NetworkError: The client socket has timed out after 60000ms while trying to connect to "
+    "(10.0.0.1, 29500).": End.NETWORK,
+    f"{STORE}StoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1/store_based_barrier": End.NETWORK,
+    f"{STORE}NetworkError: The server socket has failed to listen on any local network address. port: 29500, "
+    "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use": End.PORT_IN_USE,
+    "OSError: [Errno 98] Address already in use": End.PORT_IN_USE,
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=5, OpType=ALLREDUCE), but Rank 1 is running collective: "
+    "CollectiveFingerPrint(SequenceNumber=5, OpType=BROADCAST)": End.USER_EXCEPTION,
+}
+
+
+@pytest.mark.parametrize(("error", "expected"), ERRORS.items())
+def test_exceptions_are_told_apart(error: str, expected: End) -> None:
+    assert kind(ended(), traceback(error)) is expected
+
+
+def test_signals_are_told_apart() -> None:
+    assert kind(ended(signal="SIGKILL"), "step 1\n") is End.KILLED
+    assert kind(ended(signal="SIGTERM")) is End.KILLED
+    assert kind(ended(signal="SIGSEGV")) is End.CRASHED
+    assert kind(ended(signal="signal 37")) is End.CRASHED
+    assert kind(ended(signal="SIGKILL"), oom_killed=True) is End.OUT_OF_MEMORY
+    assert kind(ended(signal="SIGINT"), traceback("KeyboardInterrupt")) is End.KILLED
+
+
+def test_an_abort_of_torchs_watchdog_is_no_crash() -> None:
+    tail = (
+        "[rank0]:[E1120 11:52:01.123 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10002 milliseconds "
+        "before timing out.\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
+    )
+    found = rank_outcome(ended(signal="SIGABRT"), tail.encode())
+    assert found.end is End.NETWORK
+    assert "Watchdog caught" in found.text
+
+
+def test_an_exception_is_not_excused_by_what_was_logged_long_before() -> None:
+    assert kind(ended(), WARNING + ROUTE + traceback("KeyError: 'loss'")) is End.USER_EXCEPTION
+
+
+def test_codes_without_words_are_the_programs_own() -> None:
+    assert kind(ended(3), "bye\n") is End.EXIT_CODE
+    assert kind(ended(1), "Error: no such configuration\n") is End.EXIT_CODE
+    assert kind(ended(2), "bye\n") is End.EXIT_CODE
+    assert kind(ended(0)) is End.SUCCESS
+    assert kind(WorkerEnd(rank=0)) is End.UNKNOWN
+
+
+def test_a_rank_that_we_ended_says_nothing_unless_it_ended_well() -> None:
+    assert kind(ended(1), traceback("ValueError: x"), by_us=True) is End.STOPPED
+    assert kind(ended(signal="SIGKILL"), by_us=True) is End.STOPPED
+    assert kind(ended(0), by_us=True) is End.SUCCESS
+
+
+def test_torchs_error_file_stands_in_for_a_traceback() -> None:
+    error = '{"message": {"message": "ValueError: shard 17", "extraInfo": {"timestamp": "1"}}}'
+    found = rank_outcome(ended(), b"", error=error)
+    assert (found.end, found.text) == (End.USER_EXCEPTION, "ValueError: shard 17")
+    for broken in ("", "{", "[]", '{"message": 3}', "null"):
+        assert kind(ended(), "", error=broken) in (End.EXIT_CODE, End.USER_EXCEPTION)
+
+
+def test_any_bytes_are_read() -> None:
+    assert kind(ended(), "\0\udcff".encode("utf-8", "replace").decode() * 90_000) is End.EXIT_CODE
+
+
+PROGRAMS = {
+    "raise ValueError('x')": End.USER_EXCEPTION,
+    "import no_such_module_anywhere": End.IMPORT_ERROR,
+    "x = bytearray(1 << 62)": End.OUT_OF_MEMORY,
+    "import sys; sys.exit('no data')": End.EXIT_CODE,
+    "def f(:": End.USER_EXCEPTION,
+    "import argparse; p = argparse.ArgumentParser(); p.add_argument('--x', required=True); p.parse_args()": End.USAGE,
+    "import socket as s\na = s.socket(); a.bind(('', 0)); s.socket().bind(a.getsockname())": End.PORT_IN_USE,
+}
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_real_programs_are_understood(code: str, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(textwrap.dedent(code))
+    done = subprocess.run([sys.executable, str(tmp_path / "p.py")], capture_output=True, timeout=60)
+    assert kind(ended(done.returncode), done.stderr.decode()) is PROGRAMS[code]
+
+
+@pytest.mark.parametrize("arguments", [("no/such/file.py",), ("-m", "no_such_module_anywhere")])
+def test_a_script_that_is_not_there_is_not_tried_again(arguments: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60)
+    assert kind(ended(done.returncode), done.stderr.decode()) in (End.USAGE, End.IMPORT_ERROR)
+    assert python("")[0] == sys.executable
+
+
+# -- the whole attempt
+
+
+def rank(number: int, end: End, *, at: float = 0.0, code: int | None = 1, signal: str | None = None) -> RankOutcome:
+    return RankOutcome(rank=number, end=end, time_s=at, exit_code=None if signal else code, signal=signal, text="t")
+
+
+def test_all_well() -> None:
+    found = outcome_of([rank(0, End.SUCCESS, code=0), rank(1, End.SUCCESS, code=0)])
+    assert (found.end, found.exit_code, found.worth_retry, found.first) == (End.SUCCESS, 0, False, None)
+
+
+def test_the_first_by_the_clock_gives_the_exit_code() -> None:
+    found = outcome_of([rank(0, End.CRASHED, at=2.0, signal="SIGSEGV"), rank(1, End.KILLED, at=1.0, signal="SIGKILL")])
+    assert (found.exit_code, found.end) == (137, End.KILLED)
+    assert found.worth_retry
+
+
+def test_clocks_that_differ_are_put_right() -> None:
+    ranks = [rank(0, End.EXIT_CODE, at=100.0, code=3), rank(1, End.EXIT_CODE, at=40.0, code=4)]
+    assert outcome_of(ranks).exit_code == 4
+    assert outcome_of(ranks, clock_offsets_s={1: -61.0}).exit_code == 3
+
+
+def test_an_exception_explains_connections_that_broke_a_little_earlier() -> None:
+    found = outcome_of([rank(0, End.NETWORK, at=1.0), rank(1, End.USER_EXCEPTION, at=1.5), rank(2, End.STOPPED)])
+    assert found.cause is not None
+    assert found.first is not None
+    assert (found.first.rank, found.cause.rank, found.end, found.worth_retry) == (0, 1, End.USER_EXCEPTION, False)
+
+
+def test_a_rank_that_only_gives_a_code_explains_nobody() -> None:
+    found = outcome_of([rank(0, End.NETWORK, at=1.0), rank(1, End.EXIT_CODE, at=1.5, code=9)])
+    assert (found.end, found.worth_retry) == (End.NETWORK, True)
+
+
+def test_a_lost_node_explains_connections_that_broke() -> None:
+    found = outcome_of([rank(0, End.NETWORK)], lost_nodes={1: "no word for 10 s"})
+    assert (found.end, found.worth_retry, found.lost_nodes) == (End.NODE_LOST, True, (1,))
+    assert "node 1 was lost: no word for 10 s" in found.reason
+    assert outcome_of([rank(0, End.USER_EXCEPTION)], lost_nodes={1: "x"}).end is End.USER_EXCEPTION
+
+
+def test_user_errors_are_retried_only_when_asked() -> None:
+    for end in USER_ERRORS:
+        assert not outcome_of([rank(0, end)]).worth_retry
+        assert outcome_of([rank(0, end)], retry_user_errors=True).worth_retry
+    assert not outcome_of([rank(0, End.USAGE)], retry_user_errors=True).worth_retry
+
+
+def test_the_users_stop_is_the_end_whatever_ranks_say() -> None:
+    ranks = [rank(0, End.KILLED, signal="SIGTERM"), rank(1, End.STOPPED, signal="SIGKILL")]
+    found = outcome_of(ranks, stopped_by="user", stop_signal="SIGINT", retry_user_errors=True)
+    assert (found.end, found.exit_code, found.worth_retry) == (End.STOPPED, 130, False)
+
+
+def test_a_hang_that_was_ended_as_asked_is_tried_again_and_is_no_success() -> None:
+    found = outcome_of([rank(0, End.STOPPED), rank(1, End.SUCCESS, code=0)], stopped_by="hang", verdict=verdict())
+    assert (found.end, found.worth_retry, found.exit_code) == (End.HUNG, True, 1)
+    assert "rank 1 is late" in found.reason
+
+
+def verdict(fault_class: FaultClass = FaultClass.DESYNC_FLOW) -> Verdict:
+    return Verdict(
+        code="COL001", fault_class=fault_class, confidence=Confidence.CERTAIN, culprits=Culprits(),
+        sentence="rank 1 is late", remedy="", fault_time=None, detected_time="", detect_s=None,
+    )  # fmt: skip
+
+
+def test_the_judge_knows_better_why_connections_broke() -> None:
+    assert outcome_of([rank(0, End.NETWORK)], verdict=verdict()).end is End.USER_EXCEPTION
+    unsure = replace(verdict(), confidence=Confidence.POSSIBLE)
+    assert outcome_of([rank(0, End.NETWORK)], verdict=unsure).end is End.NETWORK
+    assert outcome_of([rank(0, End.KILLED, signal="SIGKILL")], verdict=verdict()).end is End.KILLED
+
+
+@pytest.mark.parametrize(
+    ("problem_kind", "expected"),
+    [("program", End.USAGE), ("port", End.PORT_IN_USE), ("rendezvous", End.RENDEZVOUS), ("torch", End.UNKNOWN)],
+)
+def test_ranks_that_were_never_started(problem_kind: str, expected: End) -> None:
+    found = outcome_of([], problem="x", problem_kind=problem_kind)
+    assert (found.end, found.exit_code, found.reason) == (expected, 1, "x")
+
+
+def test_exit_codes_are_a_shells() -> None:
+    assert exit_code_of(ended(7)) == 7
+    assert exit_code_of(ended(signal="SIGKILL")) == 137
+    assert exit_code_of(ended(signal="signal 37")) == 165
+    assert exit_code_of(WorkerEnd(rank=0)) == 1
+
+
+def test_every_end_has_a_text_and_an_answer() -> None:
+    assert set(WORTH_RETRY) == set(End)
+    for end in End:
+        for language in ("en", "zh"):
+            assert ui(text_key(end), language)

@@ -1,0 +1,499 @@
+import argparse
+import asyncio
+import json
+import os
+import pwd
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from allready.cli.options import add_common
+from allready.errors import UsageError
+from allready.launch.flags import add_arguments
+from allready.launch.request import Note
+from allready.launch.ssh import run_hosts, until_stdin_ends
+from allready.launch.ssh_words import (
+    SshOptions,
+    Target,
+    agent_commands,
+    options_from,
+    parse_hosts,
+    passed_environment,
+    remote_command,
+    ssh_argv,
+)
+from allready.text.ui import table, ui
+
+SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
+needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH's ssh and sshd")
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+# The words
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("gpu01", Target(host="gpu01")),
+        ("alice@gpu01.cluster.org:2222", Target(host="gpu01.cluster.org", user="alice", port=2222)),
+        ("10.0.0.1:22", Target(host="10.0.0.1", port=22)),
+        ("fd00::7", Target(host="fd00::7")),
+        ("root@[fd00::7]:22", Target(host="fd00::7", user="root", port=22)),
+        ("gpu_01", Target(host="gpu_01")),
+    ],
+)
+def test_hosts_are_read_and_written(text: str, target: Target) -> None:
+    assert parse_hosts([text]) == (target,)
+    assert parse_hosts([str(target)]) == (target,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "-oProxyCommand=reboot", "-v", "gpu01 reboot", "gpu01;reboot", "$(reboot)", "`id`", "a|b", "a&b", "a>b",
+        "a\nb", "'a'", '"a"', "gpu01:0", "gpu01:99999", "gpu01:ssh", "@gpu01", "a@-oX=1", "-a@gpu01", "a@b@c",
+        "user name@gpu01", "gpu01:", "gpu01.", "../etc", "a/b", "a\\b", "gpu*", "ssh://gpu01", "\x00", "gpü01",
+    ],
+)  # fmt: skip
+def test_what_could_be_an_option_or_a_command_is_no_host(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a host"):
+        parse_hosts([text])
+
+
+def test_a_host_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        parse_hosts(["a", "b", "a"])
+    assert len(parse_hosts(["a:1", "a:2"])) == 2
+
+
+def test_ssh_gets_the_users_options_first_and_the_host_behind_two_dashes() -> None:
+    argv = ssh_argv(Target(host="h", user="u", port=5), "cmd", SshOptions(options=("IdentityFile=k y",)))
+    assert argv[-3:] == ["--", "h", "cmd"]
+    assert argv.index("IdentityFile=k y") < argv.index("BatchMode=yes")
+    assert argv[argv.index("-p") + 1] == "5"
+    assert argv[argv.index("-l") + 1] == "u"
+
+
+HARD = ["a b", "'", '"', "$HOME", "`id`", "$(id)", "*", ";exit 9", "\\", "é中", "", "-n", "--", "#x", "a\tb", "!!", "~"]
+
+
+def test_every_word_arrives_as_it_was_whatever_is_in_it(tmp_path: Path) -> None:
+    """By real shells, without ssh: what sshd does is `SHELL -c COMMAND`."""
+    folder = tmp_path / "a 'dir' $HOME"
+    folder.mkdir()
+    program = [
+        sys.executable,
+        "-c",
+        "import sys, os, json; print(json.dumps([sys.argv[1:], os.getcwd(), os.environ['NCCL_X']]))",
+    ]
+    options = SshOptions(directory=str(folder), environment={"NCCL_X": "a 'b' $c\\"})
+    for shell in filter(None, (shutil.which(name) for name in ("sh", "bash", "dash"))):
+        command = remote_command([*program, *HARD], options, "tok")
+        done = subprocess.run([shell, "-c", command], capture_output=True, text=True, timeout=30, check=False)
+        assert json.loads(done.stdout) == [HARD, str(folder), "a 'b' $c\\"], done.stderr
+        assert done.stderr.split("\n")[:2] == ["tok started", "tok ended 0"]
+
+
+def test_the_nodes_get_what_the_job_reads_and_no_secret() -> None:
+    environ = {
+        "NCCL_DEBUG": "INFO", "PYTHONPATH": "/x", "HOME": "/root", "PET_MAX_RESTARTS": "3", "CUDA_VISIBLE_DEVICES": "0",
+        "AWS_SECRET_ACCESS_KEY": "x", "TORCH_API_TOKEN": "abc", "NCCL_CONF": "password=hunter22", "JAX_X": "a\nb",
+        "WANDB_MODE": "offline", "HF_TOKEN": "hf_0123456789abcdef0123",
+    }  # fmt: skip
+    assert passed_environment(environ) == {"NCCL_DEBUG": "INFO", "PET_MAX_RESTARTS": "3", "PYTHONPATH": "/x"}
+    assert passed_environment(environ, ["WANDB_MODE"])["WANDB_MODE"] == "offline"
+    for name, words in (("HF_TOKEN", "secret"), ("NOT_SET", "not set"), ("A B", "not a name"), ("JAX_X", "secret")):
+        with pytest.raises(UsageError, match=words):
+            passed_environment(environ, [name])
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    add_common(parser)
+    return parser.parse_args([*argv])
+
+
+def test_each_host_gets_its_node_rank_and_the_scripts_arguments() -> None:
+    args = parsed(
+        "--hosts=a,u@b:5", "--nproc-per-node=2", "--json=r.json", "-v", "--backoff=1,2,0", "t.py", "--hosts", "x y"
+    )
+    first, second = agent_commands(args, parse_hosts(args.hosts))
+    assert first[:4] == [sys.executable, "-m", "allready", "run"]
+    again = [parsed(*words[4:]) for words in (first, second)]
+    assert [a.node_rank for a in again] == [0, 1]
+    assert {a.master_addr for a in again} == {"a"}
+    assert all(a.nnodes == (2, 2) and a.end_with_stdin and a.hosts is None for a in again)
+    assert all(a.script_args == ["--hosts", "x y"] and a.verbose == 1 and a.backoff == args.backoff for a in again)
+    assert [a.json for a in again] == ["r.json", None]
+
+
+@pytest.mark.parametrize(
+    "flag", ["--node-rank=1", "--nnodes=3", "--standalone", "--rdzv-endpoint=a:1", "--sync-dir=/x"]
+)
+def test_flags_that_contradict_the_hosts_are_refused(flag: str) -> None:
+    with pytest.raises(UsageError, match=flag.split("=")[0]):
+        agent_commands(parsed("--hosts=a,b", flag, "t.py"), parse_hosts(["a", "b"]))
+
+
+def test_options_of_ssh_are_checked() -> None:
+    assert options_from(parsed("--ssh-option=Port=22", "--remote-dir=/d", "t.py"), {}).directory == "/d"
+    for wrong in ("-v", "Port", "=x", "Port=1\nProxyCommand=x"):
+        with pytest.raises(UsageError, match="--ssh-option"):
+            options_from(parsed(f"--ssh-option={wrong}", "t.py"), {})
+
+
+def test_what_is_said_of_ssh_is_said_in_both_languages() -> None:
+    values = {"host": "h", "node": "1", "code": "2", "words": "w", "seconds": "3"}
+    assert table("en", "ssh").keys() == table("zh", "ssh").keys()
+    for key in table("en", "ssh"):
+        assert ui(f"ssh.{key}", "en", **values) != ui(f"ssh.{key}", "zh", **values)
+
+
+# A real sshd
+
+
+def new_key(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=20)
+
+
+class Sshd:
+    """An sshd of our own on a free port of 127.0.0.1, with its own keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("host_key", "user_key"):
+            new_key(folder / name)
+        shutil.copy(folder / "user_key.pub", folder / "authorized")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        (folder / "known").write_text(f"[127.0.0.1]:{self.port} {(folder / 'host_key.pub').read_text()}"
+                                      f"[127.0.0.2]:{self.port} {(folder / 'host_key.pub').read_text()}")  # fmt: skip
+        (folder / "config").write_text(
+            f"ListenAddress 127.0.0.1:{self.port}\nListenAddress 127.0.0.2:{self.port}\nHostKey {folder}/host_key\n"
+            f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 50\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+        )
+        assert SSHD is not None
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's chroot of its unprivileged part
+        self.process = subprocess.Popen(
+            [SSHD, "-D", "-e", "-f", str(folder / "config")], stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "sshd does not come up"
+                assert self.process.poll() is None
+                time.sleep(0.05)
+
+    def options(self, **more: object) -> SshOptions:
+        base = ("IdentitiesOnly=yes", f"IdentityFile={self.folder}/user_key", f"UserKnownHostsFile={self.folder}/known",
+                "GlobalKnownHostsFile=/dev/null", "ControlPath=none", f"User={ME}")  # fmt: skip
+        extra = more.pop("extra", ())
+        assert isinstance(extra, tuple)
+        given = {"directory": str(self.folder), "end_s": 10.0, "settle_s": 10.0, **more}
+        return SshOptions(options=(*extra, *base), **given)  # type: ignore[arg-type]
+
+    def targets(self, number: int = 2) -> tuple[Target, ...]:
+        return tuple(Target(host=f"127.0.0.{i + 1}", port=self.port) for i in range(number))
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    made = Sshd(tmp_path_factory.mktemp("sshd"))
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+# An agent in small: says who it is, writes its process number, ends when its standard input does.
+AGENT = """
+import asyncio, os, sys, pathlib
+from allready.launch.ssh import until_stdin_ends
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+print("[rank 0] here", flush=True)
+print("[rank 0] trouble", file=sys.stderr, flush=True)
+why = asyncio.run(until_stdin_ends())
+pathlib.Path(sys.argv[1] + ".why").write_text(why)
+sys.exit(7)
+"""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str, str]] = []
+        self.notes: list[Note] = []
+
+    def line(self, node: int, stream: str, text: str) -> None:
+        self.lines.append((node, stream, text))
+
+    def keys(self) -> list[str]:
+        return [note.key for note in self.notes]
+
+
+async def run(
+    sshd: Sshd, commands: list[list[str]], heard: Heard, *, options: SshOptions | None = None,
+    targets: tuple[Target, ...] | None = None,
+) -> int:  # fmt: skip
+    return await run_hosts(
+        commands, targets or sshd.targets(len(commands)), options or sshd.options(), on_line=heard.line,
+        on_note=heard.notes.append,
+    )  # fmt: skip
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        await asyncio.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@needs_sshd
+async def test_output_of_all_nodes_comes_by_line_and_the_exit_code_is_the_jobs(sshd: Sshd) -> None:
+    heard = Heard()
+    code = (
+        "import sys; print('out', *sys.argv[1:]); print('err', file=sys.stderr); "
+        "sys.stdout.write('open end'); sys.exit(int(sys.argv[1]))"
+    )
+    assert await run(sshd, [python(code, "0", "a b", "$HOME;'"), python(code, "5")], heard) == 5
+    assert {(n, s) for n, s, _ in heard.lines} == {(0, "stdout"), (0, "stderr"), (1, "stdout"), (1, "stderr")}
+    assert [text for node, stream, text in heard.lines if (node, stream) == (0, "stdout")] == [
+        "out 0 a b $HOME;'",
+        "open end",
+    ]
+    assert heard.keys() == ["ssh.ended"]
+    assert await run(sshd, [python(code, "0"), python(code, "0")], Heard()) == 0
+    assert await run(sshd, [python(code, "255")], Heard()) == 255
+
+
+@needs_sshd
+async def test_very_long_and_binary_lines_pass(sshd: Sshd) -> None:
+    heard = Heard()
+    code = "import sys; sys.stdout.buffer.write(b'x' * 3_000_000 + b'\\n\\xff\\x00\\r\\n\\n' + b'last')"
+    assert await run(sshd, [python(code)], heard) == 0
+    texts = [text for _, _, text in heard.lines]
+    assert sum(len(text) for text in texts[:-3]) == 3_000_000
+    assert texts[-3:] == ["\ufffd\x00", "", "last"]
+
+
+@asynccontextmanager
+async def two_agents(sshd: Sshd, folder: Path, heard: Heard) -> AsyncIterator[tuple["asyncio.Task[int]", list[int]]]:
+    files = [folder / f"agent{i}" for i in range(2)]
+    task = asyncio.ensure_future(run(sshd, [python(AGENT, str(file)) for file in files], heard))
+    try:
+        await until(lambda: len([1 for _, _, text in heard.lines if text == "[rank 0] here"]) == 2, 20)
+        yield task, [int(file.read_text()) for file in files]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@needs_sshd
+async def test_ctrl_c_ends_the_agents_everywhere(sshd: Sshd, tmp_path: Path) -> None:
+    async with two_agents(sshd, tmp_path, Heard()) as (task, pids):
+        start = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - start < 8
+        assert not any(is_alive(pid) for pid in pids)
+    assert [(tmp_path / f"agent{i}.why").read_text() for i in range(2)] == ["closed", "closed"]
+
+
+@needs_sshd
+async def test_a_killed_connection_ends_its_agent_and_all_others(sshd: Sshd, tmp_path: Path) -> None:
+    heard = Heard()
+    async with two_agents(sshd, tmp_path, heard) as (task, pids):
+        start = time.monotonic()
+        os.kill(connection_of(pids[1]), signal.SIGKILL)
+        await until(lambda: not is_alive(pids[1]), 5)
+        assert await asyncio.wait_for(task, 10) == 3
+        assert not is_alive(pids[0])
+        assert time.monotonic() - start < 10
+    assert heard.keys() == ["ssh.lost"]
+    assert heard.notes[0].values["node"] == "1"
+
+
+def connection_of(pid: int) -> int:
+    """The sshd above a process."""
+    while Path(f"/proc/{pid}/comm").read_text().strip() not in {"sshd", "sshd-session"}:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert pid > 1
+    return pid
+
+
+@needs_sshd
+async def test_a_killed_launcher_leaves_nothing_behind(sshd: Sshd, tmp_path: Path) -> None:
+    options = sshd.options()
+    code = f"""
+import asyncio, sys
+from allready.launch.ssh import run_hosts
+from allready.launch.ssh_words import SshOptions, Target
+options = SshOptions(options={options.options!r}, directory={options.directory!r})
+targets = [Target(host="127.0.0.1", port={sshd.port}), Target(host="127.0.0.2", port={sshd.port})]
+commands = [[sys.executable, "-c", {AGENT!r}, {str(tmp_path)!r} + f"/agent{{i}}"] for i in range(2)]
+asyncio.run(run_hosts(commands, targets, options, on_line=print))
+"""
+    launcher = subprocess.Popen(  # noqa: ASYNC220 - starting takes no time
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        files = [tmp_path / f"agent{i}" for i in range(2)]
+        await until(lambda: all(f.exists() and f.read_text() for f in files), 20)
+        pids = [int(file.read_text()) for file in files]
+    finally:
+        launcher.kill()
+        launcher.wait(timeout=10)
+    await until(lambda: not any(is_alive(pid) for pid in pids), 5)
+
+
+@needs_sshd
+async def test_when_one_node_fails_the_others_have_time_and_are_then_ended(sshd: Sshd, tmp_path: Path) -> None:
+    heard = Heard()
+    commands = [python(AGENT, str(tmp_path / "a")), python("import sys; sys.exit(4)")]
+    start = time.monotonic()
+    assert await run(sshd, commands, heard, options=sshd.options(settle_s=1.5)) == 7  # node 0's own
+    assert 1.4 < time.monotonic() - start < 9
+    assert (tmp_path / "a.why").read_text() == "closed"
+    assert heard.notes[0].values == {"host": f"127.0.0.2:{sshd.port}", "node": "1", "code": "4"}
+
+
+@needs_sshd
+async def test_an_agent_that_does_not_end_is_left_after_the_deadline(sshd: Sshd) -> None:
+    stubborn = python("import time; time.sleep(20)")
+    start = time.monotonic()
+    code = await run(
+        sshd, [stubborn, python("import sys; sys.exit(4)")], Heard(), options=sshd.options(settle_s=0.5, end_s=0.5)
+    )
+    assert code == 4
+    assert time.monotonic() - start < 10
+
+
+@needs_sshd
+@pytest.mark.parametrize(
+    ("words", "change", "key"),
+    [
+        (["/no/such/python", "-c", "1"], {}, "ssh.no_python"),
+        ([sys.executable, "-c", "1"], {"directory": "/no/such/dir"}, "ssh.no_directory"),
+        ([sys.executable, "-c", "1"], {"extra": ("UserKnownHostsFile=/dev/null",)}, "ssh.key_unknown"),
+        ([sys.executable, "-c", "1"], {"extra": ("IdentityFile=/dev/null", "User=nobody")}, "ssh.denied"),
+        ([sys.executable, "-c", "1"], {"extra": ("NoSuchThing=1",)}, "ssh.bad_option"),
+    ],
+)
+async def test_why_a_host_cannot_be_used_is_one_sentence(
+    sshd: Sshd, words: list[str], change: dict[str, object], key: str
+) -> None:
+    heard = Heard()
+    assert await run(sshd, [words], heard, options=sshd.options(**change)) == 3
+    assert heard.keys() == [key]
+    assert ui(heard.notes[0].key, "en", **heard.notes[0].values).startswith("127.0.0.1:")
+
+
+@needs_sshd
+async def test_a_changed_host_key_is_told_from_an_unknown_one(sshd: Sshd, tmp_path: Path) -> None:
+    new_key(tmp_path / "k")
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {(tmp_path / 'k.pub').read_text()}")
+    heard = Heard()
+    options = sshd.options(extra=(f"UserKnownHostsFile={tmp_path}/known",))
+    assert await run(sshd, [python("1")], heard, options=options) == 3
+    assert heard.keys() == ["ssh.key_changed"]
+
+
+@needs_sshd
+async def test_one_host_that_refuses_ends_the_others_at_once(sshd: Sshd, tmp_path: Path) -> None:
+    heard = Heard()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        targets = (sshd.targets(1)[0], Target(host="127.0.0.1", port=free.getsockname()[1]))
+        start = time.monotonic()
+        commands = [python(AGENT, str(tmp_path / "a")), python("1")]
+        assert await run(sshd, commands, heard, targets=targets) == 3
+    assert time.monotonic() - start < 8
+    assert heard.keys() == ["ssh.refused"]
+
+
+@needs_sshd
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_port_that_is_silent_or_no_sshd_has_a_deadline(sshd: Sshd, answers: bool) -> None:
+    heard = Heard()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        async def answer() -> None:
+            loop = asyncio.get_running_loop()
+            listener.setblocking(False)
+            sock, _ = await loop.sock_accept(listener)
+            with sock:
+                await asyncio.sleep(0 if answers else 20)
+
+        task = asyncio.ensure_future(answer())
+        target = Target(host="127.0.0.1", port=listener.getsockname()[1])
+        start = time.monotonic()
+        code = await run(sshd, [python("1")], heard, targets=(target,), options=sshd.options(start_s=1.5, connect_s=30))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert code == 3
+    assert time.monotonic() - start < 8
+    assert heard.keys() == ["ssh.closed" if answers else "ssh.no_shell"]
+
+
+# The agent's end
+
+
+async def test_an_agent_hears_that_its_input_closed_or_fell_silent() -> None:
+    for last, expected in ((b"", "closed"), (b"\n", "silent")):
+        reading, writing = os.pipe()
+        task = asyncio.ensure_future(until_stdin_ends(reading, silence_s=0.3))
+        try:
+            await asyncio.sleep(0.5)  # silence before the first sign of life is no silence: nobody promised any
+            assert not task.done()
+            if last:
+                os.write(writing, last)
+            else:
+                os.close(writing)
+            assert await asyncio.wait_for(task, 5) == expected
+        finally:
+            os.close(reading)
+            if last:
+                os.close(writing)
+
+
+async def test_an_input_that_nobody_can_close_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with (tmp_path / "file").open() as file:
+        assert await asyncio.wait_for(until_stdin_ends(file.fileno()), 5) == "closed"
+
+
+def test_the_quoting_agrees_with_the_shells_own() -> None:
+    assert shlex.split(remote_command(["a b", "'"], SshOptions(directory="/x"), "t"))[:3] == ["exec", "sh", "-c"]

@@ -1,0 +1,478 @@
+"""Ranks as real processes: how they start, are seen to end, and never stay behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allready.launch import keeper, workers
+from allready.launch.keeping import MARK
+from allready.launch.request import Note
+from allready.launch.workers import Worker, WorkerEnd, WorkerGroup
+from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, until, worker
+
+SLEEPS = "import time; print('up'); time.sleep(600)"
+DEAF = """
+    import signal, time
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    print('up'); time.sleep(600)
+"""
+FAMILY = """
+    import os, subprocess, sys, time
+    code = "import time; time.sleep(600)"
+    same = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
+    away = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], start_new_session=True)
+    print(same.pid); print(away.pid); print('up'); time.sleep(600)
+"""
+
+
+@pytest.fixture
+def group() -> Iterator[WorkerGroup]:
+    made = WorkerGroup()
+    yield made
+    made.close()
+    assert marked(made) == []
+
+
+def is_up(folder: Path, rank: int = 0) -> bool:
+    return b"up" in output(folder, rank)
+
+
+def test_ends_are_told_with_code_signal_and_time(tmp_path: Path) -> None:
+    seen: list[WorkerEnd] = []
+    group = WorkerGroup(on_end=seen.append)
+    before = time.time()
+    group.start(
+        [
+            worker(tmp_path, python("raise SystemExit(0)"), 0),
+            worker(tmp_path, python("raise SystemExit(7)"), 1),
+            worker(tmp_path, python("import os; os.kill(os.getpid(), 11)"), 2),
+        ]
+    )
+    until(lambda: len(group.poll()) == 3)
+    ends = group.poll()
+    assert [(ends[r].exit_code, ends[r].signal) for r in range(3)] == [(0, None), (7, None), (None, "SIGSEGV")]
+    assert all(before <= e.time_s <= time.time() for e in ends.values())
+    until(lambda: len(seen) == 3)
+    assert sorted(seen, key=lambda e: e.rank) == [ends[r] for r in range(3)]
+    assert group.stop(grace_s=1.0) == ends
+    assert group.pids == {}
+    group.close()
+
+
+def test_a_rank_is_seen_to_end_at_once(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python("print('up'); input()"), 0), worker(tmp_path, python(SLEEPS), 1)])
+    until(lambda: len(group.poll()) == 1)  # standard input is /dev/null: input() raises
+    assert group.poll()[0].exit_code == 1
+    assert group.wait(0, 30.0) == group.poll()
+    begun = time.monotonic()
+    threading.Timer(0.1, os.kill, (group.pids[1], signal.SIGKILL)).start()
+    assert len(group.wait(1, 30.0)) == 2
+    assert time.monotonic() - begun < 10.0
+
+
+def test_each_rank_has_its_own_session_and_no_foreign_descriptor(tmp_path: Path, group: WorkerGroup) -> None:
+    code = """
+        import os
+        print(os.getsid(0) == os.getpgrp() == os.getpid(), sorted(os.listdir('/proc/self/fd'))[:3], end=' ')
+        print(len(os.listdir('/proc/self/fd')), os.readlink('/proc/self/fd/0'))
+    """
+    group.start([worker(tmp_path, python(code))])
+    until(lambda: group.poll())
+    assert output(tmp_path).startswith(b"True ['0', '1', '2'] 4 /dev/null")  # 4: the listing itself
+
+
+def test_stop_gives_a_rank_time_to_end_by_itself(tmp_path: Path, group: WorkerGroup) -> None:
+    code = """
+        import signal, sys, time
+        def end(*_):
+            time.sleep(0.2); print('saved'); sys.exit(3)
+        signal.signal(signal.SIGTERM, end)
+        print('up'); time.sleep(600)
+    """
+    group.start([worker(tmp_path, python(code))])
+    until(lambda: is_up(tmp_path))
+    ends = group.stop(grace_s=20.0)
+    assert ends[0].exit_code == 3
+    assert output(tmp_path) == b"up\nsaved\n"
+
+
+def test_a_rank_that_ignores_the_signal_is_killed_after_the_grace(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(DEAF))])
+    until(lambda: is_up(tmp_path))
+    begun = time.monotonic()
+    assert group.stop(grace_s=0.5)[0].signal == "SIGKILL"
+    assert 0.5 <= time.monotonic() - begun < 10.0
+
+
+def test_a_stopped_rank_is_continued_so_that_it_can_obey(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(SLEEPS))])
+    until(lambda: is_up(tmp_path))
+    pid = group.pids[0]
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state_of(pid) == "T")
+    assert group.poll() == {}
+    begun = time.monotonic()
+    assert group.stop(grace_s=20.0)[0].signal == "SIGTERM"
+    assert time.monotonic() - begun < 10.0
+
+
+def test_a_first_signal_other_than_sigterm_is_what_ranks_get(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(SLEEPS), r) for r in range(2)])
+    until(lambda: is_up(tmp_path, 0) and is_up(tmp_path, 1))
+    ends = group.stop(grace_s=20.0, first=signal.SIGINT)
+    assert {e.exit_code or e.signal for e in ends.values()} <= {1, "SIGINT", 130}
+    assert b"KeyboardInterrupt" in output(tmp_path)
+
+
+def test_signals_are_passed_on_to_ranks_and_not_to_their_children(tmp_path: Path, group: WorkerGroup) -> None:
+    code = """
+        import os, signal, subprocess, sys, time
+        child = subprocess.Popen([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(600)'])
+        signal.signal(signal.SIGUSR1, lambda *_: print('got it, child', child.poll()))
+        print('up')
+        while True: time.sleep(0.05)
+    """
+    group.start([worker(tmp_path, python(code))])
+    until(lambda: is_up(tmp_path))
+    group.signal(signal.SIGUSR1)
+    until(lambda: b"got it, child None" in output(tmp_path))
+
+
+def test_stop_takes_children_with_it_in_whatever_session_they_are(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(FAMILY))])
+    until(lambda: is_up(tmp_path))
+    children = list(numbers_in(tmp_path))
+    assert len(children) == 2
+    assert all(is_alive(pid) for pid in children)
+    assert len(marked(group)) == 3
+    group.stop(grace_s=5.0)
+    assert not any(is_alive(pid) for pid in children)
+
+
+def test_children_of_a_rank_that_ended_well_are_asked_and_then_killed(tmp_path: Path, group: WorkerGroup) -> None:
+    code = """
+        import subprocess, sys
+        polite = ("import signal, sys, time\\n"
+                  "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit()))\\n"
+                  "print('ready', flush=True); time.sleep(600)")
+        deaf = "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)"
+        for code in (polite, deaf):
+            child = subprocess.Popen([sys.executable, '-I', '-S', '-c', code])
+            print(child.pid)
+    """
+    group.start([worker(tmp_path, python(code))])
+    until(lambda: group.poll() and output(tmp_path).count(b"ready") == 2)
+    children = list(numbers_in(tmp_path))
+    assert all(is_alive(pid) for pid in children)
+    assert group.stop(grace_s=5.0)[0].is_success
+    assert not any(is_alive(pid) for pid in children)
+    assert b"asked" in output(tmp_path)
+
+
+def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:
+    group.prepare()
+    until(lambda: state_of(group._keeping.pid or 0) == "S")
+    before = num_fds()
+    heard: list[WorkerEnd] = []
+    group._on_end = heard.append
+    with pytest.raises(FileNotFoundError):
+        group.start([worker(tmp_path, python(SLEEPS), 0), worker(tmp_path, (str(tmp_path / "none"),), 1)])
+    assert group.pids == {}
+    assert marked(group) == []
+    assert heard == []
+    until(lambda: num_fds() == before, "the pipes and files are closed")
+    group.start([worker(tmp_path, python("print('again')"))])
+    until(lambda: group.poll())
+    assert output(tmp_path).endswith(b"again\n")
+
+
+def test_a_variable_that_no_process_can_have_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:
+    bad = Worker(rank=1, local_rank=1, argv=("true",), env={"A": "x\0y"}, log_dir=tmp_path / "rank1")
+    with pytest.raises(ValueError, match="null byte"):
+        group.start([worker(tmp_path, python(SLEEPS), 0), bad])
+    assert group.pids == {}
+    assert marked(group) == []
+
+
+def test_a_copy_that_cannot_be_written_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    before = num_fds()
+    lines: list[bytes] = []
+    group = WorkerGroup(on_line=lambda _r, _s, line: lines.append(line))
+    copies = {"stdout": tmp_path / "file" / "stdout.log"}
+    group.start([worker(tmp_path, python("print('here')"), split=True, copies=copies)])
+    until(lambda: group.poll())
+    group.stop(grace_s=1.0)
+    group.close()
+    assert lines == [b"here"]
+    assert num_fds() == before
+
+
+def test_sixty_four_ranks_start_and_stop(tmp_path: Path) -> None:
+    group = WorkerGroup()
+    before = num_fds()
+    group.start([worker(tmp_path, python(SLEEPS), r) for r in range(64)])
+    assert len(set(group.pids.values())) == 64
+    until(lambda: all(is_up(tmp_path, r) for r in range(64)), timeout_s=60.0)
+    ends = group.stop(grace_s=30.0)
+    assert {e.signal for e in ends.values()} == {"SIGTERM"}
+    assert len(ends) == 64
+    assert marked(group) == []
+    group.close()
+    assert num_fds() == before
+
+
+def test_attempt_after_attempt_leaves_no_descriptor_thread_or_process(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    at_first = num_fds()
+    group = WorkerGroup(on_line=lambda *_: None)
+    counts = []
+    for attempt in range(5):
+        group.start([worker(tmp_path / str(attempt), python("print('up')"), r) for r in range(3)])
+        until(lambda: len(group.poll()) == 3)
+        group.stop(grace_s=1.0)
+        assert group.settle(10.0)
+        counts.append(num_fds())
+    keeping = group._keeping.pid
+    assert len(set(counts)) == 1, counts
+    group.close()
+    assert threading.active_count() == threads
+    assert num_fds() == at_first
+    assert keeping is not None
+    assert not is_alive(keeping)
+
+
+def test_another_child_of_this_process_keeps_its_status(tmp_path: Path, group: WorkerGroup) -> None:
+    other = subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(5)"])
+    group.start([worker(tmp_path, python("raise SystemExit(1)"))])
+    until(lambda: group.poll())
+    group.stop(grace_s=1.0)
+    assert other.wait(20) == 5
+
+
+def test_a_status_that_nobody_can_have_is_unknown_and_not_invented(tmp_path: Path) -> None:
+    # Some containers start programs with SIGCHLD ignored; the kernel then reaps by itself.
+    code = """
+        import os, signal, sys
+        from pathlib import Path
+        from allready.launch.workers import Worker, WorkerGroup
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        group = WorkerGroup()
+        argv = (sys.executable, "-I", "-S", "-c", "raise SystemExit(3)")
+        group.start([Worker(rank=0, local_rank=0, argv=argv, env=os.environ, log_dir=Path(sys.argv[1]))])
+        print(group.wait(0, 20.0)[0].exit_code, group.stop(grace_s=1.0)[0].signal)
+        group.close()
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    assert subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout == "None None\n"
+
+
+def test_ranks_are_watched_without_pidfd_as_well(
+    tmp_path: Path, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    group.start([worker(tmp_path, python("raise SystemExit(4)")), worker(tmp_path, python(SLEEPS), 1)])
+    assert group.wait(0, 20.0)[0].exit_code == 4
+    assert group.stop(grace_s=5.0)[1].signal == "SIGTERM"
+
+
+def test_threads_may_stop_the_ranks_together(tmp_path: Path) -> None:
+    group = WorkerGroup()
+    group.start([worker(tmp_path, python(SLEEPS), r) for r in range(4)])
+    until(lambda: all(is_up(tmp_path, r) for r in range(4)))
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(len(group.stop(grace_s=5.0)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert max(found) == 4
+    assert group.pids == {}
+    group.close()
+
+
+# -- when the agent or the keeper is killed
+
+AGENT = """
+    import json, os, sys, time
+    from pathlib import Path
+    from allready.launch.workers import Worker, WorkerGroup
+    folder, code, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    group = WorkerGroup()
+    group.start([
+        Worker(rank=r, local_rank=r, argv=(sys.executable, "-I", "-S", "-u", "-c", code), env=os.environ,
+               log_dir=folder / f"rank{r}")
+        for r in range(count)
+    ])
+    print(json.dumps({"pids": list(group.pids.values()), "keeper": group._keeping.pid, "mark": group._keeping.mark}))
+    sys.stdout.flush()
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        ends = group.stop(grace_s=20.0, first=2)
+        group.close()
+        print(json.dumps([[e.rank, e.exit_code, e.signal] for e in ends.values()]))
+"""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator["Agent"]:
+    made = Agent(tmp_path)
+    yield made
+    made.end()
+
+
+class Agent:
+    """An agent in a process of its own, so that it can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[str] | None = None
+        self.mark = ""
+        self.pids: list[int] = []
+        self.keeper = 0
+
+    def start(self, code: str, count: int = 2) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(AGENT), str(self.folder), textwrap.dedent(code), str(count)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        told = json.loads(self.process.stdout.readline())
+        self.pids, self.keeper, self.mark = told["pids"], told["keeper"], told["mark"]
+
+    def left(self) -> list[int]:
+        return keeper.marked(f"{MARK}={self.mark}".encode())
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(20)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            until(lambda: not self.left() and not is_alive(self.keeper), "nothing is left of the agent")
+
+
+def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path) -> None:
+    agent.start(FAMILY)
+    until(lambda: is_up(tmp_path, 0) and is_up(tmp_path, 1))
+    children = [pid for r in range(2) for pid in numbers_in(tmp_path, r)]
+    assert len(agent.left()) == 6
+    assert agent.process is not None
+    agent.process.kill()
+    until(lambda: not agent.left())
+    until(lambda: not any(is_alive(pid) for pid in (*agent.pids, *children)))
+    until(lambda: not is_alive(agent.keeper), "the keeper ends as well")
+
+
+def test_what_was_printed_before_the_agent_died_is_in_the_logs(agent: Agent, tmp_path: Path) -> None:
+    agent.start("import time\nfor n in range(100000): print(n)\nprint('up'); time.sleep(600)", count=1)
+    assert agent.process is not None
+    os.kill(agent.process.pid, signal.SIGSTOP)  # an agent that does nothing holds nobody up
+    until(lambda: is_up(tmp_path))
+    agent.process.kill()
+    until(lambda: not agent.left() and not is_alive(agent.keeper))
+    assert list(numbers_in(tmp_path)) == list(range(100000))
+
+
+def test_ctrl_c_reaches_the_agent_alone_and_through_it_the_ranks(agent: Agent, tmp_path: Path) -> None:
+    code = """
+        import signal, sys, time
+        def end(*_):
+            time.sleep(0.2); print('saved'); sys.exit(0)
+        signal.signal(signal.SIGINT, end)
+        print('up'); time.sleep(600)
+    """
+    agent.start(code)
+    until(lambda: is_up(tmp_path, 0) and is_up(tmp_path, 1))
+    assert agent.process is not None
+    assert agent.process.stdout is not None
+    os.killpg(agent.process.pid, signal.SIGINT)  # as a terminal does
+    assert json.loads(agent.process.stdout.readline()) == [[0, 0, None], [1, 0, None]]
+    assert agent.process.wait(20) == 0
+    assert output(tmp_path, 1) == b"up\nsaved\n"  # once: they were not interrupted twice
+    until(lambda: not agent.left() and not is_alive(agent.keeper))
+
+
+def test_the_whole_group_of_the_agent_may_be_killed(agent: Agent, tmp_path: Path) -> None:
+    agent.start(FAMILY)
+    until(lambda: is_up(tmp_path, 0) and is_up(tmp_path, 1))
+    assert agent.process is not None
+    os.killpg(agent.process.pid, signal.SIGKILL)
+    until(lambda: not agent.left())
+
+
+def test_a_keeper_that_is_killed_is_replaced_and_the_logs_go_on(tmp_path: Path, group: WorkerGroup) -> None:
+    code = "import time\nfor n in range(2000): print(n); time.sleep(0.0005)\nprint('up'); time.sleep(600)"
+    group.start([worker(tmp_path, python(code))])
+    until(lambda: len(list(numbers_in(tmp_path))) > 100)
+    first = group._keeping.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    until(lambda: is_up(tmp_path))
+    assert group._keeping.pid not in (None, first)
+    lines = list(numbers_in(tmp_path))
+    assert len(set(lines)) == len(lines)
+    assert len(set(range(2000)) - set(lines)) <= 5  # it may die between reading and writing, not lose what came later
+    assert group.stop(grace_s=5.0)[0].signal == "SIGTERM"
+
+
+def test_the_keeper_pays_no_heed_to_signals_meant_for_the_agent(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(SLEEPS))])
+    until(lambda: is_up(tmp_path))
+    assert group._keeping.pid is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(group._keeping.pid, number)
+    assert group._keeping.flush(timeout_s=10.0)
+    assert group._keeping.num_starts == 1
+
+
+def test_a_job_inside_a_rank_has_a_mark_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARK, "outer")
+    group = WorkerGroup()
+    group.start([worker(tmp_path, python(SLEEPS))])
+    until(lambda: is_up(tmp_path))
+    assert keeper.marked(f"{MARK}=outer".encode()) == []  # neither the rank nor the keeper: the inner agent ends them
+    group.close()
+
+
+def test_a_folder_that_cannot_be_made_does_not_stop_the_job(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    notes: list[Note] = []
+    lines: list[bytes] = []
+    group = WorkerGroup(on_line=lambda _r, _s, line: lines.append(line), on_problem=notes.append)
+    group.start([worker(tmp_path / "file", python("print('still here')"), r) for r in range(2)])
+    until(lambda: len(group.poll()) == 2)
+    group.stop(grace_s=1.0)
+    group.close()
+    assert lines == [b"still here"] * 2
+    assert [n.key for n in notes] == ["workers.log_not_written"]  # once, and not for every rank
+
+
+def test_a_rank_that_nothing_ends_is_left_behind_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # SIGKILL that is not carried out, as for a process inside the kernel.
+    notes: list[Note] = []
+    group = WorkerGroup(on_problem=notes.append)
+    monkeypatch.setattr(workers, "_KILL_WAIT_S", 0.2)
+    group.start([worker(tmp_path, python(DEAF))])
+    until(lambda: is_up(tmp_path))
+    process = group._running[0].process
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "_send_group", lambda *_: None)
+        assert group.stop(grace_s=0.1) == {}
+    assert [(n.key, n.values["pid"]) for n in notes] == [("workers.unkillable", str(process.pid))]
+    process.kill()
+    process.wait(20)
+    group.close()

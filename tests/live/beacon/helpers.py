@@ -1,0 +1,119 @@
+"""Start a script with and without the wrapper, and watch it as an agent does."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from allready.live.beacon.cell import CellReader
+from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.live.beacon.state import CellState
+from allready.live.places import cell_path, make_rank_dir, rank_dir
+
+PATIENCE_S = 60.0
+TIDY_S = 8.0
+"""Loader workers look for their parent every five seconds."""
+WRAPPER = Path(rank_command("x")[2])
+
+
+def environment(run_dir: Path, rank: int = 0, **more: str) -> dict[str, str]:
+    """What an agent gives a rank."""
+    make_rank_dir(run_dir, rank)
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH_", "ALLREADY_", "PYTEST_"))} | more
+    return base | beacon_environment(base) | rank_environment(run_dir, rank)
+
+
+def plain(*words: str, cwd: Path, python: str = sys.executable, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """`python -u words...`."""
+    return subprocess.run(
+        [python, "-u", *words], cwd=cwd, env=dict(os.environ) | more, capture_output=True, timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+
+
+def wrapped(
+    *words: str, cwd: Path, run_dir: Path, options: tuple[str, ...] = (), by_module: bool = False, **more: str
+) -> subprocess.CompletedProcess[bytes]:
+    """The same as a rank with a beacon."""
+    start = ["-m", "allready.live.beacon.main"] if by_module else [str(WRAPPER)]
+    return subprocess.run(
+        [sys.executable, "-u", *options, *start, *words], cwd=cwd, env=environment(run_dir, 0, **more),
+        capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+
+
+class Rank:
+    """A rank that runs, with its cell."""
+
+    def __init__(self, run_dir: Path, script: Path, *arguments: str, rank: int = 0, **more: str) -> None:
+        self.folder = rank_dir(run_dir, rank)
+        env = environment(run_dir, rank, **more)
+        self.process = subprocess.Popen(
+            rank_command(str(script), arguments), env=env, start_new_session=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self.reader = CellReader(cell_path(self.folder))
+        self.pid = self.process.pid
+        self.output = b""
+
+    def until(self, said: Callable[[CellState], bool], limit_s: float = PATIENCE_S) -> CellState:
+        """The first state for which `said` is true."""
+        found: CellState | None = None
+
+        def look() -> bool:
+            nonlocal found
+            found = self.reader.read()
+            return found is not None and said(found)
+
+        try:
+            until(look, limit_s)
+        except AssertionError:
+            output = self.end() if self.process.poll() is not None else b"(it runs)"
+            raise AssertionError(f"it says {found}; {self.reader.problem}; {output!r}") from None
+        assert found is not None
+        return found
+
+    def end(self) -> bytes:
+        """Kill it and what it started, if it still runs; its output."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        deadline = time.monotonic() + TIDY_S
+        while _has_members(self.pid) and time.monotonic() < deadline:  # its helpers give semaphores back, and end
+            time.sleep(0.02)
+        if _has_members(self.pid):
+            os.killpg(self.pid, 9)
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.output, _ = self.process.communicate(timeout=PATIENCE_S)
+        self.reader.close()
+        return self.output
+
+
+def _has_members(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def running(run_dir: Path, script: Path, *arguments: str, rank: int = 0, **more: str) -> Iterator[Rank]:
+    """A rank, ended at the end."""
+    started = Rank(run_dir, script, *arguments, rank=rank, **more)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def until(is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> float:
+    """Wait for something; how long it took."""
+    began = time.monotonic()
+    while not is_so():
+        assert time.monotonic() - began < limit_s, f"not within {limit_s} s"
+        time.sleep(0.01)
+    return time.monotonic() - began

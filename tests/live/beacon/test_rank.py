@@ -1,0 +1,435 @@
+"""Real ranks: what the agent reads of them while they train, wait, hang, stop, fork and end."""
+
+import faulthandler
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from allready.live.beacon.environment import rank_command, rank_environment, takes_stack_signal
+from allready.live.beacon.names import STACK_SIGNAL
+from allready.live.beacon.state import CellState
+from allready.live.places import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
+from allready.preflight.collectives import rank_side
+from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, running, until
+
+STALE_S = 1.2
+"""A beat this old is no accident on a busy machine: six are missing."""
+
+GLOO = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+
+
+def write(folder: Path, text: str, name: str = "train.py") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+class Pair:
+    """Two ranks of one Gloo job."""
+
+    def __init__(self, run_dir: Path, script: Path, **more: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        common = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": "2",
+            "OMP_NUM_THREADS": "1",
+        } | more
+        with ExitStack() as stack:
+            self.ranks = [
+                stack.enter_context(running(run_dir, script, rank=r, RANK=str(r), LOCAL_RANK=str(r), **common))
+                for r in (0, 1)
+            ]
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> list[Rank]:
+        return self.ranks
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def stood_s(state: CellState) -> float:
+    """For how long the main thread has stood at one place."""
+    return (state.written_s or 0.0) - (state.site_since_s or 0.0)
+
+
+def mark(state: CellState, group: str = "0") -> tuple[int, int | None]:
+    return next(((m.enqueued, m.completed) for m in state.groups if m.group == group), (0, None))
+
+
+def answered(rank: Rank, *, dump: bool = False) -> float:
+    number = rank.reader.request(dump=dump)
+    assert number is not None
+    return until(lambda: rank.reader.is_answered(number, dump=dump))
+
+
+def test_a_training_pair_tells_its_groups_its_ring_and_its_dump(tmp_path: Path) -> None:
+    script = write(tmp_path, GLOO + """
+tensor_parallel = dist.new_group([0, 1], group_desc="TP")
+alone = [dist.new_group([r], group_desc="alone") for r in (0, 1)]
+for step in range(100000):
+    dist.all_reduce(torch.ones(4))
+    if step % 5 == 0:
+        dist.all_reduce(torch.ones(2), group=tensor_parallel)
+        dist.all_reduce(torch.ones(2), group=alone[rank])
+    time.sleep(0.005)
+""")  # fmt: skip
+    with Pair(tmp_path, script) as (first, second):
+        first.until(lambda s: {m.group for m in s.groups} == {"0", "1", "2"} and mark(s)[0] > 20)
+        state = second.until(lambda s: {m.group for m in s.groups} == {"0", "1", "3"} and mark(s)[0] > 20)
+        assert {m.group: (m.label, m.members) for m in state.groups} == {
+            "0": ("default_pg", (0, 1)), "1": ("TP", (0, 1)), "3": ("alone", (1,)),
+        }  # fmt: skip
+        assert state.framework == "torch"
+        assert state.has_recorder
+        assert state.problems == ()
+        assert state.num_left_out == 0
+        assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
+        assert second.until(lambda s: mark(s)[0] > mark(state)[0] + 20).beat_age_s < PATIENCE_S
+        ring = json.loads(ring_path(second.folder).read_bytes())
+        before = max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0)
+        answered(second)
+        ring = json.loads(ring_path(second.folder).read_bytes())
+        assert max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0) > before
+        assert len(ring["entries"]) <= 512
+        answered(second, dump=True)
+        dump = pickle.loads(dump_path(second.folder).read_bytes())
+        assert any(str(script) in frame["filename"] for entry in dump["entries"] for frame in entry["frames"])
+        assert not list(second.folder.glob("*.part"))
+
+
+def test_who_waits_and_who_does_not_come_is_seen_within_a_second(tmp_path: Path) -> None:
+    script = write(tmp_path, GLOO + """
+def dawdle():
+    time.sleep(1000)
+for step in range(30):
+    dist.all_reduce(torch.ones(4))
+    if rank == 1 and step == 20:
+        dawdle()
+""")  # fmt: skip
+    with Pair(tmp_path, script) as (first, second):
+        waiting = first.until(lambda s: mark(s) == (22, 21) and (s.groups[0].waiting_s or 0) > 0.5)
+        late = second.until(lambda s: mark(s) == (21, 21) and "dawdle" in s.site)
+        assert waiting.phase == "communicating"
+        assert waiting.site == f"{script}:9 <module>"
+        assert late.phase == "computing"
+        assert late.groups[0].waiting_s is None
+        ids = {first.until(lambda _: True).stack_id for _ in range(3)}
+        assert ids == {waiting.stack_id}
+        ring_s = first.until(lambda s: s.ring_s is not None).ring_s
+        assert ring_s is not None  # the last ring has the operation that does not end
+        until(lambda: json.loads(ring_path(first.folder).read_bytes())["entries"][-1]["collective_seq_id"] == 22)
+
+
+@pytest.mark.parametrize("call", ["loss.backward()", pytest.param("HANDLE", marks=pytest.mark.slow)])
+def test_waiting_in_the_reducer_or_for_a_handle_is_communicating(call: str, tmp_path: Path) -> None:
+    """Neither has a frame of torch.distributed."""
+    script = write(tmp_path, GLOO + f"""
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+for step in range(5):
+    loss = model(torch.ones(2, 4)).sum()
+    if rank == 1 and step == 3:
+        time.sleep(1000)
+    {call.replace("HANDLE", "dist.all_reduce(torch.ones(3), async_op=True).wait()")}
+""")  # fmt: skip
+    with Pair(tmp_path, script) as (first, second):
+        state = first.until(lambda s: s.phase == "communicating" and ((s.groups and s.groups[0].waiting_s) or 0) > 0.5)
+        assert state.site.startswith(f"{script}:")
+        second.until(lambda s: s.phase == "computing" and stood_s(s) > 0.5)
+
+
+PHASES = {
+    "joining": GLOO,
+    "importing": "import slow_module",
+    "loading": """
+        import time, torch.utils.data as data
+        class Set(data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, i): time.sleep(1000)
+        if __name__ == "__main__":
+            next(iter(data.DataLoader(Set(), num_workers=WORKERS, multiprocessing_context=CONTEXT)))
+        """,
+    "evaluating": "import time\ndef evaluate(): time.sleep(1000)\nevaluate()",
+    "saving": """
+        import os, torch, threading
+        os.mkfifo(os.path.join(os.path.dirname(__file__), "slow"))
+        class Slow:
+            def __getstate__(self): threading.Event().wait(1000)
+        torch.save(Slow(), os.path.join(os.path.dirname(__file__), "x.pt"))
+        """,
+    "computing": "x = 0\nwhile True: x += 1",
+    "ending": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()",
+    "compiling": """
+        import time, torch
+        def slow(graph, example): time.sleep(1000)
+        torch.compile(lambda x: x + 1, backend=slow)(torch.ones(1))
+        """,
+}  # fmt: skip
+
+
+QUICK = {"importing", "evaluating", "computing", "ending", "loading"}
+
+
+@pytest.mark.parametrize("phase", [p if p in QUICK else pytest.param(p, marks=pytest.mark.slow) for p in PHASES])
+def test_phases_are_told(phase: str, tmp_path: Path) -> None:
+    write(tmp_path, "import time\ntime.sleep(1000)", "slow_module.py")
+    text = PHASES[phase].replace("WORKERS", "0").replace("CONTEXT", "None")
+    more = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    with running(tmp_path, write(tmp_path, text), rank=0, **more) as rank:
+        state = rank.until(lambda s: s.phase == phase and (phase == "computing" or stood_s(s) > 0.5))
+        later = rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 0.5)
+        assert later.phase == phase
+
+
+@pytest.mark.parametrize(
+    "context", ["fork", *(pytest.param(c, marks=pytest.mark.slow) for c in ("spawn", "forkserver"))]
+)
+def test_loader_workers_have_no_beacon_and_leave_the_ranks_alone(context: str, tmp_path: Path) -> None:
+    text = """
+        import os, sys, time, torch, torch.utils.data as data
+        class Set(data.Dataset):
+            def __len__(self): return 1000000
+            def __getitem__(self, i):
+                loaded = "allready.live.beacon.thread" in sys.modules
+                return os.getpid(), sum("ALLREADY" in k for k in os.environ), loaded
+        if __name__ == "__main__":
+            for pids, variables, loaded in data.DataLoader(Set(), num_workers=2, multiprocessing_context=CONTEXT):
+                assert os.getpid() not in pids.tolist() and not variables.any(), (pids, variables)
+                assert CONTEXT != "spawn" or not loaded.any()
+                print(".", flush=True)
+                time.sleep(0.01)
+                if os.path.exists(sys.argv[1]):
+                    break
+        """.replace("CONTEXT", repr(context))
+    with running(tmp_path, write(tmp_path, text), str(tmp_path / "end")) as rank:
+        assert rank.process.stdout is not None
+        assert rank.process.stdout.readline() == b".\n"
+        state = rank.until(lambda s: "train.py" in s.site)
+        assert state.pid == rank.pid
+        rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 0.5)
+        assert rank.process.poll() is None
+        (tmp_path / "end").touch()  # by itself, so that no semaphore is left behind
+        assert set(rank.process.stdout.read().split()) == {b"."}
+        assert rank.process.wait(PATIENCE_S) == 0
+
+
+def test_a_child_never_writes_into_the_cell(tmp_path: Path) -> None:
+    text = """
+        import os, time
+        time.sleep(0.5)
+        if os.fork() == 0:
+            time.sleep(1000)
+        os.kill(os.getpid(), 9)
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.process.wait(PATIENCE_S)
+        state = rank.until(lambda s: True)
+        time.sleep(0.6)
+        assert rank.until(lambda s: True).beat_age_s >= state.beat_age_s + 0.5
+        os.killpg(rank.pid, 9)
+
+
+def test_the_beat_goes_on_after_forks(tmp_path: Path) -> None:
+    text = """
+        import os, time
+        for _ in range(30):
+            if os.fork() == 0:
+                os._exit(0)
+            os.wait()
+        print("forked", flush=True)
+        time.sleep(1000)
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        assert rank.process.stdout is not None
+        assert rank.process.stdout.readline() == b"forked\n"
+        state = rank.until(lambda s: "train.py:8" in s.site)
+        assert rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 0.5).beat_age_s < STALE_S
+
+
+def test_holding_the_gil_stops_the_beat_but_not_the_stacks(tmp_path: Path) -> None:
+    text = """
+        import ctypes, time
+        time.sleep(0.5)
+        def hold():
+            mutex = ctypes.create_string_buffer(128)
+            for _ in range(2):  # the second time it is locked; no signal wakes it
+                ctypes.PyDLL(None).pthread_mutex_lock(mutex)
+        hold()
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        state = rank.until(lambda s: s.beat_age_s > STALE_S)
+        assert state.phase in {"computing", "starting"}
+        assert takes_stack_signal(rank.pid)
+        os.kill(rank.pid, STACK_SIGNAL)
+        until(lambda: "in hold" in stack_path(rank.folder).read_text())
+        assert rank.process.poll() is None
+
+
+def test_stacks_come_on_the_signal_again_and_again(tmp_path: Path) -> None:
+    text = "import threading\n\nl = threading.Lock(); l.acquire(); l.acquire()"
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.until(lambda s: "train.py:3" in s.site)
+        stacks = stack_path(rank.folder)
+        for _ in range(3):
+            before = stacks.read_text().count('train.py", line 3')
+            os.kill(rank.pid, STACK_SIGNAL)
+            until(partial(lambda n: stacks.read_text().count('train.py", line 3') == n + 1, before))
+        assert "Current thread" in stack_path(rank.folder).read_text()
+
+
+def test_a_stopped_rank_has_an_old_beat_and_a_continued_one_a_new_one(tmp_path: Path) -> None:
+    with running(tmp_path, write(tmp_path, "import time\nwhile True: time.sleep(0.1)")) as rank:
+        rank.until(lambda s: s.beat_age_s < STALE_S and s.site != "")
+        os.kill(rank.pid, signal.SIGSTOP)
+        rank.until(lambda s: s.beat_age_s > STALE_S)
+        os.kill(rank.pid, signal.SIGCONT)
+        rank.until(lambda s: s.beat_age_s < STALE_S)
+
+
+def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
+    script = write(tmp_path, "import time\ntime.sleep(1000)")
+    make_rank_dir(tmp_path, 0)
+    program = textwrap.dedent(f"""
+        import os, subprocess, time
+        from pathlib import Path
+        from allready.live.beacon.environment import rank_command, rank_environment
+        env = dict(os.environ) | rank_environment(Path({str(tmp_path)!r}), 0)
+        print(subprocess.Popen(rank_command({str(script)!r}), env=env, start_new_session=True).pid, flush=True)
+        time.sleep(1000)
+    """)
+    agent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert agent.stdout is not None
+    pid = int(agent.stdout.readline())
+    try:
+        until(lambda: cell_path(tmp_path / "rank0").exists() and stack_path(tmp_path / "rank0").exists())
+        agent.kill()
+        agent.wait()
+        assert until(lambda: not alive(pid)) < STALE_S
+    finally:
+        agent.stdout.close()
+        if alive(pid):
+            os.kill(pid, 9)
+
+
+def test_a_rank_whose_agent_is_already_gone_does_not_start(tmp_path: Path) -> None:
+    script = write(tmp_path, "print('never')")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    env = environment(tmp_path) | rank_environment(tmp_path, 0, parent_pid=gone.pid)
+    done = subprocess.run(rank_command(str(script)), env=env, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("call", "killed_by"), [("ctypes.string_at(0)", signal.SIGSEGV), ("os.abort()", signal.SIGABRT)]
+)
+def test_the_stack_of_a_crash_is_kept(call: str, killed_by: signal.Signals, tmp_path: Path) -> None:
+    text = f"import ctypes, os\ndef crash():\n    {call}\ncrash()"
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        assert rank.process.wait(PATIENCE_S) == -killed_by
+        assert "in crash" in crash_path(rank.folder).read_text()
+        assert rank.end() == b""  # and nothing in its own output
+
+
+def test_the_last_word_is_ending(tmp_path: Path) -> None:
+    text = "import atexit, time\ntime.sleep(0.5)\natexit.register(time.sleep, 0.5)\nraise ValueError"
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.until(lambda s: s.phase == "ending")
+        rank.process.wait(PATIENCE_S)
+        assert rank.until(lambda s: True).phase == "ending"
+
+
+def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, write(tmp_path, "import time\ntime.sleep(1000)")) as rank:
+        rank.until(lambda s: "train.py:2" in s.site)
+        answered(rank, dump=True)
+        assert not ring_path(rank.folder).exists()
+        assert rank.until(lambda s: True).has_recorder is None
+
+
+@pytest.mark.slow
+def test_a_job_that_turned_the_recorder_off_runs_without_it(tmp_path: Path) -> None:
+    script = write(tmp_path, GLOO + "while True:\n    dist.all_reduce(torch.ones(4)); time.sleep(0.01)\n")
+    with Pair(tmp_path, script, TORCH_FR_BUFFER_SIZE="0") as (first, _):
+        state = first.until(lambda s: s.framework == "torch" and f"{script}" in s.site and s.phase == "communicating")
+        assert state.groups == ()
+        answered(first, dump=True)
+
+
+def test_an_endless_loop_of_python_keeps_its_beat_and_loses_next_to_nothing(tmp_path: Path) -> None:
+    text = """
+        import time, resource
+        began, cpu = time.perf_counter(), time.thread_time()
+        while time.perf_counter() - began < 4:
+            for _ in range(10000): pass
+        print((time.process_time() - (time.thread_time() - cpu)) / 4)
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        state = rank.until(lambda s: s.phase == "computing" and "train.py" in s.site)
+        rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 1.0 and s.beat_age_s < STALE_S)
+        rank.process.wait(PATIENCE_S)
+        assert float(rank.end()) < 0.05  # loose: the benchmark measures it
+
+
+def test_the_signal_is_that_of_the_check() -> None:
+    assert STACK_SIGNAL == rank_side.STACK_SIGNAL
+
+
+def test_the_signal_is_safe_only_for_who_takes_it() -> None:
+    assert not takes_stack_signal(os.getpid())
+    assert not takes_stack_signal(1 << 22)
+    with open(os.devnull, "wb") as file:  # noqa: PTH123
+        faulthandler.register(STACK_SIGNAL, file=file)
+        try:
+            assert takes_stack_signal(os.getpid())
+        finally:
+            faulthandler.unregister(STACK_SIGNAL)
+
+
+@pytest.mark.slow
+def test_in_a_job_of_jax_who_waits_in_a_compiled_function_is_told_from_who_does_not_come(tmp_path: Path) -> None:
+    text = """
+        import os, sys, time
+        import jax, numpy
+        rank = int(os.environ["RANK"])
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize("127.0.0.1:" + os.environ["MASTER_PORT"], 2, rank)
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        mesh = Mesh(numpy.array(jax.devices()), ("x",))
+        reduce = jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+        ones = jax.make_array_from_callback((2,), NamedSharding(mesh, P("x")), lambda _: numpy.ones(1, "float32"))
+        for step in range(100):
+            if rank == 1 and step == 5:
+                time.sleep(1000)
+            reduce(ones).block_until_ready()
+        """
+    with Pair(tmp_path, write(tmp_path, text), JAX_PLATFORMS="cpu") as (first, second):
+        waiting = first.until(lambda s: s.phase == "communicating" and stood_s(s) > 0.5)
+        late = second.until(lambda s: s.phase == "computing" and stood_s(s) > 0.5)
+        assert (waiting.site, late.site) == (f"{tmp_path}/train.py:14 <module>", f"{tmp_path}/train.py:13 <module>")
+        assert waiting.framework == late.framework == "jax"

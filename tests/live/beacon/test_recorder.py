@@ -1,0 +1,269 @@
+"""torch's recorders as different versions have them, in the place of torch."""
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from allready.live.beacon import recorder as module
+from allready.live.beacon.recorder import Group, Recorder, names_in_ring
+
+
+def status(enqueued: object, completed: object = -1, started: object = -1) -> dict[str, object]:
+    return {
+        "last_enqueued_collective": enqueued, "last_started_collective": started,
+        "last_completed_collective": completed,
+    }  # fmt: skip
+
+
+class Torch:
+    """What is asked of torch: one recorder of the newest kind unless told otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.c10d = ModuleType("torch._C._distributed_c10d")
+        groups = {object(): name for name in ("0", "7")}
+        first, second = groups
+        self.world = SimpleNamespace(
+            pg_map=dict.fromkeys(groups),
+            pg_names=groups,
+            pg_group_ranks={first: {0: 0, 1: 1, 2: 2}, second: {2: 1, 0: 0}},
+        )
+        python = ModuleType("torch.distributed.distributed_c10d")
+        python._world = self.world  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", self.c10d)
+        monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", python)
+
+    def records(self, kind: str, said: dict[str, Any], *, as_text: bool = False, only_pickle: bool = False) -> None:
+        def ring(entries: bool, active: bool) -> bytes | str:
+            text = json.dumps(
+                said if entries else {k: v for k, v in said.items() if k != "entries"}, separators=(",", ":")
+            )
+            return text if as_text else text.encode()
+
+        def dump(entries: bool, stacks: bool, active: bool) -> bytes:
+            return pickle.dumps(said)
+
+        if not only_pickle:
+            setattr(self.c10d, f"_dump_{kind}_trace_json", ring)
+        setattr(self.c10d, f"_dump_{kind}_trace", dump)
+
+
+def entry(number: int, name: str, label: str = "undefined") -> dict[str, object]:
+    return {"pg_id": number, "process_group": [name, label], "collective_seq_id": 1}
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    return Torch(monkeypatch)
+
+
+def groups_of(recorder: Recorder) -> dict[str, Group]:
+    recorder.look(100.0)
+    recorder.write_ring()
+    return {g.name: g for g in recorder.look(101.0)}
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("kind", ["fr", "nccl"])
+def test_numbers_of_groups_become_names_by_the_entries(kind: str, as_text: bool, torch: Torch, tmp_path: Path) -> None:
+    said = {
+        "pg_status": {"0": status("12", "11"), "3": status(5, 5, 5), "9": status(1), "x": status(1), "4": status("y")},
+        "entries": [entry(0, "0", "default_pg"), entry(3, "7"), entry(0, "0", "default_pg")],
+    }
+    torch.records(kind, said, as_text=as_text)
+    recorder = Recorder(str(tmp_path))
+    found = groups_of(recorder)
+    assert set(found) == {"0", "7"}
+    assert (found["0"].enqueued, found["0"].completed, found["0"].started) == (12, 11, None)
+    assert (found["0"].label, found["0"].members, found["0"].pending_s) == ("default_pg", "0-2", 101.0)
+    assert (found["7"].label, found["7"].members, found["7"].pending_s, found["7"].started) == ("", "0,2", None, 5)
+    assert recorder.is_on
+    assert recorder.problems == []
+    assert json.loads((tmp_path / "ring.json").read_bytes()) == said
+    recorder.write_dump()
+    assert pickle.loads((tmp_path / "dump.pickle").read_bytes()) == said
+
+
+def test_a_torch_that_has_only_the_pickle_is_understood(torch: Torch, tmp_path: Path) -> None:
+    said = {"pg_status": {"0": status(3, 2)}, "entries": [{"pg_id": 0, "process_group": ("0", "default_pg")}]}
+    torch.records("nccl", said, only_pickle=True)
+    found = groups_of(Recorder(str(tmp_path)))
+    assert found["0"].enqueued == 3
+    assert json.loads((tmp_path / "ring.json").read_bytes())["entries"][0]["process_group"] == ["0", "default_pg"]
+
+
+def test_two_recorders_of_one_process_are_kept_apart(torch: Torch, tmp_path: Path) -> None:
+    torch.records("nccl", {"pg_status": {"0": status(9, 9)}, "entries": [entry(0, "0", "default_pg")]})
+    torch.records(
+        "fr", {"pg_status": {"0": status(2, 1), "1": status(4, 4)}, "entries": [entry(0, "0"), entry(1, "7")]}
+    )
+    found = groups_of(Recorder(str(tmp_path)))
+    assert {n: g.enqueued for n, g in found.items()} == {"0": 9, "0:cpu": 2, "7": 4}
+    assert found["0:cpu"].members == "0-2"
+    assert len(json.loads((tmp_path / "ring.json").read_bytes())["entries"]) == 1
+    assert len(json.loads((tmp_path / "ring.cpu.json").read_bytes())["entries"]) == 2
+
+
+def test_a_recorder_that_records_nothing_leaves_the_plain_names_to_the_other(torch: Torch, tmp_path: Path) -> None:
+    torch.records("nccl", {"pg_config": {}, "entries": []})
+    torch.records("fr", {"pg_status": {"0": status(2, 1)}, "entries": [entry(0, "0")]})
+    recorder = Recorder(str(tmp_path))
+    groups_of(recorder)
+    recorder.write_dump()
+    assert {p.name for p in tmp_path.iterdir()} == {"ring.json", "dump.pickle"}
+    assert b'"pg_id":0' in (tmp_path / "ring.json").read_bytes()
+
+
+def test_of_a_name_that_was_used_again_the_newer_group_counts(torch: Torch, tmp_path: Path) -> None:
+    said = {"pg_status": {"0": status(99, 99), "5": status(3, 2)}, "entries": [entry(0, "0"), entry(5, "0")]}
+    torch.records("fr", said)
+    assert groups_of(Recorder(str(tmp_path)))["0"].enqueued == 3
+
+
+def test_without_groups_nothing_is_asked(torch: Torch, tmp_path: Path) -> None:
+    torch.records("fr", {"pg_status": {"0": status(1)}})
+    torch.world.pg_map = {}
+    recorder = Recorder(str(tmp_path))
+    assert recorder.look(1.0) == []
+    assert not recorder.has_sources()
+    assert not recorder.is_ring_due()
+    assert recorder.is_on is None
+
+
+def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+    assert recorder.look(1.0) == []
+    assert recorder.is_on is False
+    recorder.write_ring()
+    recorder.write_dump()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
+def test_a_recorder_that_talks_nonsense_is_told_or_passed_over(answer: bytes, torch: Torch, tmp_path: Path) -> None:
+    torch.c10d._dump_fr_trace_json = lambda entries, active: answer  # type: ignore[attr-defined]
+    recorder = Recorder(str(tmp_path))
+    assert recorder.look(1.0) == []
+    assert recorder.look(2.0) == []
+    assert len(recorder.problems) == (1 if answer in {b"{", b"\xff"} else 0)
+
+
+def test_a_recorder_that_fails_is_told_once_and_not_asked_again(torch: Torch, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def fail(entries: bool, active: bool) -> bytes:
+        calls.append(1)
+        raise RuntimeError("the device is gone")
+
+    torch.c10d._dump_nccl_trace_json = fail  # type: ignore[attr-defined]
+    torch.records("fr", {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]})
+    recorder = Recorder(str(tmp_path))
+    assert set(groups_of(recorder)) == {"0"}
+    assert len(calls) == 1
+    assert recorder.problems == ["the flight recorder does not answer: RuntimeError: the device is gone"]
+
+
+class Clock:
+    """In the place of `time`."""
+
+    def __init__(self) -> None:
+        self.now = self.cpu = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return 1e9 + self.now
+
+    def thread_time(self) -> float:
+        return self.cpu
+
+
+def test_the_ring_is_read_when_something_moved_and_never_too_often(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    said: dict[str, Any] = {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]}
+    torch.records("fr", said)
+    recorder = Recorder(str(tmp_path))
+
+    def move() -> None:
+        said["pg_status"]["0"] = status(said["pg_status"]["0"]["last_enqueued_collective"] + 1)
+        recorder.look(clock.now)
+
+    recorder.look(0.0)
+    assert recorder.is_ring_due()  # the name is not known yet
+    recorder.write_ring()
+    move()
+    assert not recorder.is_ring_due()
+    clock.now = 2.1
+    assert recorder.is_ring_due()
+    source = (recorder._sources or [])[0]
+    real = source.ring
+    assert real is not None
+
+    def slow(entries: bool, active: bool) -> Any:
+        clock.cpu += 0.05
+        return real(entries, active)
+
+    source.ring = slow
+    recorder.write_ring()
+    clock.now = 10.0
+    assert not recorder.is_ring_due()  # nothing moved
+    move()
+    assert not recorder.is_ring_due()  # 50 ms are 0.25 % of 20 s
+    clock.now = 22.2
+    assert recorder.is_ring_due()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "pending_s", "moved_s"),
+    [
+        ([(4, 4)], None, 1.0),
+        ([(4, 4), (5, 4)], 2.0, 2.0),
+        ([(4, 4), (5, 4), (5, 4)], 2.0, 2.0),
+        ([(4, 4), (5, 4), (5, 4), (6, 5)], 4.0, 4.0),
+        ([(5, 4), (6, 4), (6, 5)], 2.0, 3.0),
+        ([(5, 4), (6, 5), (6, 6)], None, 3.0),
+        ([(1, None)], 1.0, 1.0),
+    ],
+)
+def test_waiting_begins_with_the_newest_operation(
+    numbers: list[tuple[int, int | None]], pending_s: float | None, moved_s: float
+) -> None:
+    group = Group("0")
+    for at, (enqueued, completed) in enumerate(numbers):
+        group.update(at + 1.0, enqueued, None, completed)
+    assert (group.pending_s, group.moved_s) == (pending_s, moved_s)
+
+
+@pytest.mark.parametrize("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
+def test_odd_names_are_found(name: str) -> None:
+    for ascii_only in (True, False):
+        ring = json.dumps({"entries": [entry(4, name, "TP")]}, separators=(",", ":"), ensure_ascii=ascii_only).encode()
+        assert names_in_ring(ring) == {"4": (name, "TP")}
+    other_order = json.dumps({"entries": [{"process_group": [name, "TP"], "pg_id": 4}]}, separators=(",", ":")).encode()
+    assert names_in_ring(other_order) == {"4": (name, "TP")}
+
+
+def test_a_ring_without_entries_has_no_names() -> None:
+    assert names_in_ring(b"{}") == {}
+    assert names_in_ring(b'{"entries":[{"pg_id":0}]}') == {}
+
+
+def test_a_disk_that_is_full_leaves_the_old_ring(torch: Torch, tmp_path: Path) -> None:
+    torch.records("fr", {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")]})
+    recorder = Recorder(str(tmp_path))
+    groups_of(recorder)
+    before = (tmp_path / "ring.json").read_bytes()
+    (tmp_path / "ring.json.part").mkdir()
+    with pytest.raises(OSError):
+        recorder.write_ring()
+    recorder.failed(OSError("no space"))
+    assert (tmp_path / "ring.json").read_bytes() == before
+    assert "cannot be written" in recorder.problems[0]

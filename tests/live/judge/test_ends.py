@@ -1,0 +1,101 @@
+"""How ranks ended: who was first, who was told to, who died of another's operation."""
+
+import json
+from dataclasses import replace
+
+from allready.evidence.flight.reader import read_dump
+from allready.evidence.reading import FlightDump
+from allready.live.judge.ends import reading_of_ends, settled, with_sizes_told
+from allready.model import Aftermath, Death, GroupProgress, NodeStatus, Origin, Position, RankStatus
+from allready.rules._deaths import causes
+from tests.live.judge.made import entry
+
+GLOO = (
+    "gloo::EnforceNotMet: [enforce fail at third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+    "op.nbytes. 4000 vs 2000"
+)
+
+
+def death(rank: int, time_s: float | None = 100.0, **changes: object) -> Death:
+    known = Death(kind="exception", origin=Origin(source="out.log", rank=rank), rank=rank, text="ValueError: x")
+    return replace(known, time_s=time_s, **changes)  # type: ignore[arg-type]
+
+
+def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
+    status = NodeStatus(node_rank=1, time_s=200.0, clock_offset_s=3.0, ranks=ranks)
+    return reading_of_ends({1: status}, stopping_s=stopping_s).deaths
+
+
+def ended(rank: int, exit_code: int | None = None, signal: str | None = None, **changes: object) -> RankStatus:
+    state = "killed" if signal else "exited"
+    known = RankStatus(rank=rank, pid=rank + 10, process_state=state, exit_code=exit_code, signal=signal, ended_s=150.0)
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def test_times_are_those_of_node_0() -> None:
+    [one] = ends(ended(2, signal="SIGKILL"))
+    assert (one.kind, one.signal, one.time_s) == ("signal", "SIGKILL", 147.0)
+
+
+def test_want_of_memory_is_told_as_such() -> None:
+    [one] = ends(ended(2, signal="SIGKILL", oom_killed=True))
+    assert one.kind == "oom"
+
+
+def test_orderly_and_unknown_ends_are_no_deaths() -> None:
+    assert ends(ended(0, 0), ended(1)) == []
+
+
+def test_whoever_ends_after_the_job_was_told_to_was_told_to() -> None:
+    before, after = ends(ended(0, 1, ended_s=140.0), ended(1, 1, ended_s=160.0), stopping_s=145.0)
+    assert (before.by_launcher, after.by_launcher) == (False, True)
+
+
+def test_only_the_first_is_the_cause() -> None:
+    after = settled(Aftermath(deaths=(death(1, 100.0), death(2, 101.0))))
+    assert [(d.rank, d.first) for d in after.deaths] == [(1, True), (2, False)]
+
+
+def test_a_kill_after_a_request_to_end_is_part_of_it() -> None:
+    told = death(0, 100.0, kind="signal", signal="SIGTERM", text="")
+    killed = death(1, 130.0, kind="signal", signal="SIGKILL", text="")
+    assert causes(settled(Aftermath(deaths=(told, killed)))) == ()
+    assert [d.rank for d in causes(settled(Aftermath(deaths=(killed,))))] == [1]
+
+
+def test_an_interrupt_is_no_exception_of_its_own() -> None:
+    assert causes(settled(Aftermath(deaths=(death(0, text="KeyboardInterrupt"),)))) == ()
+
+
+def test_an_error_of_a_thread_of_gloo_is_no_cause() -> None:
+    thrown = death(2, kind="abort", signal="SIGABRT", text=GLOO)
+    assert causes(settled(Aftermath(deaths=(thrown,)))) == ()
+
+
+def dump(rank: int, *entries: object) -> FlightDump:
+    text = json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}})
+    [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
+    return found
+
+
+def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> None:
+    deaths = (death(2, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    group = GroupProgress(group="0", source="flight recorder", label="default_pg", members=(0, 1, 2),
+                          positions={r: Position(enqueued=2) for r in range(3)})  # fmt: skip
+    rings = [dump(0, entry(1, 50.0), entry(2, 51.0)), dump(1, entry(1, 50.0), entry(2, 51.0)), dump(2, entry(1, 50.0))]
+    [found] = with_sizes_told(Aftermath(deaths=deaths, progress=(group,)), rings).mismatches
+    assert (found.odd, found.seq, found.kind) == ((2,), 2, "size")
+    unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
+    assert with_sizes_told(Aftermath(deaths=deaths, progress=(group,)), unlike).mismatches == ()
+    assert with_sizes_told(Aftermath(progress=(group,)), rings).mismatches == ()
+
+
+def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -> None:
+    text = "RuntimeError: [enforce fail at gloo/alltoallv.cc:138] inLengthPerRank[myRank] == outLengthPerRank[myRank]. "
+    group = GroupProgress(group="0", source="flight recorder", members=(0, 1, 2),
+                          positions={r: Position(enqueued=7) for r in range(3)})  # fmt: skip
+    one = death(2, text=text, is_collective_error=True)
+    [found] = with_sizes_told(Aftermath(deaths=(one,), progress=(group,)), []).mismatches
+    assert (found.odd, found.seq) == ((2,), 7)
+    two = (one, death(1, text=text, is_collective_error=True))
+    assert with_sizes_told(Aftermath(deaths=two, progress=(group,)), []).mismatches == ()

@@ -1,0 +1,84 @@
+"""The verdict that stands, and what replaces it."""
+
+from typing import Any
+
+from allready.live.judge.standing import Standing, seconds
+from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
+
+
+def finding(code: str = "LIV001", rank: int = 2, at: str | None = "2026-01-01T00:00:10", **changes: Any) -> Finding:
+    known: dict[str, Any] = {
+        "code": code, "severity": Severity.BLOCKER, "fault_class": FaultClass.CPU_STUCK,
+        "confidence": Confidence.LIKELY, "culprits": Culprits(ranks=(rank,)), "message": f"rank {rank}", "remedy": "",
+        "fault_time": at,
+    }  # fmt: skip
+    return Finding(**(known | changes))
+
+
+def stand(*rounds: list[Finding], begin_s: float | None = None) -> Standing:
+    standing = Standing()
+    now = begin_s if begin_s is not None else (seconds("2026-01-01T00:00:12") or 0.0)
+    for at, found in enumerate(rounds):
+        standing.take(found, wall_s=now + at, visible_s={})
+    return standing
+
+
+def code(standing: Standing) -> str | None:
+    return standing.verdict.code if standing.verdict is not None else None
+
+
+def test_the_time_of_detection_is_that_of_the_first_accusation() -> None:
+    standing = stand([finding()], [finding()], [finding()])
+    assert standing.verdict is not None
+    assert standing.verdict.detect_s == 2.0
+    assert standing.verdict.detected_time.startswith("2026-01-01T00:00:12")
+
+
+def test_the_first_explanation_stays() -> None:
+    assert code(stand([finding()], [finding("DTH001", 0, "2026-01-01T00:00:20")])) == "LIV001"
+
+
+def test_what_became_of_the_same_rank_later_does_not_replace_it() -> None:
+    assert code(stand([finding()], [finding("DTH002", 2, "2026-01-01T00:00:30")])) == "LIV001"
+
+
+def test_an_earlier_cause_replaces_it() -> None:
+    assert code(stand([finding()], [finding("DTH001", 0, "2026-01-01T00:00:05")])) == "DTH001"
+
+
+def test_a_surer_one_replaces_it() -> None:
+    sure = finding("DSY001", 1, confidence=Confidence.CERTAIN)
+    assert code(stand([finding()], [sure])) == "DSY001"
+    assert code(stand([sure], [finding()])) == "DSY001"
+
+
+def test_a_wait_gives_way_to_anything_and_ends_with_it() -> None:
+    wait = finding("LIV006", 1, severity=Severity.WARNING)
+    assert code(stand([wait], [finding()])) == "LIV001"
+    assert code(stand([wait], [])) is None
+    assert not stand([wait]).is_fault
+
+
+def test_slowness_gives_way_to_a_hang_and_never_the_other_way_round() -> None:
+    slow = finding("SLW001", 0, fault_class=FaultClass.SLOW_COMP, confidence=Confidence.CERTAIN)
+    assert code(stand([slow], [finding()])) == "LIV001"
+    assert code(stand([finding()], [slow])) == "LIV001"
+    assert code(stand([slow], [])) is None
+
+
+def test_a_fault_stays_when_nothing_is_found_any_more() -> None:
+    assert code(stand([finding()], [])) == "LIV001"
+
+
+def test_other_findings_beside_it_are_told_as_warnings() -> None:
+    standing = stand([finding()])
+    later = finding("DTH001", 0, "2026-01-01T00:00:20")
+    assert [(f.code, f.severity) for f in standing.among([later])] == [
+        ("LIV001", Severity.BLOCKER), ("DTH001", Severity.WARNING)
+    ]  # fmt: skip
+
+
+def test_without_a_time_nothing_is_said_of_how_long_it_took() -> None:
+    standing = stand([finding(at=None)])
+    assert standing.verdict is not None
+    assert standing.verdict.detect_s is None

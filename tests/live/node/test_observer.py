@@ -1,0 +1,229 @@
+"""The whole observer: quick with many ranks, nothing left behind, and robust against what it is given."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allready.errors import DeadlineExceeded
+from allready.exchange.channel import convert
+from allready.live import places
+from allready.live.node.family import role_of
+from allready.live.node.handle import RankHandle
+from allready.live.node.keep import keep
+from allready.live.node.locks import DeadlineLock
+from allready.live.node.observer import NodeObserver
+from allready.live.node.tails import newest, tail
+from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
+from tests.live.node.nodes import SLEEPS, Node, until
+
+MakeNode = Callable[..., Node]
+SLEEP = ["sleep", "600"]
+
+
+def descriptors() -> set[str]:
+    found = set()
+    for fd in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            found.add(f"{fd.name} {fd.readlink()}")
+    return {f for f in found if "/proc/" not in f}
+
+
+def test_fifty_ranks_are_looked_at_and_gathered_quickly(make_node: MakeNode) -> None:
+    node = make_node([], commands=[SLEEP] * 50)
+    node.look()
+    quick = []
+    for _ in range(6):
+        began = time.thread_time()
+        status = node.look()
+        quick.append(time.thread_time() - began)
+        time.sleep(0.1)
+    assert len(status.ranks) == 50
+    assert min(quick) < 50 * 0.002  # of CPU time: others use this machine too
+    began = time.monotonic()
+    evidence = node.observer.gather(1)
+    assert time.monotonic() - began < 6.0
+    assert len(evidence.ranks) == 50
+
+
+def test_nothing_is_left_after_closing(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+    before = descriptors()
+    with Node(tmp_path, [SLEEPS, SLEEPS]) as node:
+        node.look()
+        node.observer.gather(1)
+        node.observer._pauses.note(node.processes[0].pid, 0)
+    assert descriptors() == before
+    left = until(lambda: set(threading.enumerate()) - threads, lambda found: not found, timeout_s=5.0)
+    assert left == set()
+    node.observer.close()
+
+
+def test_a_new_attempt_forgets_the_old_one(make_node: MakeNode) -> None:
+    node = make_node([SLEEPS, SLEEPS])
+    node.look()
+    before = descriptors()
+    handle = RankHandle(rank=5, local_rank=0, pid=node.processes[1].pid)
+    node.observer.set_ranks({5: handle}, 1)
+    status = node.look()
+    assert (status.attempt, [r.rank for r in status.ranks]) == (1, [5])
+    assert len(descriptors()) < len(before)
+    node.observer.note_end(0, exit_code=1, signal=None, time_s=1.0)  # a late word on a rank of the old one
+    assert node.look().ranks[0].exit_code is None
+
+
+def test_what_is_sent_arrives_as_it_was(make_node: MakeNode) -> None:
+    node = make_node([SLEEPS])
+    evidence = node.observer.gather(3)
+    assert convert(msgspec.json.decode(msgspec.json.encode(evidence)), NodeEvidence) == evidence
+
+
+def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
+    observer = NodeObserver(node_rank=2, name="n2", run_dir=tmp_path)
+    try:
+        status = observer.look(5.0)
+        assert (status.node_rank, status.name, status.time_s, status.ranks) == (2, "n2", 5.0, ())
+        assert observer.gather(1, deadline_s=0.3).ranks == ()
+        assert not observer.changed()
+    finally:
+        observer.close()
+
+
+def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
+    node = make_node([SLEEPS])
+    folder = places.rank_dir(node.run_dir, 0)
+    places.cell_path(folder).write_bytes(os.urandom(8192))
+    places.ring_path(folder).write_bytes(b'{"entries": [{"')
+    status = until(node.look, lambda s: bool(s.links))
+    assert (status.ranks[0].beat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
+    evidence = node.observer.gather(1)
+    assert evidence.ranks[0].ring == '{"entries": [{"'
+
+
+def test_an_end_that_a_gathering_saw_is_still_news_for_the_next_look(make_node: MakeNode) -> None:
+    node = make_node([SLEEPS])
+    node.look()
+    node.processes[0].kill()
+    until(lambda: node.observer.gather(1, deadline_s=0.3), lambda e: e.ranks[0].status.process_state == "killed")
+    node.look()
+    assert node.observer.changed()
+    node.look()
+    assert not node.observer.changed()
+
+
+def test_what_hangs_elsewhere_does_not_hang_the_caller() -> None:
+    lock = DeadlineLock("a look")
+    with lock.held(1.0), pytest.raises(DeadlineExceeded, match="a look"), lock.held(0.05):
+        pass
+    with lock.held(0.05):
+        pass
+
+
+def test_roles_are_found_in_commands() -> None:
+    rank = "python -u main.py train.py --lr 1"
+
+    def role(command: str, name: str = "python", parent: str = rank, parent_role: str = "") -> str:
+        return role_of(command, name, parent_command=parent, parent_role=parent_role)
+
+    assert role(rank) == "loader"
+    assert role("x", "pt_data_worker") == "loader"
+    spawned = "python -c from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
+    assert role(spawned) == "loader"
+    assert role("python -c from multiprocessing.resource_tracker import main;main(4)") == "other"
+    assert role("python -m torch._inductor.compile_worker --workers=2") == "compiler"
+    assert role("python /x/torch/_inductor/compile_worker/__main__.py", parent_role="") == "compiler"
+    assert role("/usr/bin/x86_64-linux-gnu-g++-12 -O2 a.cpp") == "compiler"
+    assert role("/usr/local/cuda/bin/ptxas a.ptx") == "compiler"
+    assert role("python w.py", parent="python w.py", parent_role="compiler") == "compiler"
+    assert role("git status") == "other"
+    assert role("git status", parent="git status", parent_role="other") == "other"
+    assert role("") == "other"
+
+
+def test_the_end_of_a_log_is_whole_lines(tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    log.write_bytes(b"first line\n" * 10 + b"caf\xe9\nlast")
+    assert tail(log, most_bytes=20) == "first line\ncaf\ufffd\nlast".removeprefix("first line\n")
+    assert tail(log).startswith("first line\n")
+    assert tail(log, start=11, stop=22) == "first line\n"
+    assert tail(tmp_path) == ""
+    assert tail(tmp_path / "none") == ""
+    assert tail(None) == ""
+    os.mkfifo(tmp_path / "pipe")
+    assert tail(tmp_path / "pipe") == ""
+
+
+def test_the_newest_file_of_a_pattern_is_taken(tmp_path: Path) -> None:
+    for name, at in (("nccl.a.1.log", 100), ("nccl.a.2.log", 200), ("nccl.a.3.log", 50)):
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (at, at))
+    assert newest(str(tmp_path / "nccl.*.log")) == tmp_path / "nccl.a.2.log"
+    assert newest(str(tmp_path / "other.*")) is None
+    assert newest("") is None
+
+
+def test_ends_of_logs_are_kept_only_where_the_logs_are_not(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(["print('a line')", SLEEPS])
+    evidence = until(lambda: node.observer.gather(1), lambda e: "a line" in e.ranks[0].log_tail)
+    near, far = tmp_path / "evidence0/node0", tmp_path / "some/where/else/node0"
+    node.observer.keep(evidence, near)
+    node.observer.keep(evidence, far)
+    assert not (near / "rank0/evidence/out.tail.log").exists()
+    assert (far / "rank0/evidence/out.tail.log").read_text() == "a line\n"
+
+
+def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allready.live.node.observer.GATHERING_S", 0.1)
+    monkeypatch.setattr("allready.live.node.observer.LOCK_S", 0.1)
+    observer = NodeObserver(node_rank=0, name="n", run_dir=tmp_path)
+    with observer._lock.held(1.0), observer._gathering.held(1.0):
+        observer.note_end(0, exit_code=0, signal=None, time_s=1.0)  # nor does the word of the launcher
+        observer.close()
+
+
+def _evidence(**changes: object) -> NodeEvidence:
+    rank = RankEvidence(rank=3, status=RankStatus(rank=3), log_tail="step 1\n", nccl_log_tail="NCCL INFO\n")
+    row = SocketRow(rank=3, pid=1, local="10.0.0.1", local_port=1, remote="10.0.0.2", remote_port=2)
+    return NodeEvidence(
+        node_rank=0, number=1, time_s=5.0, status=NodeStatus(node_rank=0), ranks=(rank,), sockets=(row,),
+        kernel_lines=("a line",), ras='{"communicators": []}', **changes,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "rank3/evidence").mkdir(parents=True)
+    (tmp_path / "rank3/evidence/old").write_text("of an earlier question")
+    (tmp_path / "rank3/out.log").write_text("whole log")
+    keep(_evidence(), tmp_path, whole_logs={3})
+    assert names(tmp_path) == {
+        "rank3/out.log", "kernel.log", "ras.json", "sockets.json", "status.json",
+    }  # fmt: skip
+    assert (tmp_path / "rank3/out.log").read_text() == "whole log"
+    keep(_evidence(), tmp_path)
+    assert {"rank3/out.log", "rank3/evidence/out.tail.log", "rank3/evidence/nccl.tail.log"} <= names(tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(_evidence(), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    real = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "sockets.json":
+            raise OSError(28, "No space left on device")
+        return real(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        keep(_evidence(problems=("other",)), tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before

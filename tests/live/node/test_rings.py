@@ -1,0 +1,122 @@
+"""Rings of any kind: what is new is told once, in order, and what a stranger wrote breaks nothing."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allready.live.node.rings import MOST_OPERATIONS, Pace
+
+START_NS = 1_795_000_000_000_000_000
+
+
+def entry(seq: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "collective_seq_id": seq, "p2p_seq_id": 0, "op_id": seq, "record_id": seq, "is_p2p": False, "pg_id": 0,
+        "process_group": ["0", "default_pg"], "profiling_name": "gloo:all_reduce", "input_sizes": [[4]],
+        "output_sizes": [[4]], "input_dtypes": ["Float"], "output_dtypes": ["Float"], "retired": True,
+        "state": "scheduled", "time_created_ns": START_NS + seq * 1_000_000_000, "time_discovered_completed_ns": 0,
+    } | changes  # fmt: skip
+
+
+def ring(*entries: dict[str, Any]) -> bytes:
+    return json.dumps({"version": "2.10", "entries": list(entries), "pg_config": {}}).encode()
+
+
+def test_only_what_is_new_is_told() -> None:
+    pace = Pace(3)
+    (first,) = pace.take(ring(entry(1), entry(2)))
+    assert (first.rank, first.group, first.seqs, first.completed_s) == (3, "0", (1, 2), ())
+    assert pace.take(ring(entry(1), entry(2))) == ()
+    (second,) = pace.take(ring(entry(2), entry(3), entry(4)))
+    assert second.seqs == (3, 4)
+    assert second.created_s[1] - second.created_s[0] == 1.0
+    assert pace.period_s() == 1.0
+    assert pace.num_operations() == 4
+
+
+def test_sends_and_receives_are_left_out() -> None:
+    p2p = entry(2, is_p2p=True, profiling_name="nccl:send 0->1")
+    named = entry(3, profiling_name="nccl:recv 0<-1", retired=True)
+    (sample,) = Pace(0).take(ring(entry(1), p2p, named, entry(4)))
+    assert sample.seqs == (1, 4)
+
+
+def test_an_operation_that_has_not_completed_waits_until_it_has() -> None:
+    def nccl(seq: int, completed_ns: int = 0) -> dict[str, Any]:
+        return entry(
+            seq, profiling_name="nccl:all_reduce", retired=completed_ns > 0, state="started",
+            time_discovered_completed_ns=completed_ns,
+        )  # fmt: skip
+
+    pace = Pace(0)
+    (first,) = pace.take(ring(nccl(1, START_NS + 1_500_000_000), nccl(2), nccl(3)))
+    assert first.seqs == (1,)
+    assert first.completed_s == ((START_NS + 1_500_000_000) / 1e9,)
+    (second,) = pace.take(ring(nccl(1, START_NS), nccl(2, START_NS + 1), nccl(3, START_NS + 1)))
+    assert second.seqs == (2, 3)
+
+
+def test_a_call_on_many_tensors_is_one_operation() -> None:
+    parts = [entry(5, record_id=10 + i, input_sizes=[[4]], output_sizes=[[4]]) for i in range(3)]
+    (sample,) = Pace(0).take(ring(*parts, entry(6)))
+    assert sample.seqs == (5, 6)
+    assert sample.size_bytes == (48, 16)
+    assert sample.digests[0] != sample.digests[1]
+
+
+def test_digests_tell_sizes_and_kinds_apart_and_not_shapes() -> None:
+    def digest(**changes: Any) -> int:
+        (sample,) = Pace(0).take(ring(entry(1, **changes)))
+        return sample.digests[0]
+
+    assert digest() == digest(input_sizes=[[2, 2]], output_sizes=[[2, 2]])
+    assert digest() != digest(input_sizes=[[5]], output_sizes=[[5]])
+    assert digest() != digest(input_dtypes=["Half"], output_dtypes=["Half"])
+    assert digest() != digest(profiling_name="gloo:broadcast")
+
+
+def test_of_very_many_the_newest_are_told() -> None:
+    (sample,) = Pace(0).take(ring(*(entry(n) for n in range(1, 1001))))
+    assert len(sample.seqs) == MOST_OPERATIONS
+    assert sample.seqs[-1] == 1000
+
+
+def test_groups_have_samples_of_their_own() -> None:
+    samples = Pace(0).take(ring(entry(1), entry(1, process_group=["7", "TP"]), entry(2)))
+    assert {s.group: s.seqs for s in samples} == {"0": (1, 2), "7": (1,)}
+
+
+def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:
+    pace = Pace(0)
+    assert pace.take(ring(entry(1))[:-9]) == ()
+    assert pace.problem is not None
+    assert pace.take(ring(entry(1)))[0].seqs == (1,)
+    assert pace.problem is None
+
+
+def test_entries_without_numbers_or_times_are_passed_over() -> None:
+    odd = [entry(1, collective_seq_id=None), entry(2, time_created_ns=None), entry(3, time_created_ns=-5), entry(-4)]
+    (sample,) = Pace(0).take(ring(*odd, entry(9)))
+    assert sample.seqs == (9,)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(entry(1))), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(entry(1), json_values)), max_size=4))
+def test_any_json_is_read_without_an_error(entries: list[dict[str, Any]]) -> None:
+    pace = Pace(0)
+    for sample in pace.take(ring(entry(1), *entries)):
+        assert len(sample.seqs) == len(sample.created_s) == len(sample.digests) == len(sample.size_bytes)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    Pace(0).take(data)

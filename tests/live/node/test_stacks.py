@@ -1,0 +1,129 @@
+"""Stacks by the beacon's signal, of a rank and of the workers it forked, and by py-spy; nobody dies of being asked."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from allready.evidence.stacks import read_stacks
+from allready.live import places
+from allready.live.beacon.names import STACK_SIGNAL
+from allready.live.node.process import caught_signals, children_of
+from allready.live.node.stacks import StackFile, spy, spy_program
+from tests.live.node.nodes import SLEEPS, Node, until
+
+MakeNode = Callable[..., Node]
+
+WITH_HANDLER = """
+import faulthandler, os, signal, sys, time
+path = os.environ["STACKS"]
+fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+faulthandler.register(signal.SIGRTMIN + 7, file=fd, all_threads=True, chain=False)
+def worker_of_rank(): time.sleep(600)
+def rank_itself(): time.sleep(600)
+for _ in range(int(os.environ.get("FORKS", "0"))):
+    if os.fork() == 0: worker_of_rank()
+rank_itself()
+"""
+
+
+def with_handler(make_node: MakeNode, tmp_path: Path, *, forks: int = 0) -> Node:
+    path = places.stack_path(places.rank_dir(tmp_path / "run", 0))
+    node = make_node([WITH_HANDLER], environments=[{"STACKS": str(path), "FORKS": str(forks)}])
+    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    return node
+
+
+def test_each_question_gets_its_own_answer(make_node: MakeNode, tmp_path: Path) -> None:
+    node = with_handler(make_node, tmp_path)
+    for number in range(3):
+        (rank,) = node.observer.gather(number).ranks
+        assert rank.stack.count("Current thread") == 1
+        (stack,) = read_stacks(rank.stack.encode(), "x").stacks
+        assert (stack.pid, stack.rank) == (node.processes[0].pid, 0)
+        assert stack.threads[0].frames[0].function == "rank_itself"
+
+
+def test_forked_workers_answer_too_each_under_its_own_name(make_node: MakeNode, tmp_path: Path) -> None:
+    node = with_handler(make_node, tmp_path, forks=2)
+    workers = until(lambda: children_of(node.processes[0].pid) or [], lambda pids: len(pids) == 2)
+    time.sleep(2.2)  # younger ones are not asked: they might become another program
+    node.look()
+    (rank,) = node.observer.gather(1).ranks
+    stacks = {s.pid: s for s in read_stacks(rank.stack.encode(), "x").stacks}
+    assert set(stacks) == {node.processes[0].pid, *workers}
+    functions = {pid: s.threads[0].frames[0].function for pid, s in stacks.items()}
+    assert functions == {node.processes[0].pid: "rank_itself"} | dict.fromkeys(workers, "worker_of_rank")
+    assert {pid: s.rank for pid, s in stacks.items()} == {node.processes[0].pid: 0} | dict.fromkeys(workers)
+
+
+def test_a_process_without_the_handler_is_not_sent_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node([SLEEPS])
+    pid = node.processes[0].pid
+    file = StackFile(tmp_path / "stacks", STACK_SIGNAL)
+    file.ask(pid)
+    assert file.why_not(pid) == "it has no beacon"
+    (tmp_path / "stacks").touch()
+    file.ask(pid)
+    assert "no handler" in file.why_not(pid)
+    assert node.rank(0).process_state in {"running", "sleeping"}
+    (rank,) = node.observer.gather(1).ranks
+    assert node.rank(0).process_state in {"running", "sleeping"}
+    assert rank.stack or rank.why_no_stack
+
+
+def test_who_handles_the_signal_for_itself_is_not_sent_it(make_node: MakeNode, tmp_path: Path) -> None:
+    """A job that was started without a beacon, and uses that very signal."""
+    script = "import signal, time\nsignal.signal(signal.SIGRTMIN + 7, lambda *_: exit(9))\n" + SLEEPS
+    node = make_node([script])
+    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    node.observer.gather(1)
+    time.sleep(0.3)
+    assert node.rank(0).process_state in {"running", "sleeping"}
+
+
+def test_a_rank_that_ended_has_the_stack_of_its_crash(make_node: MakeNode) -> None:
+    node = make_node(["pass", "pass"])
+    crash = places.crash_path(places.rank_dir(node.run_dir, 0))
+    crash.write_text('Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n'
+                     '  File "a.py", line 3 in boom\n')  # fmt: skip
+    until(node.look, lambda s: all(r.process_state == "exited" for r in s.ranks))
+    first, second = node.observer.gather(1).ranks
+    (stack,) = read_stacks(first.stack.encode(), "x").stacks
+    assert stack.threads[0].frames[0].function == "boom"
+    assert (first.why_no_stack, second.stack, second.why_no_stack) == ("", "", "ended")
+
+
+def test_a_stopped_rank_is_told_and_not_asked(make_node: MakeNode, tmp_path: Path) -> None:
+    node = with_handler(make_node, tmp_path)
+    node.kill(0, signal.SIGSTOP)
+    until(lambda: node.rank(0), lambda r: r.process_state == "stopped")
+    (rank,) = node.observer.gather(1).ranks
+    assert (rank.stack, rank.why_no_stack) == ("", "stopped")
+    node.kill(0, signal.SIGCONT)
+    time.sleep(0.2)
+    assert not places.stack_path(places.rank_dir(node.run_dir, 0)).read_text()  # no late answer to confuse the next
+
+
+def test_py_spy_sees_what_has_no_handler(make_node: MakeNode) -> None:
+    if spy_program() is None:
+        pytest.skip("py-spy is not installed")
+    node = make_node(["import time\ndef nobody_asks(): time.sleep(600)\nnobody_asks()"])
+    pid = node.processes[0].pid
+    text = until(lambda: spy([pid], time.monotonic() + 5, spy_program()).get(pid, ""), lambda t: "nobody_asks" in t)
+    assert f"Process {pid}" in text
+    (rank,) = node.observer.gather(1, deadline_s=6.0).ranks
+    assert [(s.rank, s.pid) for s in read_stacks(rank.stack.encode(), "x").stacks] == [(0, pid)]
+
+
+def test_py_spy_that_hangs_is_ended(tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    began = time.monotonic()
+    assert spy([1, 2, 3], began + 0.4, str(program)) == {}
+    assert time.monotonic() - began < 5
+    assert spy([1], time.monotonic() + 1, str(tmp_path / "none")) == {}
+    assert spy([1], time.monotonic() + 1, None) == {}

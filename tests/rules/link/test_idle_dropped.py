@@ -1,0 +1,23 @@
+from .wires import DEAD, ask, row
+
+FORGOTTEN = DEAD | {"last_received_s": 1300.0}
+
+
+def test_names_the_path_on_which_idle_connections_are_forgotten() -> None:
+    [hit] = ask("LNK005", rows={(1, 2): FORGOTTEN}, more=[row(1, 2, local_port=9001, remote_port=9002)]).hits
+    assert hit.culprits.links == ((1, 2),)
+    assert int(str(hit.values["idle_s"])) > 1200
+
+
+def test_a_path_on_which_nothing_works_is_no_forgotten_connection() -> None:
+    assert ask("LNK005", rows={(1, 2): FORGOTTEN}).state == "clear"
+    assert ask("LNK003", rows={(1, 2): FORGOTTEN}).state == "hit"
+
+
+def test_a_connection_that_was_used_a_moment_ago_was_not_forgotten() -> None:
+    assert ask("LNK005", rows={(1, 2): DEAD}, more=[row(1, 2, local_port=9001, remote_port=9002)]).state == "clear"
+
+
+def test_a_connection_that_is_only_idle_is_healthy() -> None:
+    idle = {"last_received_s": 1300.0, "last_sent_s": 1300.0}
+    assert ask("LNK005", rows={(1, 2): idle}).state == "clear"

@@ -1,0 +1,96 @@
+from allready.model import Confidence, Fleet, World
+from allready.testing import check
+
+from .wires import DEAD, NONE, NOW, ask
+
+CUT = {(1, 2): DEAD}
+SILENT = {2: 4.0}
+
+
+def test_names_the_silent_node_to_which_data_goes_unanswered() -> None:
+    [hit] = ask("LNK001", rows=CUT, heard_s=SILENT).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((2,), Confidence.CERTAIN)
+    assert hit.values["who"] == "node 2 (gpu2)"
+    assert any("side channel" in e.source for e in hit.evidence)
+
+
+def test_names_node_0_when_it_hears_nobody() -> None:
+    [hit] = ask("LNK001", rows={(0, 1): DEAD, (0, 3): DEAD}, heard_s={1: 4.0, 2: 4.0, 3: 4.0}).hits
+    assert hit.culprits.nodes == (0,)
+
+
+def test_names_a_node_that_speaks_and_whose_paths_to_two_others_are_dead() -> None:
+    [hit] = ask("LNK001", rows={(1, 2): DEAD, (3, 2): DEAD}).hits
+    assert hit.culprits.nodes == (2,)
+
+
+def test_a_rack_that_fell_silent_together_is_named_together() -> None:
+    [hit] = ask("LNK001", rows={(1, 2): DEAD}, heard_s={2: 4.0, 3: 4.5}).hits
+    assert hit.culprits.nodes == (2, 3)
+
+
+def test_waits_until_it_is_known_whether_the_node_or_only_the_path_is_gone() -> None:
+    young = DEAD | {"last_received_s": 1.1}
+    assert ask("LNK001", rows={(1, 2): young}, heard_s={2: 1.4}).state == "clear"
+    assert ask("LNK003", rows={(1, 2): young}, heard_s={2: 1.4}).state == "clear"
+    assert ask("LNK003", rows={(1, 2): young}, heard_s={2: 0.3}).state == "hit"
+
+
+def test_a_node_that_others_reach_is_not_cut_off_but_the_path_to_it_is() -> None:
+    rows = {(0, 1): DEAD}
+    heard = {1: 4.0}  # its agent speaks to node 0 over the same path
+    reached = {0: {1: False, 3: True}, 2: {1: True, 3: True}}
+    assert ask("LNK001", rows=rows, heard_s=heard, reached=reached).state == "clear"
+    [hit] = ask("LNK003", rows=rows, heard_s=heard, reached=reached).hits
+    assert hit.culprits.links == ((0, 1), (1, 0))
+
+
+def test_of_two_nodes_neither_is_blamed_but_the_link() -> None:
+    assert ask("LNK001", 2, rows={(0, 1): DEAD}, heard_s={1: 4.0}).state == "clear"
+    [hit] = ask("LNK003", 2, rows={(0, 1): DEAD}, heard_s={1: 4.0}).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((0, 1), (1, 0)))
+
+
+def test_a_silent_node_that_nobody_reaches_is_named_while_the_job_stands() -> None:
+    unreached = {0: {1: True, 2: False}, 1: {2: False}, 3: {2: False}}
+    standing = {"heard_s": {2: 3.0}, "now_s": NOW + 3.0}
+    [hit] = ask("LNK001", reached=unreached, **standing).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((2,), Confidence.CERTAIN)
+    reached = {0: {1: True, 2: True}, 1: {2: False}}
+    assert ask("LNK001", reached=reached, **standing).state == "clear"
+
+
+def test_a_silent_node_that_nobody_tried_to_reach_is_only_likely() -> None:
+    assert ask("LNK001", heard_s={2: 3.0}, now_s=NOW + 3.0).state == "clear"
+    [hit] = ask("LNK001", heard_s={2: 5.0}, now_s=NOW + 5.0).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((2,), Confidence.LIKELY)
+
+
+def test_a_silent_agent_of_a_job_that_goes_on_accuses_nobody() -> None:
+    assert ask("LNK001", heard_s={2: 60.0}).state == "clear"
+
+
+def test_an_agent_that_closed_its_connection_has_ended_and_the_network_works() -> None:
+    closed = {"heard_s": {2: 5.0}, "now_s": NOW + 5.0, "lost": {2: "connection closed by the other side"}}
+    assert ask("LNK001", **closed).state == "clear"
+    assert ask("LNK001", **(closed | {"lost": {2: "no sign of life for 10 s"}})).state == "hit"
+
+
+def test_a_stopped_process_still_acknowledges() -> None:
+    full = {"unacked": 0, "unsent_bytes": 90_000, "send_queue_bytes": 90_000, "last_received_s": 20.0, "backoff": 0}
+    assert ask("LNK001", rows={(1, 2): full, (3, 2): full}).state == "clear"
+
+
+def test_idle_connections_and_one_lost_packet_are_healthy() -> None:
+    idle = {"last_received_s": 900.0, "last_sent_s": 900.0}
+    once = DEAD | {"backoff": 1, "last_received_s": 0.4}
+    assert ask("LNK001", rows={(1, 2): idle, (3, 2): idle, (0, 3): once, (0, 1): once}).state == "clear"
+
+
+def test_addresses_of_strangers_are_not_asked() -> None:
+    elsewhere = DEAD | {"remote": "192.0.2.7"}
+    assert ask("LNK001", rows={(1, 2): elsewhere, (3, 2): elsewhere}).state == "clear"
+
+
+def test_says_nothing_of_a_job_that_does_not_run() -> None:
+    assert check("LNK001", Fleet(world=World(num_nodes=2, world_size=2), inapplicable=NONE)).state == "clear"

@@ -1,0 +1,54 @@
+from allready.model import NodeStatus
+
+from .wires import ARRIVED, DEAD, NOT_ARRIVED, NOW, ask, row, status
+
+
+def test_data_that_arrived_without_an_answer_shows_that_the_way_back_is_broken() -> None:
+    [hit] = ask("LNK004", rows={(2, 1): DEAD, (1, 2): ARRIVED}).hits
+    assert hit.culprits.links == ((1, 2),)
+    assert any("acknowledgement is lost" in e.text for e in hit.evidence)
+
+
+def test_data_that_never_arrived_says_nothing_of_the_way_back() -> None:
+    rows = {(1, 2): DEAD, (2, 1): NOT_ARRIVED}
+    assert ask("LNK004", rows=rows).state == "clear"
+    [hit] = ask("LNK003", rows=rows).hits
+    assert hit.culprits.links == ((1, 2), (2, 1))
+
+
+def test_both_ends_together_name_one_direction() -> None:
+    [hit] = ask("LNK004", rows={(1, 2): DEAD | ARRIVED, (2, 1): DEAD | NOT_ARRIVED}).hits
+    assert hit.culprits.links == ((1, 2),)
+
+
+def test_the_first_packet_of_the_side_that_connected_counts_as_one_byte() -> None:
+    rows = {(1, 2): DEAD | {"bytes_acked": 1001} | NOT_ARRIVED, (2, 1): DEAD | NOT_ARRIVED}
+    assert ask("LNK004", rows=rows).state == "clear"
+    assert ask("LNK003", rows=rows).state == "hit"
+
+
+def test_the_other_end_as_it_was_before_proves_nothing() -> None:
+    rows = {(2, 1): DEAD | {"last_received_s": 1.2}, (1, 2): ARRIVED}
+    assert ask("LNK004", rows=rows, heard_s={1: 1.4}).state == "clear"
+
+
+def test_a_path_that_broke_one_way_and_then_the_other_is_broken_both_ways() -> None:
+    """What was sent first did arrive; what is sent again since then does not."""
+
+    def seen(i: int, got: int) -> dict[int, NodeStatus]:
+        time_s = NOW - 4 + 2 * i
+        old = DEAD | {"last_received_s": 3.0 + 2 * i, "total_retransmits": 3 + i}
+        return {
+            2: status(2, [row(2, 1, **old)], time_s),
+            1: status(1, [row(1, 2, **ARRIVED, segments_received=got)], time_s),
+        }
+
+    for got, code in ((50, "LNK003"), (52, "LNK004")):
+        looks = [seen(0, 50), seen(1, got)]
+        history = {n: tuple(look[n] for look in looks) for n in (1, 2)}
+        rows = {(2, 1): DEAD | {"last_received_s": 7.0, "total_retransmits": 5}, (1, 2): ARRIVED}
+        assert ask(code, rows=rows, history=history).state == "hit"
+
+
+def test_is_clear_without_anything_on_its_way() -> None:
+    assert ask("LNK004").state == "clear"

@@ -1,0 +1,44 @@
+"""LIV008."""
+
+from allready.model import FaultClass
+from tests.rules.live.made import NOW, ask, behind, stack, waiting
+
+
+def test_names_the_one_that_waits_in_another_call() -> None:
+    [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+
+
+def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:
+    [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_ARGS)
+
+
+def test_names_the_fewer_side() -> None:
+    others = tuple(stack(r, "in_collective", "distributed_c10d.py:99 new_group") for r in (0, 1, 3))
+    [hit] = ask("LIV008", behind(0), behind(1), behind(3), stacks=others).hits
+    assert hit.culprits.ranks == (2,)
+
+
+def test_blames_nobody_on_a_tie() -> None:
+    others = tuple(stack(r, "in_collective", "distributed_c10d.py:99 new_group") for r in (0, 1))
+    [hit] = ask("LIV008", behind(0), behind(1), stacks=others).hits
+    assert hit.culprits.ranks == ()
+
+
+def test_whoever_only_just_came_there_may_go_on() -> None:
+    short = behind(2, site_since_s=NOW - 0.3)
+    assert ask("LIV008", short, stacks=(stack(2, "in_collective"),)).state == "clear"
+
+
+def test_without_a_recorder_another_line_of_the_program_is_odd() -> None:
+    bare = [waiting(r, groups=(), framework="jax") for r in range(4)]
+    odd = waiting(3, groups=(), framework="jax", site="train.py:99 metrics")
+    [hit] = ask("LIV008", *bare[:3], odd, stacks=tuple(stack(r, "gpu_wait") for r in range(4))).hits
+    assert hit.culprits.ranks == (3,)
+
+
+def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_collective() -> None:
+    pair = (stack(0, "in_collective", "c10d.py:1 send"), stack(1, "in_collective", "c10d.py:2 recv"))
+    [hit] = ask("LIV008", behind(0), behind(1), stacks=pair).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((0, 1), FaultClass.DESYNC_ARGS)

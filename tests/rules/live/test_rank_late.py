@@ -1,0 +1,39 @@
+"""LIV006."""
+
+from allready.model import Confidence, FaultClass, Severity
+from tests.rules.live.made import ask, behind, mark, stack, waiting
+
+SLEEP = {"syscall": "clock_nanosleep"}
+
+
+def test_work_is_named_and_is_no_fault_yet() -> None:
+    [hit] = ask("LIV006", behind(0, cpu_share=1.0), stacks=(stack(0, "cpu_work"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class, hit.severity) == ((0,), FaultClass.CPU_BUSY, None)
+    assert hit.values["site"] == "train.py:30 save"
+
+
+def test_work_that_lasts_longer_than_asked_for_is_a_fault() -> None:
+    [hit] = ask("LIV006", behind(0, cpu_share=1.0), stacks=(stack(0, "cpu_work"),), live={"hang_after_s": 5.0}).hits
+    assert (hit.severity, hit.fault_class, hit.confidence) == (Severity.ERROR, FaultClass.CPU_BUSY, Confidence.LIKELY)
+
+
+def test_a_sleep_is_told_as_stuck_and_as_waiting() -> None:
+    [hit] = ask("LIV006", behind(2), seen={2: SLEEP}, stacks=(stack(2, "user_code"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class, hit.severity) == ((2,), FaultClass.CPU_STUCK, None)
+
+
+def test_a_wait_of_a_moment_is_not_worth_a_word() -> None:
+    short = [waiting(r, groups=(mark(64, waiting_s=0.3),)) for r in (0, 1, 3)]
+    assert ask("LIV006", *short, behind(2), stacks=(stack(2, "cpu_work"),)).state == "clear"
+
+
+def test_saving_and_loading_and_compiling_are_work() -> None:
+    for what in ("io", "data_loading", "import_or_compile", "network_wait", "subprocess_wait"):
+        [hit] = ask("LIV006", behind(2), stacks=(stack(2, what),)).hits
+        assert hit.fault_class is FaultClass.CPU_BUSY, what
+
+
+def test_whoever_has_a_reason_that_stays_leaves_the_others_alone() -> None:
+    ranks = (behind(1, cpu_share=0.9), behind(2, process_state="stopped"))
+    assert ask("LIV006", *ranks, stacks=(stack(1, "cpu_work"),)).state == "clear"
+    assert ask("LIV001", *ranks, stacks=(stack(1, "cpu_work"),)).hits[0].culprits.ranks == (2,)

@@ -1,0 +1,63 @@
+"""LIV007."""
+
+from dataclasses import replace
+
+from allready.model import Confidence, Death, Origin, Position
+from allready.testing import check
+from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
+
+
+def test_names_the_rank_that_left_with_its_number_of_operations() -> None:
+    [hit] = ask("LIV007", ended(1)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.CERTAIN)
+    assert hit.values["last"] == "63"
+
+
+def test_names_the_one_that_made_a_call_more_when_all_others_are_through() -> None:
+    [hit] = ask("LIV007", ended(0), ended(1), ended(3)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
+
+
+def test_blames_nobody_on_a_tie() -> None:
+    [hit] = ask("LIV007", ended(0), ended(1)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+
+
+def test_ranks_of_a_job_that_ends_leave_one_after_the_other() -> None:
+    just = [waiting(r, groups=(mark(64, waiting_s=0.2, moved_s=NOW - 0.2),)) for r in (0, 2, 3)]
+    assert ask("LIV007", *just, ended(1)).state == "clear"
+
+
+def test_a_rank_in_its_last_steps_has_left_as_well() -> None:
+    [hit] = ask("LIV007", behind(2), stacks=(stack(2, "exit"),)).hits
+    assert hit.culprits.ranks == (2,)
+
+
+def test_peers_that_died_of_the_lost_connection_are_victims() -> None:
+    deaths = tuple(
+        Death(kind="exception", origin=Origin(source="out.log"), rank=r, is_collective_error=True, time_s=NOW - 9,
+              text="RuntimeError: Connection closed by peer")
+        for r in (0, 2, 3)
+    )  # fmt: skip
+    dead = [ended(r, exit_code=1) for r in (0, 2, 3)]
+    [hit] = ask("LIV007", ended(1), *dead, deaths=deaths).hits
+    assert hit.culprits.ranks == (1,)
+
+
+def test_a_killed_rank_is_another_finding() -> None:
+    assert ask("LIV007", ended(1, None, "SIGTERM")).state == "clear"
+
+
+def test_a_rank_that_died_is_no_rank_that_left() -> None:
+    assert ask("LIV007", ended(3, exit_code=1)).state == "clear"
+
+
+def test_a_living_rank_without_its_groups_has_destroyed_them() -> None:
+    gone = behind(2, groups=(), phase="computing", cpu_share=0.9)
+    fleet = job(gone, stacks=(stack(2, "cpu_work"),))
+    assert fleet.aftermath is not None
+    [told] = fleet.aftermath.progress
+    positions = {**told.positions, 2: Position(enqueued=63, completed=63)}
+    after = replace(fleet.aftermath, progress=(replace(told, positions=positions, absent={}),))
+    [hit] = check("LIV007", replace(fleet, aftermath=after)).hits
+    assert hit.culprits.ranks == (2,)

@@ -1,0 +1,65 @@
+"""LIV003."""
+
+from tests.rules.live.made import NOW, ask, behind, stack
+
+FUTEX = {"syscall": "futex", "wchan": "futex_do_wait"}
+
+
+def test_names_the_rank_that_waits_for_a_lock() -> None:
+    [hit] = ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock"),)).hits
+    assert (hit.culprits.ranks, hit.values["site"]) == ((2,), "train.py:30 save")
+
+
+def test_a_lock_that_only_the_system_call_shows_is_one() -> None:
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "user_code"),)).state == "hit"
+
+
+def test_another_thread_that_works_will_let_it_go() -> None:
+    for what in ("io", "network_wait", "sleep", "cpu_work"):
+        assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=(what,)),)).state == "clear"
+
+
+def test_another_thread_that_waits_for_a_lock_will_not() -> None:
+    assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=("lock", "")),)).state == "hit"
+
+
+def test_a_process_that_computes_is_not_locked() -> None:
+    assert ask("LIV003", behind(2, cpu_share=0.9), seen={2: FUTEX}, stacks=(stack(2, "lock"),)).state == "clear"
+
+
+def test_a_lock_of_a_moment_is_no_deadlock() -> None:
+    short = behind(2, site_since_s=NOW - 0.4)
+    assert ask("LIV003", short, seen={2: FUTEX}, stacks=(stack(2, "lock"),)).state == "clear"
+
+
+def test_a_loop_that_is_always_seen_at_its_lock_still_moves() -> None:
+    moving = behind(2, main_cpu_s=0.0)
+    from dataclasses import replace
+
+    from allready.rules.engine import run
+    from allready.rules.registry import load
+    from tests.rules.live.made import job
+
+    fleet = job(replace(moving, main_cpu_s=5.0), seen={2: FUTEX}, stacks=(stack(2, "lock"),))
+    assert fleet.live is not None
+    words = fleet.live.history[1]
+    told = tuple(
+        replace(w, ranks=tuple(replace(r, main_cpu_s=5.0 - 0.1 * back) for r in w.ranks))
+        for back, w in zip((4, 3, 2, 1, 0), words, strict=True)
+    )
+    live = replace(fleet.live, history={1: told})
+    assert run(load()["LIV003"], replace(fleet, live=live)).state == "clear"
+
+
+def test_a_stack_that_was_taken_somewhere_else_tells_nothing() -> None:
+    from dataclasses import replace
+
+    from allready.rules.engine import run
+    from allready.rules.registry import load
+    from tests.rules.live.made import job
+
+    fleet = job(behind(2, site_since_s=NOW - 4), seen={2: FUTEX}, stacks=(stack(2, "lock"),))
+    assert fleet.live is not None
+    assert run(load()["LIV003"], fleet).state == "hit"
+    old = {n: replace(e, status=replace(e.status, time_s=NOW - 6)) for n, e in fleet.live.evidence.items()}
+    assert run(load()["LIV003"], replace(fleet, live=replace(fleet.live, evidence=old))).state == "clear"

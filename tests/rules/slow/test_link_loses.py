@@ -1,0 +1,31 @@
+from allready.model import Severity
+
+from .moving import LOSSY, ask
+
+
+def test_names_the_node_to_and_from_which_packets_get_lost() -> None:
+    [hit] = ask("SLW008", flows=LOSSY).hits
+    assert (hit.culprits.nodes, hit.severity) == ((2,), None)
+    assert hit.values["num"] == 280
+
+
+def test_one_lossy_path_is_a_link() -> None:
+    [hit] = ask("SLW008", flows={(2, 1): {"again": 150}}).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((2, 1),))
+
+
+def test_a_few_losses_that_cost_little_are_a_warning() -> None:
+    [hit] = ask("SLW008", flows={(2, 1): {"again": 85}, (3, 2): {"again": 90}}).hits
+    assert hit.severity is Severity.WARNING
+
+
+def test_losses_on_all_paths_alike_accuse_nobody() -> None:
+    assert ask("SLW008", flows={(n, (n - 1) % 4): {"again": 150} for n in range(4)}).state == "clear"
+
+
+def test_what_the_kernel_repeats_without_need_is_healthy() -> None:
+    assert ask("SLW008", flows={(2, 1): {"again": 8}, (3, 2): {"again": 9}}).state == "clear"
+
+
+def test_is_clear_without_losses() -> None:
+    assert ask("SLW008").state == "clear"

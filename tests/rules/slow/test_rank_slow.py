@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+import pytest
+
+from allready.testing import check
+
+from .moving import EVEN, SLOW_JOB, ask, late, moving, paces, without_paces
+
+
+def test_names_the_rank_that_all_others_wait_for() -> None:
+    [hit] = ask("SLW006", (late(2),)).hits
+    assert (hit.culprits.ranks, hit.values["share"]) == ((2,), "40%")
+
+
+def test_a_rank_with_a_fifth_more_work_is_no_fault() -> None:
+    lag = (late(0, 0.16),)
+    assert ask("SLW006", lag).state == "clear"
+    assert ask("SLW012", lag).state == "hit"
+
+
+def test_imbalance_that_rotates_accuses_nobody() -> None:
+    assert ask("SLW006", (paces(dict.fromkeys(range(4), 0.3)),)).state == "clear"
+
+
+def test_three_of_ten_operations_may_be_chance() -> None:
+    few = paces({0: 0.02, 1: 0.3, 2: 0.02, 3: 0.02}, {0: 2, 1: 4, 2: 2, 3: 2}, num_operations=10)
+    assert ask("SLW006", (few,)).state == "clear"
+
+
+def test_half_of_the_ranks_cannot_be_the_slow_ones() -> None:
+    assert ask("SLW006", (paces({0: 0.02, 1: 0.4, 2: 0.4, 3: 0.4}),)).state == "clear"
+
+
+def test_two_ranks_of_one_slow_node_are_both_named() -> None:
+    lag = paces({0: 0.01, 1: 0.02, 2: 0.4, 3: 0.35, 4: 0.01, 5: 0.02}, {2: 55, 3: 50})
+    [hit] = ask("SLW006", (lag,), num_nodes=6).hits
+    assert hit.culprits.ranks == (2, 3)
+
+
+def test_who_gets_out_of_an_operation_late_over_a_slow_link_is_a_victim() -> None:
+    assert ask("SLW006", (late(3, 0.3),), flows=SLOW_JOB).state == "clear"
+    [hit] = ask("SLW006", (late(0, 0.3),), flows=SLOW_JOB, inside={0: 0.3, 1: 0.8, 2: 0.8, 3: 0.8}).hits
+    assert hit.culprits.ranks == (0,)
+
+
+@pytest.mark.parametrize("phase", ["saving", "evaluating", "compiling"])
+def test_who_is_seen_at_work_of_its_own_is_no_slow_rank(phase: str) -> None:
+    assert ask("SLW006", (late(0),), ranks={0: {"phase": phase}}).state == "clear"
+
+
+def test_a_job_that_stands_still_is_for_other_rules() -> None:
+    fleet = moving((late(2),))
+    assert fleet.live is not None
+    assert check("SLW006", replace(fleet, live=replace(fleet.live, now_s=fleet.live.now_s + 30))).state == "clear"
+    assert check("SLW006", replace(fleet, live=replace(fleet.live, is_starting=True))).state == "clear"
+
+
+def test_is_clear_when_all_keep_pace_or_nothing_is_known() -> None:
+    assert ask("SLW006", (EVEN,)).state == "clear"
+    assert check("SLW006", without_paces(moving())).state == "clear"
