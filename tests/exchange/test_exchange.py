@@ -260,3 +260,36 @@ def test_a_frame_that_unpacks_to_more_than_the_limit_is_refused() -> None:
     assert len(bomb) < 100_000
     with pytest.raises(ExchangeError, match="unpacks"):
         wire.decode(bomb, 1)
+
+
+@pytest.mark.parametrize("ticks", range(5))
+async def test_a_cancellation_that_comes_together_with_a_message_is_not_lost(ticks: int) -> None:
+    """An interrupted command would go on until its next deadline."""
+    async with open_hub(num_nodes=1) as (hub, _):
+        node = hub.local_node()
+        for receive, send in (
+            (lambda: hub.receive(timeout_s=5.0), lambda: node.send("word", None)),
+            (lambda: node.receive(timeout_s=5.0), lambda: hub.send(0, "word", None)),
+        ):
+
+            async def serve(receive: Callable[..., Any] = receive) -> None:
+                while True:
+                    await receive()
+
+            task = asyncio.ensure_future(serve())
+            await asyncio.sleep(0.01)
+            await send()
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _pending = await asyncio.wait([task], timeout=1.0)
+            assert task in done
+            assert task.cancelled()
+
+
+async def test_a_message_that_is_there_is_received_without_waiting() -> None:
+    async with open_hub(num_nodes=1) as (hub, _):
+        await hub.local_node().send("word", 1)
+        assert await hub.receive(timeout_s=0.0) == (0, "word", 1)
+        with pytest.raises(DeadlineExceeded):
+            await hub.receive(timeout_s=0.0)

@@ -110,7 +110,8 @@ class MemoryHub:
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
         try:
-            return await asyncio.wait_for(self.inbox.get(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await self.inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s} s") from None
 
@@ -141,7 +142,8 @@ class MemoryNode:
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         try:
-            kind, body = await asyncio.wait_for(self.inbox.get(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                kind, body = await self.inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s} s") from None
         if kind == LOST:

@@ -110,7 +110,8 @@ class Caller:
             for _ in range(3):
                 self._send(call)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._answer.heard.wait(), timeout_s / 3)
+                    async with asyncio.timeout(timeout_s / 3):
+                        await self._answer.heard.wait()
                     # Without this node 0 could not tell a filtered port from a path that is broken in one direction.
                     self._send(replace(call, hears_us=True))
                     break

@@ -182,7 +182,8 @@ class Hub:
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
         try:
-            return await asyncio.wait_for(self._inbox.get(), max(0.0, timeout_s))
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                return await self._inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
 
@@ -424,7 +425,8 @@ class LocalNode:
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         try:
-            return await asyncio.wait_for(self._inbox.get(), max(0.0, timeout_s))
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                return await self._inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
 

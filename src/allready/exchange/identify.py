@@ -65,13 +65,15 @@ async def identify(address: str, port: int, *, timeout_s: float = 1.0) -> Servic
 async def _ask(address: str, port: int, question: bytes, timeout_s: float) -> bytes | None:
     """First bytes of the answer; b"" when the other side closed without a word, None when it stayed silent."""
     async with asyncio.timeout(timeout_s + 1.0):
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(address, port)
         try:
             with contextlib.suppress(OSError):
                 writer.write(question)
                 await writer.drain()
             try:
-                return await asyncio.wait_for(reader.read(512), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    return await reader.read(512)
             except TimeoutError:
                 return None
             except OSError:  # a reset is also an end without a word
@@ -79,4 +81,5 @@ async def _ask(address: str, port: int, question: bytes, timeout_s: float) -> by
         finally:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), 0.5)
+                async with asyncio.timeout(0.5):
+                    await writer.wait_closed()

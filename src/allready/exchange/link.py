@@ -46,7 +46,8 @@ class Link:
         if self._broken is not None and self._inbox.empty():
             raise ExchangeError(self._broken)
         try:
-            kind, body = await asyncio.wait_for(self._inbox.get(), max(0.0, timeout_s))
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                kind, body = await self._inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
         if kind == "broken":
@@ -87,7 +88,8 @@ class Link:
         await asyncio.wait(self._tasks, timeout=1.0)
         self._writer.close()
         with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
 
     async def _read(self) -> None:
         try:

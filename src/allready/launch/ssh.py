@@ -110,7 +110,8 @@ async def _attend(nodes: list[_Node], options: SshOptions, on_line: OnLine, on_n
     except asyncio.CancelledError:
         _close_inputs(nodes)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*ends, return_exceptions=True), options.end_s)
+            async with asyncio.timeout(options.end_s):
+                await asyncio.gather(*ends, return_exceptions=True)
         raise
     finally:
         for task in (beat, late, *ends):
@@ -315,7 +316,10 @@ async def until_stdin_ends(descriptor: int = 0, *, silence_s: float = SILENCE_S)
         return "closed"
     try:
         patience_s: float | None = None  # until the first sign of life nobody has promised any
-        while await asyncio.wait_for(heard.get(), patience_s):
+        while True:
+            async with asyncio.timeout(patience_s):
+                if not await heard.get():
+                    break
             patience_s = silence_s
     except TimeoutError:
         return "silent"

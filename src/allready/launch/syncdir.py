@@ -142,7 +142,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="allready-sync-dir", daemon=True).start()
     try:
-        return await asyncio.wait_for(done, _IO_S)
+        async with asyncio.timeout(_IO_S):
+            return await done
     except TimeoutError:
         raise ExchangeError(f"--sync-dir: the file system does not answer within {_IO_S:.0f} s") from None
     except OSError as error:

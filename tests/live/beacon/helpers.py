@@ -22,14 +22,19 @@ WRAPPER = Path(rank_command("x")[2])
 def environment(run_dir: Path, rank: int = 0, **more: str) -> dict[str, str]:
     """What an agent gives a rank."""
     make_rank_dir(run_dir, rank)
-    base = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH_", "ALLREADY_", "PYTEST_"))} | more
+    base = _inherited() | more
     return base | beacon_environment(base) | rank_environment(run_dir, rank)
+
+
+def _inherited() -> dict[str, str]:
+    """Without what belongs to this test run."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("TORCH_", "ALLREADY_", "PYTEST_"))}
 
 
 def plain(*words: str, cwd: Path, python: str = sys.executable, **more: str) -> subprocess.CompletedProcess[bytes]:
     """`python -u words...`."""
     return subprocess.run(
-        [python, "-u", *words], cwd=cwd, env=dict(os.environ) | more, capture_output=True, timeout=PATIENCE_S,
+        [python, "-u", *words], cwd=cwd, env=_inherited() | more, capture_output=True, timeout=PATIENCE_S,
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
 

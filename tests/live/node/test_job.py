@@ -51,6 +51,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, list[N
                 and (s.ranks[0].groups[0].waiting_s or 0.0) > 0.5
                 and "time.sleep" not in s.ranks[1].site
                 and s.ranks[1].site != ""
+                and bool(s.ranks[1].groups)
+                and s.ranks[1].groups[0].waiting_s is None  # looked at since its last operation completed
                 and all(s.ranks[r].period_s is not None for r in range(WORLD))
                 and all(
                     any(p.rank == r and p.seqs[-1] >= STEPS + 1 for old in seen for p in old.pace) for r in range(WORLD)

@@ -27,7 +27,7 @@ LOOK_SHARE = 0.001
 """Of the time, for looking at frames and at the recorder's status; beats go on."""
 IDLE_SHARE = 0.2
 """Of one CPU, below which a thread counts as waiting."""
-_SLOWEST_LOOK_S = 5.0
+_SLOWEST_LOOK_S = 2.0
 _FORK_WAIT_S = 0.05
 _END_WAIT_S = 0.3
 _TASK_S = 0.0001

@@ -48,7 +48,8 @@ async def in_daemon_thread(work: Callable[[], T], *, timeout_s: float, what: str
 
     threading.Thread(target=body, name=f"allready {what}", daemon=True).start()
     try:
-        return await asyncio.wait_for(future, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await future
     except TimeoutError:
         raise DeadlineExceeded(f"{what}: no answer within {timeout_s:.0f} s") from None
 

@@ -48,7 +48,8 @@ async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[
         await part.end()
         left = tuple(p.rank for p in part.ranks if p.pid is not None and not p.ended)
         with contextlib.suppress(ExchangeError, TimeoutError):  # also when cancelled: the hub waits for this word
-            await asyncio.wait_for(node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left)), _LAST_WORD_S)
+            async with asyncio.timeout(_LAST_WORD_S):
+                await node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left))
 
 
 def _refuse_nonsense(order: wire.StartOrder) -> None:
@@ -268,7 +269,8 @@ class _Part:
         """The only sender: what changed, ten times a second at most, at once when it matters.  Ends by cancellation."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._urgent.wait(), _PUBLISH_EVERY_S)
+                async with asyncio.timeout(_PUBLISH_EVERY_S):
+                    await self._urgent.wait()
             self._urgent.clear()
             positions = self._take_looks()
             now = time.monotonic()
