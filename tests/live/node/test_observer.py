@@ -213,6 +213,23 @@ def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Pat
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def test_the_last_stacks_of_a_rank_stay_when_it_has_ended(tmp_path: Path) -> None:
+    """A job that is ended because it hangs is asked again while its ranks end."""
+
+    def of(state: str, stack: str) -> NodeEvidence:
+        rank = RankEvidence(rank=3, status=RankStatus(rank=3, process_state=state), stack=stack)
+        return NodeEvidence(node_rank=0, number=1, time_s=5.0, status=NodeStatus(node_rank=0), ranks=(rank,))
+
+    stacks = tmp_path / "rank3/evidence/stacks.txt"
+    keep(of("sleeping", "where it waits"), tmp_path)
+    keep(of("killed", ""), tmp_path)
+    assert stacks.read_text() == "where it waits"
+    keep(of("killed", "where it crashed"), tmp_path)
+    assert stacks.read_text() == "where it crashed"
+    keep(of("stopped", ""), tmp_path)  # it lives on, perhaps elsewhere by now
+    assert not stacks.exists()
+
+
 def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(_evidence(), tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}

@@ -96,6 +96,24 @@ def test_a_rank_that_ended_has_the_stack_of_its_crash(make_node: MakeNode) -> No
     assert (first.why_no_stack, second.stack, second.why_no_stack) == ("", "", "ended")
 
 
+def test_who_comes_late_to_its_answer_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:
+    """As on a machine that has more to do than processors."""
+    busy = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 7])\n"
+    late = """
+while signal.SIGRTMIN + 7 not in signal.sigpending(): time.sleep(0.01)
+time.sleep(0.8)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 7])
+rank_itself()
+"""
+    path = places.stack_path(places.rank_dir(tmp_path / "run", 0))
+    script = WITH_HANDLER.replace("\nrank_itself()", "\n" + busy + late)
+    node = make_node([script], environments=[{"STACKS": str(path)}])
+    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    time.sleep(0.2)
+    (rank,) = node.observer.gather(1).ranks
+    assert rank.stack.count("Current thread") == 1, rank.why_no_stack
+
+
 def test_a_stopped_rank_is_told_and_not_asked(make_node: MakeNode, tmp_path: Path) -> None:
     node = with_handler(make_node, tmp_path)
     node.kill(0, signal.SIGSTOP)

@@ -13,16 +13,19 @@ from pathlib import Path
 import msgspec
 
 from allready.evidence.secrets import masked
+from allready.live.node.rank import ENDED
 from allready.model.live import NodeEvidence, RankEvidence
 
 EVIDENCE = "evidence"
+STACKS = "stacks.txt"
 
 
 def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = ()) -> None:
     """Put one node's evidence into its folder of the attempt, in place of that of an earlier question.
 
-    `rank<r>/evidence/` is replaced as a whole, `kernel.log`, `ras.*`, `sockets.json` and `status.json` file by file;
-    nothing else in the folder is touched.  Everything is written before the first of it is put in place.
+    `rank<r>/evidence/` is replaced as a whole, but for the last stacks of a rank that has ended since; `kernel.log`,
+    `ras.*`, `sockets.json` and `status.json` file by file; nothing else in the folder is touched.  Everything is
+    written before the first of it is put in place.
 
     Args:
         whole_logs: ranks whose whole logs are kept anyway: the ends of them would be read twice.
@@ -38,6 +41,9 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
         for name, content in files_of(evidence, whole_logs):
             path = made / name
             path.write_bytes(content)
+        for rank in evidence.ranks:
+            if rank.status.process_state in ENDED:
+                _take_over(folder / f"rank{rank.rank}" / EVIDENCE, made / f"rank{rank.rank}" / EVIDENCE)
         for path in sorted(made.iterdir()):
             if path.is_dir():
                 (folder / path.name).mkdir(exist_ok=True)
@@ -50,6 +56,12 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
                 path.replace(folder / path.name)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """The last stacks of a rank, which has ended since and will never tell them again."""
+    if (old / STACKS).is_file() and not (new / STACKS).exists():
+        shutil.copyfile(old / STACKS, new / STACKS)
 
 
 def _replace_folder(new: Path, place: Path, aside: Path) -> None:
@@ -83,7 +95,7 @@ def files_of(evidence: NodeEvidence, whole_logs: Collection[int] = ()) -> Iterat
 
 def _of_rank(rank: RankEvidence, *, with_logs: bool) -> Iterator[tuple[str, bytes]]:
     if rank.stack:
-        yield "stacks.txt", _text(rank.stack)
+        yield STACKS, _text(rank.stack)
     dump = _decoded(rank.dump)
     if dump:
         yield "dump.pickle", dump

@@ -108,8 +108,16 @@ class StackFile:
         return self._now is None
 
     def is_silent(self, now_s: float, after_s: float) -> bool:
-        """Whether nobody has anything to say any more, or whoever was asked has not begun for so long."""
-        return self._now is None or (self._now.grown_s is None and now_s - self._now.asked_s > after_s)
+        """Whether nobody has anything to say any more, or whoever was asked has not begun for so long and cannot.
+
+        One that could but does not get a processor is waited for.
+        """
+        if self._now is None:
+            return True
+        if self._now.grown_s is not None or now_s - self._now.asked_s <= after_s:
+            return False
+        stat = read_stat(self._now.pid)
+        return stat is None or stat.state in _SILENT
 
     def text(self, pid: int) -> str:
         """What a process wrote since it was asked; "" for nothing."""
