@@ -1,10 +1,17 @@
 """What the whole suite shares: the count of lab tests that this machine could not run, said loudly at the end."""
 
+import signal
 from collections import Counter
 
 import pytest
 
 NO_LAB = "no lab on this machine"
+
+
+def pytest_configure() -> None:
+    """A shell ignores Ctrl-C for what it runs in the background, and every command of a test would inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

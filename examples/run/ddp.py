@@ -1,6 +1,7 @@
 """DistributedDataParallel on CPUs.  `allready run --nproc-per-node 2 ddp.py --steps 50`, or torchrun."""
 
 import argparse
+import gc
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,9 @@ def main() -> None:
 
     weights = sum(p.detach().double().abs().sum().item() for p in model.parameters())
     print(f"rank {rank} weights {weights:.6f}")
+    # The wrapper holds the group: destroyed while it is held, torch may abort at exit ("terminate called ...").
+    del model, loss
+    gc.collect()
     dist.destroy_process_group()
 
 

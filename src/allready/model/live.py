@@ -200,6 +200,15 @@ class RankEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PathSize:
+    """Sizes of IP packets to a host, header included: the longest that was answered just now, and the shortest of those
+    that never were (None: the longest that the interface can send was answered)."""
+
+    passed_bytes: int
+    lost_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvidence:
     """One node's answer to the judge's question `number`."""
 
@@ -215,6 +224,8 @@ class NodeEvidence:
     addresses: tuple[str, ...] = ()  # of this node
     # Addresses that this node's ranks are connected to -> whether anything there answered a first packet just now.
     reached: Mapping[str, bool] = field(default_factory=dict)
+    # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
+    path_sizes: Mapping[str, PathSize] = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # what could not be had, and why
 
 

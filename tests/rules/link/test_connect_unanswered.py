@@ -28,3 +28,20 @@ def test_a_first_packet_that_is_a_moment_old_is_healthy() -> None:
 
 def test_a_node_of_which_nothing_is_heard_is_more_than_a_filter() -> None:
     assert ask("LNK006", more=[knock(1, 2)], heard_s={2: 5.0}).state == "clear"
+
+
+def half_open(at: int, caller: int) -> SocketRow:
+    """The other end of `knock(caller, at)`."""
+    return row(at, caller, local_port=41000, remote_port=7000 + at, state="SYN_RECV", retransmits=3)
+
+
+def test_a_first_packet_that_came_has_lost_its_answer() -> None:
+    [hit] = ask("LNK006", more=[knock(1, 2), half_open(2, 1)]).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((2, 1),))
+    assert "whose answers are lost" in hit.evidence[0].text
+
+
+def test_both_ends_of_one_lost_direction_agree() -> None:
+    """1 -> 2 loses everything: what 2 opens to 1 comes and is not answered, what 1 opens to 2 never comes."""
+    [hit] = ask("LNK006", more=[knock(1, 2), knock(2, 1), half_open(1, 2)]).hits
+    assert hit.culprits.links == ((1, 2),)

@@ -12,6 +12,7 @@ from allready.model import (
     Live,
     NodeEvidence,
     NodeStatus,
+    PathSize,
     RankStatus,
     SocketRow,
     World,
@@ -76,12 +77,15 @@ def job(
     more: Iterable[SocketRow] = (),
     heard_s: Mapping[int, float] | None = None,
     reached: Mapping[int, Mapping[int, bool]] | None = None,
+    sizes: Mapping[Pair, PathSize] | None = None,
     links: Mapping[int, LinkRow] | None = None,
     history: Mapping[int, tuple[NodeStatus, ...]] | None = None,
     lags: tuple[Lag, ...] = (),
     **changes: Any,
 ) -> Fleet:
-    """`rows`: (from, to) -> what is different about that end; `reached`: node -> peer -> whether it answered."""
+    """`rows`: (from, to) -> what is different about that end; `reached`: node -> peer -> whether it answered; `sizes`:
+    (from, to) -> how long packets may be.
+    """
     rows = rows or {}
     statuses = {}
     for n in range(num_nodes):
@@ -91,9 +95,10 @@ def job(
     asked = {
         n: NodeEvidence(
             node_rank=n, number=1, time_s=NOW, status=statuses[n], sockets=statuses[n].sockets,
-            reached={address(peer): ok for peer, ok in answers.items()},
+            reached={address(peer): ok for peer, ok in (reached or {}).get(n, {}).items()},
+            path_sizes={address(dst): size for (src, dst), size in (sizes or {}).items() if src == n},
         )
-        for n, answers in (reached or {}).items()
+        for n in {*(reached or {}), *(src for src, _ in sizes or {})}
     }  # fmt: skip
     live: dict[str, Any] = {
         "now_s": NOW, "statuses": statuses, "heard_s": dict.fromkeys(range(num_nodes), 0.2) | dict(heard_s or {}),

@@ -28,6 +28,8 @@ STATES = {
 }  # fmt: skip
 CONNECTIONS = sum(1 << n for n in (1, 2, 3, 4, 5, 8, 9, 11))
 LISTENING = 1 << 10
+HALF_OPEN = 1 << 3
+"""First packets that came and were answered, without a word since: they belong to no process yet (inode 0)."""
 MOST_SOCKETS = 100_000
 _UNKNOWN = 0xFFFFFFFF
 
@@ -149,6 +151,8 @@ def parse(body: bytes) -> Connection | None:
         "send_queue_bytes": send_queue,
     }
     info = _attribute(body, 72, INET_DIAG_INFO)
+    if info is None and connection["state"] == "SYN_RECV":
+        connection["retransmits"] = connection["unanswered"] = retransmits
     return Connection(**connection, **(_info(info, timer, retransmits) if info is not None else {}))
 
 

@@ -20,13 +20,14 @@ from allready.live.node.keep import keep
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
 from allready.live.node.locks import DeadlineLock
+from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
 from allready.live.node.rank import RankWatch, Shared
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.rings import warm_up
 from allready.live.node.sockets import Owner, owners, rows_of
-from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, SocketRow
+from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
 
 FULL_EVERY_S = 2.0
 """Pace, sockets, links and families are looked at so often; the rest at every look."""
@@ -63,6 +64,7 @@ class NodeObserver:
         self._links = LinkWatch()
         self._ras = RasAsker()
         self._reach = Reach()
+        self._path_sizes = PathSizes()
         self._full_s = float("-inf")
         self._ends: deque[tuple[int, int | None, str | None, float]] = deque()
         self._is_news = False
@@ -133,6 +135,7 @@ class NodeObserver:
                 round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
             pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
             reach = self._reach.ask(status.sockets)
+            sizes = self._path_sizes.ask(status.sockets)
             kernel = Task(lambda: kernel_lines(self._kernel, pids, timeout_s=deadline_s / 2), "kernel")
             round_.ask(with_dump=with_dump)
             round_.wait(with_dump=with_dump)
@@ -147,6 +150,14 @@ class NodeObserver:
                         reached = self._reach.judged(answers)
                 except DeadlineExceeded:
                     round_.problem("whether other nodes answer was not found out in time")
+            path_size: dict[str, PathSize] = {}
+            if sizes is not None:
+                try:
+                    sized = sizes.result(timeout_s=until - time.monotonic())
+                    with self._lock.held(LOCK_S):
+                        path_size = self._path_sizes.judged(sized)
+                except DeadlineExceeded:
+                    round_.problem("how long packets may be was not found out in time")
             try:
                 lines, why = kernel.result(timeout_s=until - time.monotonic())
             except DeadlineExceeded:
@@ -166,6 +177,7 @@ class NodeObserver:
             ras=ras,
             addresses=addresses,
             reached=reached,
+            path_sizes=path_size,
             problems=tuple(round_.problems),
         )
 

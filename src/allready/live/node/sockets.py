@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from allready.live.node.inet_diag import LISTENING, Connection, connections
+from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, Connection, connections
 from allready.model.live import SocketRow
 
 MOST_ROWS = 512
@@ -45,15 +45,29 @@ def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
 def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow, ...]:
     """Connections of these owners, those in trouble first, at most 512.
 
+    With them what others try to open to a port at which an owner listens: it is nobody's yet, and shows that the first
+    packet came.
+
     Raises:
         FactUnavailable: the kernel does not tell.
     """
     if not owned:
         return ()
-    found = [
-        row_of(connection, owned[connection.inode])
-        for connection in connections(timeout_s=timeout_s, is_wanted=owned.__contains__)
-    ]
+    found = []
+    half_open: list[Connection] = []
+    listening: dict[int, Owner] = {}
+    for connection in connections(
+        timeout_s=timeout_s,
+        states=CONNECTIONS | LISTENING | HALF_OPEN,
+        is_wanted=lambda inode: inode == 0 or inode in owned,
+    ):
+        if connection.state == "LISTEN":
+            listening.setdefault(connection.local_port, owned[connection.inode])
+        elif connection.inode in owned:
+            found.append(row_of(connection, owned[connection.inode]))
+        elif connection.state == "SYN_RECV":
+            half_open.append(connection)
+    found += [row_of(c, listening[c.local_port]) for c in half_open if c.local_port in listening]
     found.sort(key=trouble, reverse=True)
     return tuple(found[:MOST_ROWS])
 
@@ -62,7 +76,7 @@ def trouble(row: SocketRow) -> tuple[int, ...]:
     """A greater one matters more to the judge."""
     return (
         row.backoff,
-        row.state == "SYN_SENT",
+        row.state in {"SYN_SENT", "SYN_RECV"},
         row.retransmits + row.lost > 0,
         row.send_queue_bytes + row.receive_queue_bytes + row.unacked > 0,
         row.total_retransmits,

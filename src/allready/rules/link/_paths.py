@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from allready.model import Live, NodeStatus, SocketRow
+from allready.model import Live, NodeStatus, PathSize, SocketRow
 from allready.rules._common import is_loopback, parse
 from allready.rules._live import SILENT_S
 
@@ -23,7 +23,7 @@ MOST_AGE_S = 10.0
 TOGETHER_S = 3.0
 AFTER_S = 0.3
 """What was seen so shortly after the last data may still be from before."""
-CONNECTING = "SYN_SENT"
+CONNECTING, HALF_OPEN = "SYN_SENT", "SYN_RECV"
 
 Key = tuple[str, int, str, int]
 
@@ -206,7 +206,7 @@ class Broken:
 
     kind: "down" (an interface of `nodes` lost its link), "cut off" (nothing of `nodes` is heard, or nothing that they
     have with several others is answered), "pair" (`links`, both ways or unknown), "one way" (`links`: exactly these
-    directions).
+    directions), "long" (short packets pass, long ones do not: `links`, and `nodes` where all of them have one end).
     """
 
     kind: str
@@ -251,6 +251,10 @@ def _broken(live: Live) -> Broken | None:
     if down and all(down.keys() & set(pair) for pair in pairs):
         names = tuple(f"{link} of node {n}" for n, links in down.items() for link in links)
         return Broken(kind="down", stuck=stuck, nodes=tuple(down), interfaces=names)
+    holes = _holes(live, stuck)
+    if holes:
+        nodes = _common_end({(min(a, b), max(a, b)) for a, b in holes}, len(live.statuses))
+        return Broken(kind="long", stuck=stuck, nodes=nodes, links=tuple(sorted(holes)))
     silent = silent_nodes(live)
     for_s = max(s.for_s for s in stuck)
     if any(n not in silent and live.heard_s.get(n, 0.0) > for_s - AFTER_S for n in touched):
@@ -270,6 +274,25 @@ def _broken(live: Live) -> Broken | None:
         return Broken(kind="one way", stuck=stuck, links=tuple(sorted(way for found in ways.values() for way in found)))
     both = {way for known in ways.values() for way in known}
     return Broken(kind="pair", stuck=stuck, links=tuple(sorted(both)), is_silent=bool(silent & touched))
+
+
+def path_sizes(live: Live) -> dict[tuple[int, int], PathSize]:
+    """(from node, to node) -> how long packets may be that get an answer there, as far as agents asked."""
+    book = address_book(live)
+    return {
+        (node, other): size
+        for node, answer in live.evidence.items()
+        for address, size in answer.path_sizes.items()
+        if (other := book.get(plain(address))) is not None and other != node
+    }
+
+
+def _holes(live: Live, stuck: Iterable[Stuck]) -> set[tuple[int, int]]:
+    """Directions of stuck data in which short packets are answered and long ones are not; none if any is stuck on a way
+    that lets all packets pass."""
+    sizes = path_sizes(live)
+    ways = {(s.src, s.dst) for s in stuck} & sizes.keys()
+    return ways if all(sizes[way].lost_bytes is not None for way in ways) else set()
 
 
 def _unheard(live: Live) -> Broken | None:
@@ -376,14 +399,31 @@ def alive_beside(live: Live, end: Stuck) -> tuple[SocketRow, ...]:
     )
 
 
-def connecting(live: Live) -> Iterator[tuple[int, int, SocketRow]]:
-    """First packets of a connection (node, node, row) that nobody answers, neither with yes nor with no."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A connection that `src` opens to `dst` in vain.  `has_come`: the first packets came, the answers did not."""
+
+    src: int
+    dst: int
+    row: SocketRow
+    has_come: bool = False
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """The direction in which packets are lost."""
+        return (self.dst, self.src) if self.has_come else (self.src, self.dst)
+
+
+def connecting(live: Live) -> Iterator[Attempt]:
+    """First packets of connections between nodes that nobody answers, neither with yes nor with no."""
     book = address_book(live)
-    for node in sorted(live.statuses):
-        for row in newest_sockets(live, node)[0]:
+    rows = {n: newest_sockets(live, n)[0] for n in sorted(live.statuses)}
+    half_open = {key(row) for found in rows.values() for row in found if row.state == HALF_OPEN}
+    for node, found in rows.items():
+        for row in found:
             other = book.get(plain(row.remote))
             if row.state == CONNECTING and row.backoff >= UNANSWERED and other is not None and other != node:
-                yield node, other, row
+                yield Attempt(src=node, dst=other, row=row, has_come=mirror(key(row)) in half_open)
 
 
 def node_name(live: Live, node: int) -> str:

@@ -1,0 +1,51 @@
+"""HNG010."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._ruins import who
+from allready.rules._suspects import positions
+from allready.rules.hang._circle import circle_of, told
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG010",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=22,
+    title="A rank uses its groups in another order than the others",
+    message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "
+    "waits for the other",
+    remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
+    "before the next begins",
+)
+def group_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
+    ## Why it matters
+    Every single call is right, and no time-out names anybody: each side is waiting in an operation that the other side
+    has not come to.
+    ## Check by hand
+    Write down for each rank in which group it waits, and compare the order of calls in its code.
+    ## When it is harmless
+    Never.  Where as many ranks wait on one side as on the other nobody is the odd one: see HNG004.
+    """
+    found = circle_of(after, live)
+    if found is None or not found.odd:
+        return
+    waits = found.picture.waits
+    yield Hit(
+        culprits=Culprits(ranks=found.odd),
+        values={
+            "who": who(after, found.odd),
+            "its": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.odd)})),
+            "theirs": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.others)})),
+        },
+        confidence=Confidence.LIKELY if found.decision.is_final or live is not None else Confidence.POSSIBLE,
+        evidence=positions(found.picture, (*found.odd, *found.others)),
+        fault_time=clock_time(onset(after) if live is None else live.now_s - (found.stood_s or 0.0)),
+    )

@@ -1,0 +1,41 @@
+from allready.model import GroupProgress
+from tests.rules.ruins import ask, at, group, one_missing
+
+EVERYBODY = (0, 1, 2, 3)
+
+
+def one_of_two_groups(name: str, waiting: set[int]) -> GroupProgress:
+    positions = {r: at(5, 5) if r in waiting else at(4) for r in EVERYBODY}
+    return group(positions, group=name, label=name, members=EVERYBODY)
+
+
+def test_names_the_one_that_waits_in_the_other_group() -> None:
+    progress = (one_of_two_groups("A", {0, 1, 2}), one_of_two_groups("B", {3}))
+    [hit] = ask("HNG010", progress=progress).hits
+    assert hit.culprits.ranks == (3,)
+    assert str(hit.values["its"]).startswith("B")
+    assert str(hit.values["theirs"]).startswith("A")
+    assert ask("HNG004", progress=progress).state == "clear"
+
+
+def test_rank_0_may_be_the_odd_one_too() -> None:
+    [hit] = ask("HNG010", progress=(one_of_two_groups("A", {0}), one_of_two_groups("B", {1, 2, 3}))).hits
+    assert hit.culprits.ranks == (0,)
+
+
+def test_of_two_and_two_nobody_is_the_odd_one() -> None:
+    progress = (one_of_two_groups("A", {0, 1}), one_of_two_groups("B", {2, 3}))
+    assert ask("HNG010", progress=progress).state == "clear"
+    [hit] = ask("HNG004", progress=progress).hits
+    assert len(hit.culprits.ranks) == 2
+
+
+def test_groups_of_different_ranks_have_no_order_in_common() -> None:
+    wide = one_of_two_groups("A", {0, 1, 2})
+    narrow = group({2: at(4), 3: at(5, 5)}, group="B", label="B", members=(2, 3))
+    assert ask("HNG010", progress=(wide, narrow)).state == "clear"
+    assert ask("HNG004", progress=(wide, narrow)).hits
+
+
+def test_one_group_is_no_circle() -> None:
+    assert ask("HNG010", progress=(one_missing(2),)).state == "clear"
