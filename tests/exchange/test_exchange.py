@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -267,12 +267,13 @@ async def test_a_cancellation_that_comes_together_with_a_message_is_not_lost(tic
     """An interrupted command would go on until its next deadline."""
     async with open_hub(num_nodes=1) as (hub, _):
         node = hub.local_node()
-        for receive, send in (
+        ends: list[tuple[Callable[[], Awaitable[Any]], Callable[[], Awaitable[None]]]] = [
             (lambda: hub.receive(timeout_s=5.0), lambda: node.send("word", None)),
             (lambda: node.receive(timeout_s=5.0), lambda: hub.send(0, "word", None)),
-        ):
+        ]
+        for receive, send in ends:
 
-            async def serve(receive: Callable[..., Any] = receive) -> None:
+            async def serve(receive: Callable[[], Awaitable[Any]] = receive) -> None:
                 while True:
                     await receive()
 

@@ -4,12 +4,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from allready.model import Finding, Fleet, NodeFacts, Report, Severity, Status
+from allready.model import FaultClass, Finding, Fleet, NodeFacts, Report, Severity, Status
 from allready.rules.engine import judge
 from allready.rules.verdict import verdict_of
 
 AREAS = ("ENV", "LIM")
-"""Areas of rules that belong into a job's report; names, ports and paths have shown by the roll call that they work."""
+"""Areas of rules that belong into a job's report; names and ports have shown by the roll call that they work."""
+CHOICES = frozenset({"NET009", "NET010", "NET011", "NET012", "NET014"})
+"""Which interface NCCL or Gloo takes for data: no roll call shows it, and it explains a job that does not connect."""
+UNEXPLAINED = frozenset({
+    FaultClass.START_NAME, FaultClass.START_PATH, FaultClass.ENV_MISMATCH, FaultClass.ENV_LIMIT,
+})  # fmt: skip
 
 
 class Comparison:
@@ -20,6 +25,7 @@ class Comparison:
         self._started = started
         self._is_made = False
         self._found: tuple[Finding, ...] = ()
+        self._choices: tuple[Finding, ...] = ()
         self._now: datetime | None = None
 
     def make(self, fleet: Callable[[], Fleet], nodes: Collection[int]) -> bool:
@@ -28,15 +34,19 @@ class Comparison:
             return False
         self._is_made = True
         findings, _ = judge(fleet())
-        self._found = tuple(f for f in findings if f.code[:3] in AREAS and f.severity.weight >= Severity.WARNING.weight)
+        grave = [f for f in findings if f.severity.weight >= Severity.WARNING.weight]
+        self._found = tuple(f for f in grave if f.code[:3] in AREAS)
+        self._choices = tuple(f for f in grave if f.code in CHOICES and f.severity is Severity.BLOCKER)
         self._now = datetime.now(UTC)
-        return bool(self._found)
+        return bool(self._found or self._choices)
 
     def into(self, report: Report) -> Report:
         """The report with what was found.
 
-        A difference that is an error is the verdict only where the job itself shows nothing worse.
+        A difference that is an error is the verdict only where the job itself shows nothing worse.  A choice of
+        interfaces that cannot work is told only of a job that does not connect, and is why it does not.
         """
+        report = self._explained(report)
         found, now = self._found, self._now
         if not found or now is None:
             return report
@@ -44,3 +54,18 @@ class Comparison:
             verdict = verdict_of(found, now=now, visible_since=self._started)
             return replace(report, findings=(*found, *report.findings), verdict=verdict, status=Status.FAULT)
         return replace(report, findings=(*report.findings, *found))
+
+    def _explained(self, report: Report) -> Report:
+        verdict = report.verdict
+        if verdict is None or verdict.fault_class not in UNEXPLAINED:
+            return report
+        named = set(verdict.culprits.variables)
+        is_open = not (verdict.culprits.nodes or verdict.culprits.ranks or verdict.culprits.links)
+        cause = next((f for f in self._choices if is_open or named & set(f.culprits.variables)), None)
+        if cause is None:
+            return report
+        told = replace(
+            verdict, code=cause.code, fault_class=cause.fault_class, confidence=cause.confidence,
+            culprits=cause.culprits, sentence=cause.message, remedy=cause.remedy,
+        )  # fmt: skip
+        return replace(report, verdict=told, findings=(cause, *report.findings))

@@ -82,3 +82,26 @@ def test_without_a_time_nothing_is_said_of_how_long_it_took() -> None:
     standing = stand([finding(at=None)])
     assert standing.verdict is not None
     assert standing.verdict.detect_s is None
+
+
+def path(code: str, *nodes: int, confidence: Confidence = Confidence.CERTAIN) -> Finding:
+    return finding(code, fault_class=FaultClass.NET_BROKEN, confidence=confidence, culprits=Culprits(nodes=nodes))
+
+
+def test_a_broken_path_is_found_out_step_by_step() -> None:
+    assert code(stand([path("LNK003")], [path("LNK008", 2)])) == "LNK008"
+    assert code(stand([path("LNK003")], [path("LNK008", 2)], [path("LNK001", 2)])) == "LNK001"
+
+
+def test_what_is_still_seen_does_not_become_another_kind_of_break() -> None:
+    assert code(stand([path("LNK001", 1)], [path("LNK003"), path("LNK001", 1)])) == "LNK001"
+
+
+def test_a_less_sure_word_and_a_late_one_change_nothing() -> None:
+    assert code(stand([path("LNK001", 1)], [path("LNK003", confidence=Confidence.LIKELY)])) == "LNK001"
+    assert code(stand([path("LNK001", 1)], *[[path("LNK001", 1)]] * 20, [path("LNK003")])) == "LNK001"
+
+
+def test_only_another_word_on_paths_says_it_better() -> None:
+    later = "2026-01-01T00:00:20"
+    assert code(stand([path("LNK003")], [finding("DTH001", 0, later, confidence=Confidence.CERTAIN)])) == "LNK003"

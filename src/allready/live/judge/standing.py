@@ -12,6 +12,10 @@ LASTING_CODES = ("DTH", "DSY", "LIV007")
 """What cannot be undone while the job lives: ends, and operations that did not match."""
 
 EARLIER_S = 0.5
+PATHS = "LNK"
+"""What is broken between nodes is found out step by step: first that data is stuck, then where, then of which kind."""
+PATHS_S = 15.0
+"""So long after the first word on it; later the broken path has broken other things."""
 
 
 @dataclass(slots=True)
@@ -22,6 +26,7 @@ class Standing:
     finding: Finding | None = None
     is_fault: bool = False
     since_s: float | None = None  # wall clock, when this very accusation was first made
+    first_s: float | None = None  # wall clock, when something was first said to be wrong
 
     def take(self, findings: Sequence[Finding], *, wall_s: float, visible_s: dict[str, float]) -> None:
         """Look at what rules found now, the deepest first.
@@ -38,7 +43,8 @@ class Standing:
             if self.finding is not None and (not self.is_fault or _is_slow(self.finding)):
                 self.clear()
             return
-        if self.finding is not None and not self._gives_way_to(new, is_fault=fault is not None):
+        is_better = fault is not None and self._is_known_better(fault, findings, wall_s)
+        if self.finding is not None and not is_better and not self._gives_way_to(new, is_fault=fault is not None):
             return
         own_s = seconds(new.fault_time)
         seen_s = visible_s.get(new.code, own_s if own_s is not None else visible_s.get(""))
@@ -47,6 +53,7 @@ class Standing:
         )
         if not again:
             self.since_s = wall_s
+        self.first_s = wall_s if self.first_s is None or not self.is_fault else self.first_s
         assert self.since_s is not None
         self.verdict = Verdict(
             code=new.code,
@@ -79,9 +86,21 @@ class Standing:
         # The same rank: the same moment known better, not what became of it later.
         return new_s < (old_s + EARLIER_S if new.culprits == old.culprits else old_s - EARLIER_S)
 
+    def _is_known_better(self, new: Finding, findings: Sequence[Finding], wall_s: float) -> bool:
+        """Whether the same broken path is now seen as another kind of break, and no longer as what it was called."""
+        old = self.finding
+        return (
+            old is not None
+            and old.code.startswith(PATHS)
+            and new.code.startswith(PATHS)
+            and new.confidence.weight >= old.confidence.weight
+            and all(key_of(f) != key_of(old) for f in findings)
+            and wall_s - (self.first_s if self.first_s is not None else wall_s) <= PATHS_S
+        )
+
     def clear(self) -> None:
         """Nothing stands any more."""
-        self.verdict = self.finding = self.since_s = None
+        self.verdict = self.finding = self.since_s = self.first_s = None
         self.is_fault = False
 
     @property

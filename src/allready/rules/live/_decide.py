@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from allready.model import Aftermath, Live, Operation
+from allready.model import Aftermath, Confidence, FaultClass, Live, Operation
 from allready.rules._deaths import causes
 from allready.rules._live import (
     ENDED,
@@ -177,12 +177,26 @@ def _late(live: Live, after: Aftermath, picture: Picture) -> Decision | None:
         return Decision(kind="inside", ranks=tuple(sorted(inside)), waiting=waiting, wait=wait, for_s=for_s,
                         began_s=entered_s(live, rank, wait.group) or began_s)  # fmt: skip
     wait = picture.waits_for(late[0])[0]
-    reasons = tuple(why(live, after, r) for r in late)
+    reasons = tuple(_connecting(live, why(live, after, r), wait.group) for r in late)
     if any(r.kind == "left" for r in reasons) and for_s < AFTER_AN_END_S:
         return None
     return _blamed(
         Decision(kind="late", ranks=late, waiting=waiting, reasons=reasons, wait=wait, for_s=for_s, began_s=began_s)
     )
+
+
+def _connecting(live: Live, reason: Reason, group: str | None) -> Reason:
+    """Who still makes the very group in which others wait already is in no other call than they were: its connections
+    do not come up, and nobody's order of calls is wrong."""
+    status = status_of(live, reason.rank)
+    if reason.kind != "elsewhere" or status is None or status.phase != "joining":
+        return reason
+    if any(g.group == group or group is None for g in status.groups):
+        return reason
+    return replace(
+        reason, kind="unknown", stays=False, fault_class=FaultClass.START_PATH, confidence=Confidence.POSSIBLE,
+        doing="joining",
+    )  # fmt: skip
 
 
 def _blamed(decision: Decision) -> Decision:
@@ -255,9 +269,19 @@ def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
     patience = max(OTHER_LINE_S, *(2 * usual_stay_s(live, r) for r in waiting))
     if for_s < patience or any((s.cpu_share or 0.0) > 0.3 for s in live.ranks().values()):
         return None
+    connecting = tuple(r for r in waiting if _has_no_group_yet(live, r))
+    if connecting and len(connecting) < len(waiting):
+        reasons = tuple(_connecting(live, why(live, after, r), None) for r in connecting)
+        rest = tuple(r for r in waiting if r not in connecting)
+        return Decision(kind="late", ranks=connecting, waiting=rest, reasons=reasons, for_s=for_s, began_s=began)
     odd = _odd_line(live, after, waiting)
     rest = tuple(r for r in waiting if r not in odd)
     return Decision(kind="odd place" if odd else "all wait", ranks=odd, waiting=rest, for_s=for_s, began_s=began)
+
+
+def _has_no_group_yet(live: Live, rank: int) -> bool:
+    status = status_of(live, rank)
+    return status is not None and status.phase == "joining" and not status.groups and not status.num_operations
 
 
 def _odd_line(live: Live, after: Aftermath, waiting: Sequence[int]) -> tuple[int, ...]:
