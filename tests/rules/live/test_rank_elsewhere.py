@@ -1,6 +1,6 @@
 """LIV008."""
 
-from allready.model import FaultClass
+from allready.model import Confidence, FaultClass, RankStatus
 from tests.rules.live.made import NOW, ask, behind, stack, waiting
 
 
@@ -42,3 +42,33 @@ def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_co
     pair = (stack(0, "in_collective", "c10d.py:1 send"), stack(1, "in_collective", "c10d.py:2 recv"))
     [hit] = ask("LIV008", behind(0), behind(1), stacks=pair).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((0, 1), FaultClass.DESYNC_ARGS)
+
+
+def connecting(rank: int) -> RankStatus:
+    """A rank that is still inside init_process_group: it has no group yet."""
+    return behind(rank, groups=(), phase="joining", num_operations=0, site="train.py:3 init")
+
+
+INIT = "distributed_c10d.py:2169 _new_process_group_helper"
+
+
+def test_who_still_connects_is_not_in_another_call_than_the_one_who_is_through() -> None:
+    stacks = tuple(stack(r, "in_collective", INIT) for r in (1, 2, 3))
+    ranks = [connecting(r) for r in (1, 2, 3)]
+    assert ask("LIV008", *ranks, stacks=stacks).state == "clear"
+    [hit] = ask("LIV006", *ranks, stacks=stacks).hits
+    assert (hit.culprits.ranks, hit.confidence, hit.severity) == ((1, 2, 3), Confidence.POSSIBLE, None)
+    assert hit.fault_class is FaultClass.START_PATH
+
+
+def test_nor_is_it_where_no_record_tells() -> None:
+    bare = [waiting(0, groups=(), num_operations=0, site="train.py:9 reduce")]
+    stacks = tuple(stack(r, "in_collective", INIT) for r in (1, 2, 3))
+    assert ask("LIV008", *bare, *[connecting(r) for r in (1, 2, 3)], stacks=stacks).state == "clear"
+
+
+def test_a_group_that_only_some_build_is_another_call() -> None:
+    """They have made operations before: new_group is called by some ranks only."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)
+    [hit] = ask("LIV008", behind(2, phase="joining"), stacks=stacks).hits
+    assert hit.culprits.ranks == (2,)

@@ -235,6 +235,8 @@ def _joining(live: Live, after: Aftermath | None) -> Decision | None:
     for_s = min(max(0.0, live.now_s - (place_since_s(live, r) or live.now_s)) for r in joining)
     if for_s < JOIN_S:
         return None
+    if all(ranks[r].phase == "communicating" for r in others):
+        return None  # these are through already
     reasons = tuple(why(live, after, r) for r in others)
     first = Decision(kind="join", ranks=tuple(others), waiting=tuple(joining), reasons=reasons, for_s=for_s,
                      began_s=live.now_s - for_s)  # fmt: skip
