@@ -154,7 +154,10 @@ def test_quiet_is_only_the_verdict(job: Job) -> None:
     assert "node 1" in node.output
 
 
-@pytest.mark.parametrize(("extra", "environment"), [(("--lang", "zh"), {}), ((), {"LC_ALL": "zh_CN.UTF-8"})])
+@pytest.mark.parametrize(
+    ("extra", "environment"),
+    [pytest.param(("--lang", "zh"), {}, marks=pytest.mark.slow), ((), {"LC_ALL": "zh_CN.UTF-8"})],
+)
 def test_chinese_output_is_chinese_and_the_json_is_not(
     job: Job, extra: tuple[str, ...], environment: dict[str, str]
 ) -> None:
@@ -206,7 +209,9 @@ def test_a_host_name_with_markup_and_escapes_injects_nothing(job: Job) -> None:
     assert "\x1b" not in page
 
 
-@pytest.mark.parametrize("term", ["dumb", "xterm-256color", pytest.param("no-such-terminal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "term", ["xterm-256color", *(pytest.param(t, marks=pytest.mark.slow) for t in ("dumb", "no-such-terminal"))]
+)
 def test_on_a_terminal_the_verdict_is_shown_and_the_cursor_left_alone(job: Job, term: str) -> None:
     ours, theirs = pty.openpty()
     seen = bytearray()

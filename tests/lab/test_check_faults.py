@@ -73,7 +73,14 @@ def test_the_wrong_master_port_is_refused(lab2: Lab, tmp_path: Path) -> None:
     assert_named(seen[0], 5, class_="START-ABSENT", nodes=[1], ranks=[1])
 
 
-@pytest.mark.parametrize("how", ["reject with tcp reset", "reject", "reject with icmpx type admin-prohibited"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "reject with tcp reset",
+        pytest.param("reject", marks=pytest.mark.slow),
+        pytest.param("reject with icmpx type admin-prohibited", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rejecting_firewall_is_told_from_a_node_0_that_does_not_run(lab2: Lab, tmp_path: Path, how: str) -> None:
     table = "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; "
     done = lab2.run(0, ["nft", table + f"add rule inet fw in tcp dport 29500 {how}"])
@@ -85,6 +92,7 @@ def test_a_rejecting_firewall_is_told_from_a_node_0_that_does_not_run(lab2: Lab,
         assert "reject" in seen.verdict["sentence"]
 
 
+@pytest.mark.slow
 def test_a_firewall_that_rejects_everything_is_not_a_node_0_that_does_not_run(lab2: Lab, tmp_path: Path) -> None:
     table = "add table inet fw; add chain inet fw in { type filter hook input priority 0; }; "
     rules = ("ct state established,related accept", "iif lo accept", "reject with icmpx type admin-prohibited")
@@ -96,6 +104,7 @@ def test_a_firewall_that_rejects_everything_is_not_a_node_0_that_does_not_run(la
     assert seen[1].verdict["code"] == "PRT010"
 
 
+@pytest.mark.slow
 def test_a_port_filtered_on_the_way_is_named_by_node_0_before_the_wait_is_over(lab2: Lab, tmp_path: Path) -> None:
     table = "add table inet fw; add chain inet fw out { type filter hook output priority 0; }; "
     done = lab2.run(1, ["nft", table + "add rule inet fw out tcp dport 29500 drop"])
@@ -137,6 +146,7 @@ def test_a_filtered_master_port_is_told_from_an_absent_node_on_both_sides(lab2: 
     assert "nft insert rule" in seen[0].verdict["remedy"]
 
 
+@pytest.mark.slow
 def test_packets_lost_from_node_0_to_node_1_are_told_as_one_way(lab2: Lab, tmp_path: Path) -> None:
     seen = check(lab2, tmp_path, [OneWayDrop(source=0, target=1)], extra=SHORT)
     assert_named(seen[0], 5, class_="START-PATH", links=[[0, 1]])
@@ -175,6 +185,7 @@ def test_a_black_hole_behind_one_of_three_nodes_is_blamed_on_that_node(lab3: Lab
         assert seen.accused["class"] == "START-PATH"
 
 
+@pytest.mark.slow
 def test_a_master_name_that_is_loopback_on_the_worker(lab2: Lab, tmp_path: Path) -> None:
     seen = check(lab2, tmp_path, [HostsLoopback(node=1, name="node0")], extra=SHORT, master="node0")
     assert_named(seen[1], 5, class_="START-NAME", nodes=[1])
@@ -202,6 +213,7 @@ def test_a_master_name_that_does_not_resolve(lab2: Lab, tmp_path: Path) -> None:
     assert_named(seen[1], 5, class_="START-NAME", nodes=[1])
 
 
+@pytest.mark.slow
 def test_a_cable_that_is_out_is_no_loop_of_retries_without_a_word(lab2: Lab, tmp_path: Path) -> None:
     seen = check(lab2, tmp_path, [LinkDown(node=1)], extra=SHORT)
     assert_named(seen[0], 5, class_="START-ABSENT", nodes=[1], ranks=[1])
@@ -234,6 +246,7 @@ def test_a_world_size_clash_names_the_minority(lab3: Lab, tmp_path: Path) -> Non
         assert_named(node, 5, class_="ENV-MISMATCH", nodes=[2], variables=["nnodes"])
 
 
+@pytest.mark.slow
 def test_another_jobs_node_is_named_with_both_ids(lab2: Lab, tmp_path: Path) -> None:
     extra_of = {0: ("--job-id", "alpha"), 1: ("--job-id", "beta")}
     seen = check(lab2, tmp_path, extra=SHORT, extra_of=extra_of)

@@ -25,10 +25,24 @@ SCENES = (
 )  # fmt: skip
 
 
+SLOW_IN_BOTH = ("scored_stand_in", "killed_half_way", "killed_with_commands", "two_labs")
+
+
 @lab
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("user_namespace", [False, True], ids=["root", "user-namespace"])
-def test_nothing_is_left(scene: str, user_namespace: bool) -> None:
+def test_nothing_is_left_by_root(scene: str) -> None:
+    nothing_is_left(scene, user_namespace=False)
+
+
+@lab
+@pytest.mark.parametrize(
+    "scene", [pytest.param(s, marks=pytest.mark.slow if s in SLOW_IN_BOTH else ()) for s in SCENES]
+)
+def test_nothing_is_left_in_a_user_namespace(scene: str) -> None:
+    nothing_is_left(scene, user_namespace=True)
+
+
+def nothing_is_left(scene: str, *, user_namespace: bool) -> None:
     if not user_namespace and holders.needs_user_namespace():
         pytest.skip("not root")
     user = ["--user", "--map-root-user"] if user_namespace else []
@@ -54,7 +68,7 @@ def test_nothing_is_left(scene: str, user_namespace: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", ["scored", "scored_for_memory"])
 def test_nothing_is_left_of_a_real_job(scene: str) -> None:
-    test_nothing_is_left(scene, user_namespace=False)
+    nothing_is_left(scene, user_namespace=False)
 
 
 @lab

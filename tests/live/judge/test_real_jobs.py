@@ -50,6 +50,7 @@ def accused(report: Report) -> tuple[str, str, tuple[int, ...]]:
     return report.status.value, report.verdict.fault_class.value, report.verdict.culprits.ranks
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_named_and_the_job_is_healthy_again_when_it_goes_on(tmp_path: Path) -> None:
     with job(tmp_path, LOOP.format(fault="pass")) as run:
         run.until_operations(60)

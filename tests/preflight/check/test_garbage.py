@@ -106,6 +106,7 @@ def test_two_hundred_connections_that_stay_open_harm_nothing(job: Job) -> None:
         is_healthy_with_its_worker(job, node_0)
 
 
+@pytest.mark.slow
 def test_more_connections_than_descriptors_only_delay_the_worker(job: Job) -> None:
     limited = ["bash", "-c", 'ulimit -n 64; exec "$@"', "bash", *job.argv(0, *ROLL, "--wait", "40")]
     node_0 = job.start(0, argv=limited)
@@ -143,7 +144,9 @@ def test_hellos_with_absurd_numbers_are_strangers_words(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"node_rank": 2}, pytest.param({"node_rank": 0}, marks=pytest.mark.slow), {"protocol": 99}], ids=str
+    "changes",
+    [{"node_rank": 2}, *(pytest.param(c, marks=pytest.mark.slow) for c in ({"node_rank": 0}, {"protocol": 99}))],
+    ids=str,
 )
 def test_a_hello_that_could_be_a_nodes_is_a_clash_and_cannot_inject_anything(job: Job, changes: dict[str, Any]) -> None:
     node_0 = waiting_node_0(job)

@@ -86,7 +86,7 @@ def some(table: Iterable[Holder], *by_default: Holder) -> list[Any]:
     return [pytest.param(t, id=t.__name__, marks=() if t in by_default else pytest.mark.slow) for t in table]
 
 
-@pytest.mark.parametrize("taken", some(CLASS, taken_by_http, taken_by_another_job))
+@pytest.mark.parametrize("taken", some(CLASS, taken_by_another_job))
 def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
     with taken(job) as pid:
         node = job.start(0, *ROLL)

@@ -64,6 +64,7 @@ def test_a_rank_stopped_between_two_operations_has_not_entered_the_one_that_the_
     assert [(s.rank, s.state, s.step) for s in bad.ranks] == [(0, "stopped", "size 4096 iteration 6")]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_comes_first_and_those_that_lost_it_after(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: dict[int, int] = {}
     killed: list[int] = []

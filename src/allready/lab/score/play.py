@@ -222,9 +222,9 @@ class _Stage:
             first = self._first_s = self._first_step()
         return time.time() - first if first is not None else 0.0
 
-    def _read_marks(self) -> dict[int, tuple[int, float]]:
+    def _read_marks(self, kind: str = "enter") -> dict[int, tuple[int, float]]:
         found = {}
-        for path in self._marks.glob("enter-*"):
+        for path in self._marks.glob(f"{kind}-*[0-9]"):
             count, time_s = FORMAT.unpack(path.read_bytes()[: FORMAT.size].ljust(FORMAT.size, b"\0"))
             if count:
                 found[int(path.name.partition("-")[2])] = (count, time_s)
@@ -244,6 +244,9 @@ class _Stage:
         For what does not hang (slow ranks, silent wrong arguments) it is the onset itself.
         """
         onset_s = self._onset(job)
+        if onset_s is not None and self._setup.by_ranks:
+            begun = [time_s for kind in ("join", "enter") for _, time_s in self._read_marks(kind).values()]
+            return max([onset_s, *begun])
         if onset_s is None or self._setup.from_launch:
             return onset_s
         culprits = {rank for answer in self._setup.expected.answers for rank in answer.ranks or ()}

@@ -147,7 +147,12 @@ def _same_docker_address(pick: Pick) -> Setup:
         for rest in ({"nodes": (0, 1)}, {"variables": ("GLOO_SOCKET_IFNAME",)}, {"links": ((0, 1), (1, 0))})
     )
     return _setup(
-        layout, *answers, faults=("second_interface nodes=0,1",), node_env={0: env, 1: env}, victim="docker0 of all"
+        layout,
+        *answers,
+        faults=("second_interface nodes=0,1",),
+        node_env={0: env, 1: env},
+        victim="docker0 of all",
+        by_ranks=True,
     )
 
 
@@ -155,7 +160,9 @@ def _missing_interface(pick: Pick) -> Setup:
     layout = pick.layout(2, 1)
     node = pick.node(layout)
     answer = Answer(classes=("START-NAME", "ENV-MISMATCH", "ENV-LIMIT"), nodes=(node,))
-    return _setup(layout, answer, node_env={node: {"GLOO_SOCKET_IFNAME": "ens99"}}, victim=f"node {node}")
+    return _setup(
+        layout, answer, node_env={node: {"GLOO_SOCKET_IFNAME": "ens99"}}, victim=f"node {node}", by_ranks=True
+    )
 
 
 def _filtered_data_ports(pick: Pick) -> Setup:
@@ -168,7 +175,9 @@ def _filtered_data_ports(pick: Pick) -> Setup:
         Answer(classes=PATH, links_among=tuple((other, node) for other in others)),
     )
     keep = f"{PORT},{PORT + 1}"
-    return _setup(layout, *answers, faults=(f"data_ports_dropped node={node} keep={keep}",), victim=f"node {node}")
+    return _setup(
+        layout, *answers, faults=(f"data_ports_dropped node={node} keep={keep}",), victim=f"node {node}", by_ranks=True
+    )
 
 
 def _one_way(pick: Pick) -> Setup:
@@ -177,7 +186,7 @@ def _one_way(pick: Pick) -> Setup:
     target = 3 - source
     answer = Answer(classes=PATH, links=((source, target),))
     fault = f"one_way_drop source={source} target={target}"
-    return _setup(layout, answer, faults=(fault,), victim=f"{source} -> {target}")
+    return _setup(layout, answer, faults=(fault,), victim=f"{source} -> {target}", by_ranks=True)
 
 
 def _no_ipv4(pick: Pick) -> Setup:
@@ -194,7 +203,9 @@ def _mtu_black_hole(pick: Pick) -> Setup:
     node = pick.node(layout)
     around = tuple(link for other in _everyone(layout) if other != node for link in ((other, node), (node, other)))
     answers = (Answer(classes=PATH, nodes=(node,)), Answer(classes=PATH, links_among=around))
-    return _setup(layout, *answers, faults=(f"mtu_black_hole node={node} limit_bytes=1400",), victim=f"node {node}")
+    return _setup(
+        layout, *answers, faults=(f"mtu_black_hole node={node} limit_bytes=1400",), victim=f"node {node}", by_ranks=True
+    )
 
 
 def _variable_differs(pick: Pick) -> Setup:

@@ -51,6 +51,7 @@ class Setup:
 
     `faults`: as on the command line of `allready lab run`.  `mark`: (rank, step) whose reaching is the onset, where the
     script itself has the fault.  `from_launch`: a start-up fault; time counts from the last command's start.
+    `by_ranks`: one that only ranks can show, when they connect; time counts from the last one that entered what hangs.
     `before`: commands started in a node first (a listener on a port).  `terminate_at_s`: SIGTERM to all commands so
     long after the job's first step.  `runs_to_its_end`: watched until the job ends by itself.
     """
@@ -66,6 +67,7 @@ class Setup:
     faults: tuple[str, ...] = ()
     mark: tuple[int, int] | None = None
     from_launch: bool = False
+    by_ranks: bool = False
     terminate_at_s: float | None = None
     runs_to_its_end: bool = False
     limit_s: float = 20.0  # after the onset; a fault that is not named by then is missed

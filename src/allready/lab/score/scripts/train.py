@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from marks import Marks  # type: ignore[import-not-found]
+from marks import Marks, joining  # type: ignore[import-not-found]
 
 
 def options() -> argparse.Namespace:
@@ -98,6 +98,7 @@ class Trainer:
         import torch.distributed as dist
 
         self.args = args
+        joining(int(os.environ["RANK"]))
         dist.init_process_group("gloo")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.marks = Marks(self.rank)
