@@ -311,3 +311,31 @@ def test_logs_with_a_stack_in_them_are_logs() -> None:
 def test_a_file_with_several_processes_gives_no_pid_from_its_name() -> None:
     text = PYSPY + PYSPY.replace("4711", "4712")
     assert [s.pid for s in read(text, "pyspy.99.txt")] == [4711, 4712]
+
+
+BEACON = """--- Process 77: rank 3, pid 77, host gpu1 ---
+Thread 0x00007f4d9684a6c0 (most recent call first):
+  File "/opt/site-packages/allready/live/beacon/thread.py", line 100 in _run
+
+Thread 0x00007f4d9684a6d0 (most recent call first):
+  File "/home/u/loader.py", line 7 in work
+
+Current thread 0x00007f4d97e08b80 (most recent call first):
+  File "/home/u/train.py", line 44 in step
+  File "/home/u/train.py", line 90 in <module>
+  File "<frozen runpy>", line 88 in _run_code
+  File "/opt/site-packages/allready/live/beacon/script.py", line 153 in _execute
+  File "/opt/site-packages/allready/live/beacon/main.py", line 120 in <module>
+"""
+
+
+def test_of_the_beacon_nothing_is_shown() -> None:
+    [stack] = read(BEACON)
+    assert (stack.role, stack.rank, stack.pid) == ("rank", 3, 77)
+    assert [[f.function for f in t.frames] for t in stack.threads] == [["work"], ["step", "<module>"]]
+    assert [t.is_main for t in stack.threads] == [False, True]
+
+
+def test_runpy_of_anybody_else_stays() -> None:
+    [stack] = read(FAULTHANDLER + '  File "<frozen runpy>", line 88 in _run_code\n')
+    assert stack.threads[-1].frames[-1].function == "_run_code"

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from allready.live.judge import Judge
+from allready.live.judge.judge import Judge
 from allready.live.judge.pace_digest import digests_of
 from allready.model import (
     Finding,

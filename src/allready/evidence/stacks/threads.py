@@ -9,6 +9,7 @@ from allready.model import Frame, Origin, ProcessStack, ThreadStack
 MOST_FRAMES = 400
 MOST_THREADS = 2_000
 MOST_PROCESSES = 5_000
+OUR_OWN = "allready/live/beacon/"
 _THREAD_STARTS = ("_bootstrap", "_bootstrap_inner", "__bootstrap", "start_thread", "clone", "clone3")
 
 
@@ -69,6 +70,7 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
     alone = len({p.pid for p in processes if p.pid is not None}) <= 1
     for process in processes:
         _mark_main(process)
+        _leave_out_our_own(process)
         frames = [f for t in process.threads for f in t.frames]
         role = role_of(process.command, frames, roles.get(process.parent or -1))
         pid = process.pid if process.pid is not None else (hints.pid if alone else None)
@@ -100,6 +102,23 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
             )
         )
     return _with_kernel_stacks(found)
+
+
+def _leave_out_our_own(process: OpenProcess) -> None:
+    """The beacon's threads, and below the script the wrapper that runs it: they say nothing of the job."""
+    if not any(OUR_OWN in f.file for t in process.threads for f in t.frames):
+        return
+    for thread in process.threads:
+        last = len(thread.frames)
+        while last and (OUR_OWN in thread.frames[last - 1].file or _is_runner(thread.frames[last - 1])):
+            last -= 1
+        if last < len(thread.frames) and any(OUR_OWN in f.file for f in thread.frames[last:]):
+            del thread.frames[last:]
+    process.threads[:] = [t for t in process.threads if t.frames or t.is_main]
+
+
+def _is_runner(frame: Frame) -> bool:
+    return frame.file.startswith("<frozen runpy") or frame.file.endswith("/runpy.py")
 
 
 def _first(*values: int | None) -> int | None:

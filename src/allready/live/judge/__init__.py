@@ -1,5 +1,1 @@
-"""On node 0: what all nodes say of a running job, judged again and again."""
-
-from allready.live.judge.judge import GatherOrder, Judge
-
-__all__ = ["GatherOrder", "Judge"]
+"""On node 0: what all nodes say of a running job, judged again and again; `judge.Judge` is the way in."""
