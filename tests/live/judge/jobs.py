@@ -14,8 +14,7 @@ from pathlib import Path
 
 from allready.live import places
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
-from allready.live.judge.judge import Judge
-from allready.live.judge.judge import live_rules
+from allready.live.judge.judge import Judge, live_rules
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.model import Report, Status
