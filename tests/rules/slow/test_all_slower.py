@@ -1,4 +1,9 @@
-from .moving import SLOW_JOB, ask, late
+from dataclasses import replace
+
+from allready.model import NodeStatus
+from allready.testing import check
+
+from .moving import NOW, SLOW_JOB, ask, late, moving
 
 
 def test_everybody_slower_together_is_told_and_blames_nobody() -> None:
@@ -17,3 +22,20 @@ def test_the_usual_ups_and_downs_are_not_told() -> None:
 
 def test_a_job_that_becomes_faster_is_healthy() -> None:
     assert ask("SLW011", speed=(8.0, 20.0)).state == "clear"
+
+
+def test_a_save_for_which_the_others_waited_is_no_slowness() -> None:
+    """Two of the last seconds stood still, and then it took a moment to come back."""
+    fleet = moving()
+    assert fleet.live is not None
+
+    def after_a_save(word: NodeStatus) -> NodeStatus:
+        late_by = 26 if word.time_s > NOW - 1 else 20 if word.time_s > NOW - 3 else 0
+        return replace(word, ranks=tuple(replace(r, num_operations=r.num_operations - late_by) for r in word.ranks))
+
+    live = replace(
+        fleet.live,
+        statuses={n: after_a_save(s) for n, s in fleet.live.statuses.items()},
+        history={n: tuple(map(after_a_save, words)) for n, words in fleet.live.history.items()},
+    )
+    assert check("SLW011", replace(fleet, live=live)).state == "clear"

@@ -1,6 +1,7 @@
 """SLW011."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 
 from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
@@ -11,6 +12,7 @@ from allready.rules.slow._pace import is_standing
 FACTOR = 1.6
 LEAST_S = 3.0
 LEAST_OPERATIONS = 10
+LEAST_SPAN_S = 0.2
 
 
 @Rule(
@@ -75,6 +77,10 @@ def _speeds(live: Live, node: int) -> Iterator[tuple[float, float]]:
             told = [(s.time_s, r.num_operations) for s in part for r in s.ranks if r.rank == rank.rank]
             if len(told) < 2 or told[-1][0] - told[0][0] < LEAST_S / 2:
                 break
-            counts.append((told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0]))
+            # The middle one of the spans: in some of them somebody may have saved while the others waited.
+            spans = [(n - m) / (t - s) for (s, m), (t, n) in pairwise(told) if t - s >= LEAST_SPAN_S]
+            if not spans:
+                break
+            counts.append(median(spans))
         if len(counts) == 2 and counts[0] * third >= LEAST_OPERATIONS and counts[1] > 0:
             yield counts[0], counts[1]
