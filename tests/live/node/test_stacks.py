@@ -1,5 +1,7 @@
 """Stacks by the beacon's signal, of a rank and of the workers it forked, and by py-spy; nobody dies of being asked."""
 
+import base64
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -94,6 +96,21 @@ def test_a_rank_that_ended_has_the_stack_of_its_crash(make_node: MakeNode) -> No
     (stack,) = read_stacks(first.stack.encode(), "x").stacks
     assert stack.threads[0].frames[0].function == "boom"
     assert (first.why_no_stack, second.stack, second.why_no_stack) == ("", "", "ended")
+
+
+@pytest.mark.parametrize("dump_is_newer", [True, False])
+def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dump_is_newer: bool) -> None:
+    """What a rank did last explains its end, and a dump of an earlier question does not have it."""
+    node = make_node(["pass"])
+    folder = places.rank_dir(node.run_dir, 0)
+    for path, text in ((places.ring_path(folder), "the ring"), (places.dump_path(folder), "the dump")):
+        path.write_text(text)
+        age_s = 10 if (path == places.dump_path(folder)) != dump_is_newer else 1
+        os.utime(path, (time.time() - age_s,) * 2)
+    until(node.look, lambda s: s.ranks[0].process_state == "exited")
+    (rank,) = node.observer.gather(1).ranks
+    assert rank.ring == "the ring"
+    assert base64.b64decode(rank.dump).decode() == ("the dump" if dump_is_newer else "")
 
 
 def test_who_comes_late_to_its_answer_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import base64
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
@@ -122,7 +123,9 @@ class Gathering:
             ring=self._records(rank, "ring", (places.ring_path(folder), places.cpu_ring_path(folder))).decode(
                 errors="replace"
             ),
-            dump=base64.b64encode(
+            dump=""
+            if _is_outdated(folder)
+            else base64.b64encode(
                 self._records(rank, "dump", (places.dump_path(folder), places.cpu_dump_path(folder)))
             ).decode(),
             log_tail=tail(handle.log_path),
@@ -204,6 +207,24 @@ class Gathering:
             self.problem(f"py-spy looked at {MOST_SPIED} of {len(wanted)} processes without a beacon")
         until = self.until - RESERVE_S
         return Task(lambda: dict(spy(wanted[:MOST_SPIED], until, program)), "py-spy")
+
+
+def _is_outdated(folder: Path) -> bool:
+    """Whether the rank wrote its ring after its dump.
+
+    A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
+    left for, and a dump of an earlier question has not.
+    """
+    rings = [_modified_s(path) for path in (places.ring_path(folder), places.cpu_ring_path(folder))]
+    dumps = [_modified_s(path) for path in (places.dump_path(folder), places.cpu_dump_path(folder))]
+    return max(dumps) < max(rings)
+
+
+def _modified_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _with_handler(rank: RankWatch, number: int) -> list[int]:
