@@ -2,14 +2,17 @@
 
     python benchmarks/run_overhead.py benchmarks/results/run_overhead.json
 
-Three measurements, all in alternating order (ABBA), as medians of the ratios of neighbours with their 95 % confidence
+Four measurements, all in alternating order (ABBA), as medians of the ratios of neighbours with their 95 % confidence
 interval by order statistics:
 
 processes  whole jobs of two ranks: plain `python script` against the same script under the beacon
 blocks     one job whose beacon is halted and begun every so many steps: less noise, the same code
+agent      one job under `allready run` whose agent (observer, judge, reports) is stopped and let go on in the same way;
+           the beacon is there all the time, so that what a job pays is this and `blocks` together
 start      `print('hi')`: plain Python against the wrapper, per start
 
-A step computes for about 20 ms and then reduces 1 MiB over Gloo.
+A step computes for about 20 ms and then reduces 1 MiB over Gloo.  With two processors both are busy all the time, so
+that whatever else runs makes a step longer.
 """
 
 import argparse
@@ -29,7 +32,7 @@ from allready import __version__
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
 from allready.live.places import make_rank_dir, make_run_dir
 
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 
 LOOP = """
 import sys, time, torch, torch.distributed as dist
@@ -45,14 +48,21 @@ def step():
 for _ in range(20):
     step()
 beacon = None
-if blocks:
+if blocks and len(sys.argv) == 4:
     import os
     from allready.live.beacon import thread
     beacon = thread.start(os.environ["BENCHMARK_DIR"] + "/rank" + os.environ["RANK"])
     beacon.halt()
 times, cpu_ns, on_s = [], 0, 0.0
+agent = 0
+if len(sys.argv) > 4:
+    import os, signal
+    agent = int(open(sys.argv[4]).read()) if dist.get_rank() == 0 else 0
 for block in range(max(blocks, 1)):
     is_on = block % 4 in (1, 2)
+    if agent:
+        os.kill(agent, signal.SIGCONT if is_on else signal.SIGSTOP)
+        time.sleep(0.3)
     if beacon is not None and is_on:
         beacon.begin()
     for _ in range(3):
@@ -66,8 +76,10 @@ for block in range(max(blocks, 1)):
             on_s += time.perf_counter() - began
             cpu_ns += sum(int(open(task + "/schedstat").read().split()[0]) for task in beacon.tasks())
         beacon.halt()
+if agent:
+    os.kill(agent, signal.SIGCONT)
 if dist.get_rank() == 0:
-    print(*times, cpu_ns / 1e9 / on_s if on_s else 0.0)
+    print("TIMES", *times, cpu_ns / 1e9 / on_s if on_s else 0.0)
 dist.destroy_process_group()
 """
 
@@ -104,7 +116,9 @@ def job(script: Path, arguments: list[str], *, with_beacon: bool) -> list[float]
         ranks[1].communicate(timeout=LIMIT_S)
         if any(rank.returncode for rank in ranks):
             raise RuntimeError(f"a rank failed: {[rank.returncode for rank in ranks]}")
-        return [float(word) for word in output.split()]  # of each block, and the share of a CPU that the beacon took
+        return [
+            float(word) for word in output.split()[1:]
+        ]  # of each block, and the share of a CPU that the beacon took
     except subprocess.TimeoutExpired as error:
         raise RuntimeError("a rank took too long") from error
     finally:
@@ -150,6 +164,40 @@ def by_blocks(script: Path, *, matrix: int, pairs: int, steps: int) -> tuple[lis
     return [(a, b) if at % 2 == 0 else (b, a) for at, (a, b) in enumerate(pairs_of_times)], share
 
 
+def by_agent(script: Path, *, matrix: int, pairs: int, steps: int, folder: Path) -> list[tuple[float, float]]:
+    """(agent stopped, agent running) step times of neighbouring blocks.
+
+    Raises:
+        RuntimeError: the job failed or took too long; it is gone.
+    """
+    pid_file, report = folder / "agent", folder / "report"
+    env = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable, "-m", "allready", "run", "--nproc-per-node", "2", "--master-port", str(free_port()),
+        "--report-dir", str(report), str(script), str(steps), str(matrix), str(2 * pairs), str(pid_file),
+    ]  # fmt: skip
+    agent = subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    pid_file.write_text(str(agent.pid))
+    try:
+        agent.wait(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError("the job took too long") from error
+    finally:
+        if agent.poll() is None:
+            os.kill(agent.pid, signal.SIGCONT)
+            os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
+    if agent.returncode:
+        raise RuntimeError(f"the job failed: {report}")
+    log = (report / "attempt0" / "node0" / "rank0" / "out.log").read_text()
+    line = next(line for line in log.splitlines() if line.startswith("TIMES"))
+    *times, _ = (float(word) for word in line.split()[1:])
+    of_pairs = zip(times[::2], times[1::2], strict=True)
+    return [(a, b) if at % 2 == 0 else (b, a) for at, (a, b) in enumerate(of_pairs)]
+
+
 def by_starts(script: Path, pairs: int) -> list[tuple[float, float]]:
     """Seconds from start to end of `print('hi')`."""
     run_dir = make_run_dir("benchmark")
@@ -191,10 +239,11 @@ def main() -> int:
         raw = {
             "start": by_starts(hi, 4 * args.pairs),
             "blocks": blocks,
+            "agent": by_agent(loop, matrix=matrix, pairs=args.block_pairs, steps=args.steps, folder=Path(folder)),
             "processes": by_processes(loop, matrix=matrix, pairs=args.pairs, steps=args.steps),
         }
     load = os.getloadavg()
-    sys.stdout.write(f"{'':10} {'pairs':>6} {'plain':>10} {'beacon':>10}  ratio, 95 % interval\n")
+    sys.stdout.write(f"{'':10} {'pairs':>6} {'without':>10} {'with':>10}  ratio, 95 % interval\n")
     summary = {}
     for name, pairs in raw.items():
         plain, ours = (statistics.median(p[at] for p in pairs) for at in (0, 1))
