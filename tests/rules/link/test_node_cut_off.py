@@ -66,6 +66,13 @@ def test_a_silent_node_that_nobody_tried_to_reach_is_only_likely() -> None:
     assert (hit.culprits.nodes, hit.confidence) == ((2,), Confidence.LIKELY)
 
 
+def test_nobody_is_named_while_another_one_is_overdue() -> None:
+    """Where node 0 itself is cut off the others fall silent one after the other."""
+    assert ask("LNK001", heard_s={2: 5.0, 1: 2.0}, now_s=NOW + 5.0).state == "clear"
+    everybody = {1: 5.0, 2: 5.0, 3: 5.0}
+    assert ask("LNK001", heard_s=everybody, now_s=NOW + 5.0).hits[0].culprits.nodes == (0,)
+
+
 def test_a_silent_agent_of_a_job_that_goes_on_accuses_nobody() -> None:
     assert ask("LNK001", heard_s={2: 60.0}).state == "clear"
 

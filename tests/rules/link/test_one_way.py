@@ -1,10 +1,24 @@
+from typing import Any
+
 from allready.model import NodeStatus
 
 from .wires import ARRIVED, DEAD, NOT_ARRIVED, NOW, ask, row, status
 
 
+def retried(src: int, dst: int, *, arrives: bool = True) -> dict[str, Any]:
+    """What `src` sends again for two seconds, and whether it still reaches `dst`, which has got the data once."""
+    old = {
+        src: status(src, [row(src, dst, **DEAD, total_retransmits=3)], NOW - 2),
+        dst: status(dst, [row(dst, src, **ARRIVED, segments_received=50)], NOW - 2),
+    }
+    rows = {
+        (src, dst): DEAD | {"total_retransmits": 5}, (dst, src): ARRIVED | {"segments_received": 52 if arrives else 50}
+    }  # fmt: skip
+    return {"rows": rows, "history": {n: (word,) for n, word in old.items()}}
+
+
 def test_data_that_arrived_without_an_answer_shows_that_the_way_back_is_broken() -> None:
-    [hit] = ask("LNK004", rows={(2, 1): DEAD, (1, 2): ARRIVED}).hits
+    [hit] = ask("LNK004", **retried(2, 1)).hits
     assert hit.culprits.links == ((1, 2),)
     assert any("acknowledgement is lost" in e.text for e in hit.evidence)
 
@@ -16,8 +30,26 @@ def test_data_that_never_arrived_says_nothing_of_the_way_back() -> None:
     assert hit.culprits.links == ((1, 2), (2, 1))
 
 
+def test_data_that_arrived_once_and_does_not_any_more_is_lost() -> None:
+    assert ask("LNK004", **retried(2, 1, arrives=False)).state == "clear"
+    assert ask("LNK003", **retried(2, 1, arrives=False)).hits[0].culprits.links == ((1, 2), (2, 1))
+
+
+def test_after_one_look_nobody_knows_whether_it_still_arrives() -> None:
+    rows = {(2, 1): DEAD, (1, 2): ARRIVED | {"segments_received": 50}}
+    assert ask("LNK004", rows=rows).state == "clear"
+    assert ask("LNK003", rows=rows).state == "hit"
+
+
+def test_a_kernel_that_does_not_count_segments_is_taken_at_its_word() -> None:
+    assert ask("LNK004", rows={(2, 1): DEAD, (1, 2): ARRIVED}).state == "hit"
+
+
 def test_both_ends_together_name_one_direction() -> None:
-    [hit] = ask("LNK004", rows={(1, 2): DEAD | ARRIVED, (2, 1): DEAD | NOT_ARRIVED}).hits
+    """1 does not get its own data across; what 2 sends again still arrives, and its answer does not."""
+    known = retried(2, 1)
+    known["rows"] |= {(1, 2): known["rows"][1, 2] | DEAD | ARRIVED, (2, 1): known["rows"][2, 1] | NOT_ARRIVED}
+    [hit] = ask("LNK004", **known).hits
     assert hit.culprits.links == ((1, 2),)
 
 
@@ -43,10 +75,11 @@ def test_a_path_that_broke_one_way_and_then_the_other_is_broken_both_ways() -> N
             1: status(1, [row(1, 2, **ARRIVED, segments_received=got)], time_s),
         }
 
-    for got, code in ((50, "LNK003"), (52, "LNK004")):
-        looks = [seen(0, 50), seen(1, got)]
+    for got, code in (((50, 50, 50), "LNK003"), ((50, 51, 51), "LNK003"), ((50, 51, 52), "LNK004")):
+        looks = [seen(0, got[0]), seen(1, got[1])]
         history = {n: tuple(look[n] for look in looks) for n in (1, 2)}
-        rows = {(2, 1): DEAD | {"last_received_s": 7.0, "total_retransmits": 5}, (1, 2): ARRIVED}
+        newest = DEAD | {"last_received_s": 7.0, "total_retransmits": 5}
+        rows = {(2, 1): newest, (1, 2): ARRIVED | {"segments_received": got[2]}}
         assert ask(code, rows=rows, history=history).state == "hit"
 
 

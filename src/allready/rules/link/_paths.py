@@ -6,7 +6,6 @@ busy answers all the same, since its kernel does; a process that ended has its c
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from allready.model import Live, NodeStatus, PathSize, SocketRow
 from allready.rules._common import is_loopback, parse
@@ -32,8 +31,9 @@ Key = tuple[str, int, str, int]
 class Stuck:
     """One end of a connection whose data is not acknowledged.
 
-    way: "lost" (the data did not arrive at the other end), "answer lost" (it did, so the way back is broken),
-    "unknown" (nothing is known of the other end since).  `for_s`: since the last data came from there, until now.
+    way: "lost" (the data does not arrive at the other end), "answer lost" (it does, again and again, so the way back is
+    broken), "unknown" (too little is known of the other end since).  `for_s`: since the last data came from there, until
+    now.
     """
 
     src: int
@@ -136,8 +136,9 @@ def stuck_ends(live: Live) -> tuple[Stuck, ...]:
                 if peer_age_s > for_s - AFTER_S:
                     peer = None  # as it was before
                 other, way = book[plain(row.remote)], _way(row, peer)
-                if way == "answer lost" and _is_lost_by_now(live, node, other, key(row), for_s):
-                    way = "lost"
+                if way == "answer lost" and peer is not None and peer.segments_received is not None:
+                    arrives = _arrives_now(live, node, other, key(row), for_s)
+                    way = "unknown" if arrives is None else "answer lost" if arrives else "lost"
                 stuck.append(Stuck(src=node, dst=other, row=row, way=way, for_s=for_s))
     return tuple(stuck)
 
@@ -160,17 +161,22 @@ def _way(row: SocketRow, peer: SocketRow | None) -> str:
     return "answer lost" if peer.bytes_received > row.bytes_acked + closing else "lost"
 
 
-def _is_lost_by_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> bool:
-    """Whether what is sent again does not reach the other end any more: a path may break one way and then the other."""
+def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> bool | None:
+    """Whether what is sent again and again still reaches the other end; None where no two looks tell yet.
+
+    That data arrived once and its answer did not is no proof: a path may break one way and, a moment later, the other.
+    """
     begin_s = live.now_s - for_s + AFTER_S
     sent = [(t, row.total_retransmits) for t, row in _looks(live, src, name) if t >= begin_s]
-    got = [(t, row.segments_received) for t, row in _looks(live, dst, mirror(name)) if t >= begin_s]
-    answer = False
-    for (before_s, before), (after_s, after) in pairwise(got):
-        tries = [n for t, n in sent if before_s <= t <= after_s]
-        if None not in (before, after) and len(tries) > 1 and tries[-1] > tries[0]:
-            answer = after == before
-    return answer
+    got = [(t, n) for t, row in _looks(live, dst, mirror(name)) if t >= begin_s and (n := row.segments_received)]
+    if not got:
+        return None
+    last_s, last = got[-1]
+    for before_s, before in reversed(got[:-1]):
+        tries = [n for t, n in sent if before_s <= t <= last_s]
+        if len(tries) > 1 and tries[-1] > tries[0]:
+            return last > before
+    return None
 
 
 def _looks(live: Live, node: int, name: Key) -> list[tuple[float, SocketRow]]:
@@ -301,6 +307,8 @@ def _unheard(live: Live) -> Broken | None:
     heard = [n for n in live.statuses if n not in silent]
     if not silent or not heard or live.since_s is None or any(closed(live, n) for n in silent):
         return None
+    if any(live.heard_s.get(n, 0.0) > NEARLY_SILENT_S for n in heard if n != 0):
+        return None  # who speaks every second and is overdue may be silent as well in a moment
     reach = reached(live)
     tries = {(a, b): ok for (a, b), ok in reach.items() if a in heard and b in silent}
     if any(tries.values()):
@@ -322,6 +330,7 @@ def _unheard(live: Live) -> Broken | None:
     return Broken(kind="cut off", stuck=(), nodes=nodes, is_silent=bool(tries), seconds=since_s)
 
 
+NEARLY_SILENT_S = 1.6
 UNREACHED_S = 4.0
 """A node that nobody tried to reach must be silent for so long, and the job must stand since then."""
 
