@@ -32,8 +32,8 @@ class Stuck:
     """One end of a connection whose data is not acknowledged.
 
     way: "lost" (the data does not arrive at the other end), "answer lost" (it does, again and again, so the way back is
-    broken), "unknown" (too little is known of the other end since).  `for_s`: since the last data came from there, until
-    now.
+    broken), "unknown" (too little is known of the other end since).
+    `for_s`: since the last data came from there, until now.
     """
 
     src: int
