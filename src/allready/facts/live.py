@@ -1,5 +1,6 @@
 """`LiveHost`: this machine."""
 
+import encodings.idna  # noqa: F401 - every look-up of a name needs it; imported in a thread beside others it may fail
 import os
 import stat
 import sys

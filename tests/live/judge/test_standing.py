@@ -105,3 +105,13 @@ def test_a_less_sure_word_and_a_late_one_change_nothing() -> None:
 def test_only_another_word_on_paths_says_it_better() -> None:
     later = "2026-01-01T00:00:20"
     assert code(stand([path("LNK003")], [finding("DTH001", 0, later, confidence=Confidence.CERTAIN)])) == "LNK003"
+
+
+def test_one_that_names_somebody_replaces_one_of_the_same_class_that_names_nobody() -> None:
+    args = FaultClass.DESYNC_ARGS
+    nobody = finding("GLO005", fault_class=args, confidence=Confidence.CERTAIN, culprits=Culprits())
+    named = finding("DSY002", 3, "2026-01-01T00:00:11", fault_class=args)
+    assert code(stand([nobody], [named, nobody])) == "DSY002"
+    assert code(stand([named], [nobody])) == "DSY002"
+    guess = finding("DSY002", 3, fault_class=args, confidence=Confidence.POSSIBLE)
+    assert code(stand([nobody], [guess])) == "GLO005"

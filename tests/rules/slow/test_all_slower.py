@@ -2,8 +2,9 @@ from dataclasses import replace
 
 from allready.model import NodeStatus
 from allready.testing import check
+from tests.rules.link.wires import NOW
 
-from .moving import NOW, SLOW_JOB, ask, late, moving
+from .moving import SLOW_JOB, ask, late, moving
 
 
 def test_everybody_slower_together_is_told_and_blames_nobody() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from allready.model import Finding, Severity, Verdict
+from allready.model import Confidence, Finding, Severity, Verdict
 
 WAITING_CODES = ("LIV",)
 LASTING_CODES = ("DTH", "DSY", "LIV007")
@@ -78,6 +78,8 @@ class Standing:
             return False
         if _is_slow(old) != _is_slow(new):
             return _is_slow(old)
+        if not old.culprits and new.culprits and new.fault_class == old.fault_class and _is_sure(new):
+            return True  # the same, and it is known now who
         if new.confidence.weight != old.confidence.weight:
             return new.confidence.weight > old.confidence.weight
         new_s, old_s = seconds(new.fault_time), seconds(old.fault_time)
@@ -131,6 +133,10 @@ def is_wait(finding: Finding) -> bool:
 def key_of(finding: Finding | None) -> Any:
     """What makes two findings the same accusation."""
     return None if finding is None else (finding.code, finding.fault_class, finding.culprits)
+
+
+def _is_sure(finding: Finding) -> bool:
+    return finding.confidence is not Confidence.POSSIBLE
 
 
 def _is_slow(finding: Finding) -> bool:
