@@ -19,7 +19,7 @@ from allready.model.aftermath import (
     ThreadStack,
     Transport,
 )
-from allready.model.events import Event, Origin, Role, SourceRecord, clock_time
+from allready.model.events import Event, Origin, Role, SourceRecord, clock_time, wall_clock
 from allready.model.facts import (
     ClockFacts,
     EnvFacts,
@@ -181,4 +181,5 @@ __all__ = [
     "WorldNode",
     "clock_time",
     "ranges",
+    "wall_clock",
 ]

@@ -85,3 +85,13 @@ def clock_time(time_s: float | None) -> str | None:
         return datetime.fromtimestamp(time_s, UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
     except (OverflowError, OSError, ValueError):
         return None
+
+
+def wall_clock(time_s: float | None) -> str:
+    """A time of the last minutes or hours as a clock on the wall shows it here: `03:12:45`; `?` for none."""
+    if time_s is None:
+        return "?"
+    try:
+        return datetime.fromtimestamp(time_s).astimezone().strftime("%H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return "?"

@@ -78,8 +78,8 @@ class Standing:
             return False
         if _is_slow(old) != _is_slow(new):
             return _is_slow(old)
-        if not old.culprits and new.culprits and new.fault_class == old.fault_class and _is_sure(new):
-            return True  # the same, and it is known now who
+        if new.fault_class == old.fault_class and bool(old.culprits) != bool(new.culprits):
+            return bool(new.culprits) and _is_sure(new)  # the same, and it is known now who
         if new.confidence.weight != old.confidence.weight:
             return new.confidence.weight > old.confidence.weight
         new_s, old_s = seconds(new.fault_time), seconds(old.fault_time)

@@ -1,9 +1,8 @@
 """What the rules about running jobs say alike: values of their messages, and evidence."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
-from allready.model import Culprits, Evidence, Live, World
+from allready.model import Culprits, Evidence, Live, World, wall_clock
 from allready.rules._live import named, status_of
 from allready.rules._suspects import positions
 from allready.rules._waits import Picture
@@ -43,24 +42,14 @@ def common(live: Live, world: World, decision: Decision, reasons: Sequence[Reaso
     return {
         "who": named(live, world, (r.rank for r in reasons) if reasons else decision.ranks),
         "pid": (status.pid if status is not None else None) or "?",
-        "since": hour(began),
+        "since": wall_clock(began),
         "site": (first.site if first is not None else "") or "?",
         "doing": (first.doing if first is not None else "") or "?",
         "what": (first.what if first is not None else "") or "?",
         "waiting": named(live, world, decision.waiting) if decision.waiting else "-",
         "operation": operation(decision) if decision.wait is not None else _place(live, decision),
-        "waits_since": hour(decision.began_s),
+        "waits_since": wall_clock(decision.began_s),
     }
-
-
-def hour(time_s: float | None) -> str:
-    """A time of the last minutes or hours as a clock on the wall of node 0 shows it: `03:12:45`."""
-    if time_s is None:
-        return "?"
-    try:
-        return datetime.fromtimestamp(time_s).astimezone().strftime("%H:%M:%S")
-    except (OverflowError, OSError, ValueError):
-        return "?"
 
 
 def fill(values: dict[str, object], *names: str) -> dict[str, object]:
