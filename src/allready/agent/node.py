@@ -179,7 +179,11 @@ class NodeAgent:
             return
         async with self._looking:
             attempt = self._attempt.number  # another one may have begun when the look is over
-            status = await asyncio.to_thread(self._observer.look, time.time())
+            try:
+                status = await asyncio.to_thread(self._observer.look, time.time())
+            except DeadlineExceeded as error:  # this machine has more to do than it can: the next look may tell
+                log.debug("no look at the ranks: %s", error)
+                return
             changed = self._observer.changed()
         clock = self._terms.clock
         status = replace(
@@ -196,7 +200,11 @@ class NodeAgent:
         if self._attempt is None or not self._attempt.has_started or self._observer is None:
             return
         attempt = self._attempt.number
-        evidence = await asyncio.to_thread(self._observer.gather, order.number, deadline_s=GATHER_S)
+        try:
+            evidence = await asyncio.to_thread(self._observer.gather, order.number, deadline_s=GATHER_S)
+        except DeadlineExceeded as error:  # node 0 asks again
+            log.debug("no evidence for question %d: %s", order.number, error)
+            return
         evidence = replace(
             evidence, addresses=self._terms.addresses, status=replace(evidence.status, attempt=attempt)
         )  # fmt: skip
