@@ -76,7 +76,9 @@ def one_turn(num_ranks: int, victim: int, folder: Path) -> dict[str, Any]:
         try:
             while not runs.exists():
                 if agent.poll() is not None or time.monotonic() - began > START_S:
-                    raise SystemExit(f"the job did not come to its steps: {folder}/out.log")
+                    raise SystemExit(
+                        f"the job did not come to its steps: ...{(folder / 'out.log').read_text()[-3000:]}"
+                    )
                 time.sleep(0.1)
             started_s = time.monotonic() - began
             early = verdict_of(report / "report.json")

@@ -206,7 +206,10 @@ def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: Proce
         return None
     call = _call(seen)
     rests = status.cpu_share is not None and status.cpu_share < 0.1 and call not in {"running", "page fault"}
+    # A thread that imports or computes has the GIL, and gives it back; on a crowded machine it is slow to.
+    others_work = stack is not None and any(t.activity in FOREIGN for t in stack.threads if not t.is_main)
     stays = rests and has_frames and stale >= BLOCKED_S and status.phase not in {"importing", "compiling"}
+    stays = stays and not others_work
     return (
         "gil", FaultClass.CPU_STUCK, stays, Confidence.CERTAIN if rests else Confidence.LIKELY, "gil",
         call or status.process_state, live.now_s - stale,
