@@ -52,33 +52,50 @@ class Gathering:
     _fresh: set[tuple[int, str]] = field(default_factory=set)
     _spied: Task[dict[int, str]] | None = None
 
-    def ask(self, *, with_dump: bool) -> None:
-        """Ask every rank that is there for its stack and its records."""
+    def ask(self) -> None:
+        """Ask every rank that is there for its stack."""
         for rank in self.ranks:
             if not rank.is_alive():
                 continue
-            number = rank.cell.request(dump=with_dump)
-            if number is not None:
-                self._requests[rank.handle.rank] = number
             file = StackFile(places.stack_path(rank.folder()), self.stack_signal)
-            file.ask(rank.handle.pid, rank.pidfd)
+            if rank.is_writing_dump():
+                # Frames of other threads are read without their lock: one that imports meanwhile can crash the reader.
+                file.refused[rank.handle.pid] = "it is still writing its records"
+            else:
+                file.ask(rank.handle.pid, rank.pidfd)
             file.waiting.extend(_with_handler(rank, self.stack_signal)[:MOST_CHILDREN])
             self._files[rank.handle.rank] = file
         self._spied = self._start_spy()
 
     def wait(self, *, with_dump: bool) -> None:
-        """Until all have answered, or time is up."""
+        """Ask each rank for its records once its stack is told, and wait until all have answered, or time is up."""
         last = self.until - RESERVE_S
-        until = min(last, time.monotonic() + ANSWER_S)
+        begun = time.monotonic()
+        until = min(last, begun + 2 * ANSWER_S)
         self._kinds = kinds = ("ring", "dump") if with_dump else ("ring",)
-        waiting = [r for r in self.ranks if r.handle.rank in self._requests]
+        unasked = [r for r in self.ranks if r.handle.rank in self._files]
+        waiting: list[RankWatch] = []
         while True:
             looks = [file.look() for file in self._files.values()]  # at every one of them
-            waiting = [rank for rank in waiting if not self._has_answered(rank, kinds)]
             now = time.monotonic()
-            if now >= last or ((all(looks) or self._nobody_writes(now)) and (not waiting or now >= until)):
+            for rank in list(unasked):
+                if self._files[rank.handle.rank].has_told(rank.handle.pid) or now - begun >= ANSWER_S:
+                    unasked.remove(rank)
+                    if self._request(rank, with_dump=with_dump):
+                        waiting.append(rank)
+            waiting = [rank for rank in waiting if not self._has_answered(rank, kinds)]
+            is_told = all(looks) or self._nobody_writes(now)
+            if now >= last or (is_told and not unasked and (not waiting or now >= until)):
                 return
             time.sleep(LOOK_S)
+
+    def _request(self, rank: RankWatch, *, with_dump: bool) -> bool:
+        number = rank.cell.request(dump=with_dump)
+        if number is None:
+            return False
+        self._requests[rank.handle.rank] = number
+        rank.dump_asked = number if with_dump else rank.dump_asked
+        return True
 
     def _nobody_writes(self, now: float) -> bool:
         """Whether every stack that is still missing has been asked for long ago."""

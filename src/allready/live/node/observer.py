@@ -137,7 +137,7 @@ class NodeObserver:
             reach = self._reach.ask(status.sockets)
             sizes = self._path_sizes.ask(status.sockets)
             kernel = Task(lambda: kernel_lines(self._kernel, pids, timeout_s=deadline_s / 2), "kernel")
-            round_.ask(with_dump=with_dump)
+            round_.ask()
             round_.wait(with_dump=with_dump)
             ras = self._ask_ras(round_, ranks)
             addresses = self._links.addresses(timeout_s=0.2)

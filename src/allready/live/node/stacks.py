@@ -107,6 +107,10 @@ class StackFile:
             self.ask(self.waiting.popleft())
         return self._now is None
 
+    def has_told(self, pid: int) -> bool:
+        """Whether a process has written all of its stack, or was not asked."""
+        return pid not in self.asked or self.asked[pid].is_done
+
     def is_silent(self, now_s: float, after_s: float) -> bool:
         """Whether nobody has anything to say any more, or whoever was asked has not begun for so long and cannot.
 
