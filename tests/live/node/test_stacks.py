@@ -113,6 +113,27 @@ def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dum
     assert base64.b64decode(rank.dump).decode() == ("the dump" if dump_is_newer else "")
 
 
+def test_who_still_writes_its_dump_is_not_asked_for_its_stack(
+    make_node: MakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dump's thread imports meanwhile, and the frames of other threads are read without their lock."""
+    node = with_handler(make_node, tmp_path)
+    (watch,) = node.observer._ranks.values()
+    answered = {"ring": False, "dump": False}
+    monkeypatch.setattr(
+        "allready.live.node.rank.CellReader.is_answered",
+        lambda self, number, *, dump: answered["dump" if dump else "ring"],
+    )
+    watch.dump_asked = 4
+    assert not watch.is_writing_dump()  # it has not begun: nothing of it runs
+    answered["ring"] = True
+    (rank,) = node.observer.gather(1).ranks
+    assert (rank.stack, rank.why_no_stack) == ("", "it is still writing its records")
+    answered["dump"] = True
+    (rank,) = node.observer.gather(2).ranks
+    assert rank.stack.count("Current thread") == 1
+
+
 def test_who_comes_late_to_its_answer_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:
     """As on a machine that has more to do than processors."""
     busy = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 7])\n"
