@@ -208,8 +208,8 @@ def test_garbage_is_no_cell(data: bytes, path: Path) -> None:
     reader = CellReader(path)
     assert reader.read() is None
     assert reader.problem
-    reader.request(dump=True)
-    reader.is_answered(1)
+    reader.request("ring", "dump")
+    reader.is_answered(1, "ring")
     reader.close()
 
 
@@ -227,9 +227,9 @@ def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:
     reader = CellReader(path)
     state = reader.read()
     assert (state is None) == (reader.problem is not None)
-    number = reader.request(dump=True)
+    number = reader.request("ring", "dump")
     if number is not None:
-        assert not reader.is_answered(number)
+        assert not reader.is_answered(number, "ring")
     reader.close()
 
 
@@ -256,7 +256,7 @@ def test_a_cell_that_is_not_there_or_not_a_file_is_told(tmp_path: Path) -> None:
         reader = CellReader(tmp_path / name)
         assert reader.read() is None
         assert word in (reader.problem or "")
-        assert reader.request() is None
+        assert reader.request("ring") is None
 
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_told(path: Path) -> None:
@@ -266,32 +266,54 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_told(path: Path) -> None:
     os.truncate(path, 100)
     assert reader.read() is None
     assert "100 bytes" in (reader.problem or "")
-    assert not reader.is_answered(1)
+    assert not reader.is_answered(1, "ring")
     del writer
 
 
 def test_requests_are_answered_one_by_one(path: Path) -> None:
     writer, reader = CellWriter(str(path)), CellReader(path)
-    assert writer.wanted() == (0, 0)
-    first = reader.request()
+    assert writer.wanted() == (0, 0, 0)
+    first = reader.request("ring")
     assert first is not None
-    assert writer.wanted() == (first, 0)
-    assert not reader.is_answered(first)
-    writer.answer_ring(first)
-    assert reader.is_answered(first)
-    assert not reader.is_answered(first, dump=True)
-    second = reader.request(dump=True)
+    assert writer.wanted() == (first, 0, 0)
+    assert not reader.is_answered(first, "ring")
+    writer.answer("ring", first)
+    assert reader.is_answered(first, "ring")
+    assert not reader.is_answered(first, "dump")
+    second = reader.request("ring", "dump")
     assert second is not None
     assert second > first
-    assert writer.wanted() == (second, second)
-    writer.answer_ring(second)
-    writer.answer_dump(second)
-    assert writer.wanted() == (0, 0)
-    assert reader.is_answered(second, dump=True)
+    assert writer.wanted() == (second, second, 0)
+    writer.answer("ring", second)
+    writer.answer("dump", second)
+    assert writer.wanted() == (0, 0, 0)
+    assert reader.is_answered(second, "dump")
+    both = reader.request("stacks", "ring")
+    assert both is not None
+    assert writer.wanted() == (both, 0, both)
+    writer.answer("stacks", both)
+    assert reader.is_answered(both, "stacks")
+    assert not reader.is_answered(both, "ring")
     again = CellReader(path)
-    third = again.request()  # another agent goes on counting
+    third = again.request("ring")  # another agent goes on counting
     assert third is not None
     assert third > second
+
+
+def test_who_beats_and_whether_a_dump_is_made_is_read_beside_the_payload(path: Path) -> None:
+    reader = CellReader(path)
+    assert reader.beat() is None
+    assert not reader.makes_dump()
+    writer = CellWriter(str(path))
+    assert (reader.beat() or (9.0, 9))[1] == 0
+    writer.say_thread(77)
+    writer.say_makes_dump(True)
+    age_s, thread = reader.beat() or (9.0, 9)
+    assert (age_s < 5, thread, reader.makes_dump()) == (True, 77, True)
+    writer.say_makes_dump(False)
+    assert not reader.makes_dump()
+    path.write_bytes(bytes(100))
+    assert (reader.beat(), reader.makes_dump()) == (None, False)
 
 
 def test_no_room_is_an_error_at_the_start_and_not_a_bus_error_later(tmp_path: Path) -> None:

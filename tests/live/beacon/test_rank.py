@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from allready.evidence.stacks import read_stacks
 from allready.live.beacon.environment import rank_command, rank_environment, takes_stack_signal
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
@@ -76,9 +77,10 @@ def mark(state: CellState, group: str = "0") -> tuple[int, int | None]:
 
 
 def answered(rank: Rank, *, dump: bool = False) -> float:
-    number = rank.reader.request(dump=dump)
+    kinds = ("ring", "dump") if dump else ("ring",)
+    number = rank.reader.request(*kinds)
     assert number is not None
-    return until(lambda: rank.reader.is_answered(number, dump=dump))
+    return until(lambda: rank.reader.is_answered(number, kinds[-1]))
 
 
 def test_a_training_pair_tells_its_groups_its_ring_and_its_dump(tmp_path: Path) -> None:
@@ -126,6 +128,7 @@ for step in range(30):
         dawdle()
 """)  # fmt: skip
     with Pair(tmp_path, script) as (first, second):
+        # Now and then torch's own counter stays behind: then the ring tells, a little later.
         waiting = first.until(lambda s: mark(s) == (22, 21) and (s.groups[0].waiting_s or 0) > 0.5)
         late = second.until(lambda s: mark(s) == (21, 21) and "dawdle" in s.site)
         assert waiting.phase == "communicating"
@@ -281,6 +284,59 @@ def test_holding_the_gil_stops_the_beat_but_not_the_stacks(tmp_path: Path) -> No
         os.kill(rank.pid, STACK_SIGNAL)
         until(lambda: "in hold" in stack_path(rank.folder).read_text())
         assert rank.process.poll() is None
+
+
+def test_stacks_are_written_on_request_of_all_threads_and_without_our_own(tmp_path: Path) -> None:
+    text = """
+        import threading, time
+        def helps(): time.sleep(1000)
+        def main_waits(): time.sleep(1000)
+        threading.Thread(target=helps, name="helper", daemon=True).start()
+        main_waits()
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.until(lambda s: "main_waits" in s.site)
+        for _ in range(3):
+            before = len(stack_path(rank.folder).read_bytes())
+            number = rank.reader.request("stacks")
+            assert number is not None
+            until(partial(rank.reader.is_answered, number, "stacks"))
+            told = stack_path(rank.folder).read_bytes()[before:]
+            (stack,) = read_stacks(told, "stacks").stacks
+            assert [(t.name, t.frames[0].function, t.is_main) for t in stack.threads] == [
+                ("helper", "helps", False), ("MainThread", "main_waits", True),
+            ]  # fmt: skip
+            assert stack.threads[-1].frames[0].line == 4
+        assert rank.reader.makes_dump() is False
+        beat = rank.reader.beat()
+        assert beat is not None
+        assert Path(f"/proc/{rank.pid}/task/{beat[1]}").is_dir()
+
+
+def test_a_forked_child_answers_the_signal_with_its_main_thread_only(tmp_path: Path) -> None:
+    """Frames of its other threads may change while they are read."""
+    text = """
+        import os, threading, time
+        def helps(): time.sleep(1000)
+        def child_waits(): time.sleep(1000)
+        if os.fork() == 0:
+            threading.Thread(target=helps, daemon=True).start()
+            print(os.getpid(), flush=True)
+            child_waits()
+        time.sleep(1000)
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        assert rank.process.stdout is not None
+        child = int(rank.process.stdout.readline())
+        stacks = stack_path(rank.folder)
+        time.sleep(0.2)
+        os.kill(child, STACK_SIGNAL)
+        try:
+            until(lambda: "in child_waits" in stacks.read_text())
+            time.sleep(0.2)
+            assert "helps" not in stacks.read_text()
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_stacks_come_on_the_signal_again_and_again(tmp_path: Path) -> None:

@@ -221,6 +221,56 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
     assert recorder.is_ring_due()
 
 
+def done(seq: int, *, retired: bool = True, p2p: bool = False, number: int = 0) -> dict[str, object]:
+    return entry(number, "0") | {"collective_seq_id": seq, "retired": retired, "is_p2p": p2p}
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "completed"),
+    [
+        ("fr", [done(1), done(2), done(3), done(4)], 4),
+        ("fr", [done(1), done(2), done(3), done(4, retired=False)], 3),
+        ("fr", [done(2), done(3, retired=False), done(4, retired=False), done(9, number=5)], 2),
+        ("fr", [done(3, retired=False), done(4)], 2),
+        ("fr", [done(2), done(3)], 2),  # of another moment
+        ("fr", [done(3), done(4), done(4, retired=False, p2p=True)], 2),  # these are counted otherwise
+        ("fr", [done(3), done(4), done(4, p2p=True)], 4),
+        ("fr", [], 2),
+        ("nccl", [done(1), done(2), done(3), done(4)], 2),  # one thread notes them in their order
+    ],
+)
+def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
+    kind: str, entries: list[dict[str, object]], completed: int, torch: Torch, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Two operations of Gloo completed at one moment, and the earlier one was noted last."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    said: dict[str, Any] = {"pg_status": {"0": status(2, 2)}, "entries": [entry(0, "0")]}
+    torch.records(kind, said)
+    recorder = Recorder(str(tmp_path))
+    recorder.look(0.0)
+    recorder.write_ring()
+    said |= {"pg_status": {"0": status(4, 2)}, "entries": entries}
+    clock.now = 0.1
+    (group,) = recorder.look(0.1)
+    assert (group.completed, group.pending_s, recorder.is_ring_due()) == (2, 0.1, False)
+    clock.now = 0.8
+    recorder.look(0.8)
+    assert recorder.is_ring_due() is (kind == "fr")
+    clock.now = 9.0
+    recorder.write_ring()
+    recorder.look(9.0)
+    (group,) = recorder.look(9.1)
+    assert (group.completed, group.pending_s is None) == (completed, completed == 4)
+    clock.now = 20.0
+    if completed == 2:
+        assert not recorder.is_ring_due()  # it has been looked up
+    said["pg_status"] = {"0": status(5, 5)}
+    (group,) = recorder.look(20.0)
+    assert group.completed == 5
+
+
 @pytest.mark.parametrize(
     ("numbers", "pending_s", "moved_s"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 from allready.evidence.stacks import read_stacks
 from allready.live import places
+from allready.live.beacon.cell import CellWriter
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.node.process import caught_signals, children_of
 from allready.live.node.stacks import StackFile, spy, spy_program
@@ -113,24 +114,72 @@ def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dum
     assert base64.b64decode(rank.dump).decode() == ("the dump" if dump_is_newer else "")
 
 
-def test_who_still_writes_its_dump_is_not_asked_for_its_stack(
-    make_node: MakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The dump's thread imports meanwhile, and the frames of other threads are read without their lock."""
-    node = with_handler(make_node, tmp_path)
-    (watch,) = node.observer._ranks.values()
-    answered = {"ring": False, "dump": False}
-    monkeypatch.setattr(
-        "allready.live.node.rank.CellReader.is_answered",
-        lambda self, number, *, dump: answered["dump" if dump else "ring"],
+TWO_THREADS = """
+import threading, time
+def beats(): {does}
+def worker(): beats()
+thread = threading.Thread(target=worker, daemon=True)
+thread.start()
+with open(os.environ["THREAD"], "w") as file: file.write(str(thread.native_id))
+rank_itself()
+"""
+
+
+def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, CellWriter]:
+    """A rank with the handler, whose thread `beats` is said to beat in a cell that nobody answers."""
+    folder = places.rank_dir(tmp_path / "run", 0)
+    script = WITH_HANDLER.replace("\nrank_itself()\n", TWO_THREADS.format(does=does))
+    node = make_node(
+        [script], environments=[{"STACKS": str(places.stack_path(folder)), "THREAD": str(tmp_path / "thread")}]
     )
-    watch.dump_asked = 4
-    assert not watch.is_writing_dump()  # it has not begun: nothing of it runs
-    answered["ring"] = True
+    thread = until(lambda: read(tmp_path / "thread"), bool)
+    cell = CellWriter(str(places.cell_path(folder)))
+    cell.say_thread(int(thread))
+    return node, cell
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_beacon_that_gets_no_turn_for_a_second_is_helped_by_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
+    """As where native code keeps the GIL: the thread that beats sleeps, and its last beat is old."""
+    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    cell.beat()
+    (rank,) = node.observer.gather(1, deadline_s=0.9).ranks  # its beat is too young
+    assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
+    time.sleep(0.5)
+    (rank,) = node.observer.gather(2, deadline_s=5.0).ranks
+    assert rank.stack.count("Current thread") == 1
+
+
+def test_a_rank_that_makes_a_dump_is_not_sent_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
+    """The dump's thread imports meanwhile, and the frames of other threads are read without their lock."""
+    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    time.sleep(1.2)
+    cell.say_makes_dump(True)
     (rank,) = node.observer.gather(1).ranks
-    assert (rank.stack, rank.why_no_stack) == ("", "it is still writing its records")
-    answered["dump"] = True
+    assert rank.stack == ""
+    cell.say_makes_dump(False)
     (rank,) = node.observer.gather(2).ranks
+    assert rank.stack.count("Current thread") == 1
+
+
+def test_a_beacon_that_waits_for_a_processor_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:
+    node, _cell = with_cell(make_node, tmp_path, "exec('while True: pass')")
+    time.sleep(1.2)
+    (rank,) = node.observer.gather(1).ranks
+    assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
+    assert not read(places.stack_path(places.rank_dir(node.run_dir, 0)))
+
+
+def test_where_no_thread_beats_the_signal_comes_after_half_a_second(make_node: MakeNode, tmp_path: Path) -> None:
+    """While it forks there is none for a moment; when it ends, for good."""
+    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    cell.say_thread(0)
+    began = time.monotonic()
+    (rank,) = node.observer.gather(1).ranks
+    assert time.monotonic() - began > 0.5
     assert rank.stack.count("Current thread") == 1
 
 

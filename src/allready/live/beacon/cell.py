@@ -5,7 +5,8 @@ JSON; the agent reads both even while the rank is stopped, and writes the number
 by itself, so that it is known even when the rank was stopped in the middle of a payload.
 
     word   0 magic   1 version   2 pid   3 beat   4 sequence (odd while the payload changes)   5 length   6 CRC-32
-           8 ring answered   9 dump answered   16 ring requested   17 dump requested
+           7 thread that beats, 0 for none   8 ring answered   9 dump answered   10 stacks answered
+           11 a dump is being made   16 ring requested   17 dump requested   18 stacks requested
     byte   256 to the end: the payload
 
 The rank maps the file, whose room is reserved first: a full /dev/shm is an error at the start and never a SIGBUS in the
@@ -28,10 +29,15 @@ SIZE_BYTES = 8192
 HEADER_BYTES = 256
 PAYLOAD_BYTES = SIZE_BYTES - HEADER_BYTES
 MAGIC = int.from_bytes(b"allready", "little")
-VERSION = 1
+VERSION = 2
 
-_MAGIC, _VERSION, _PID, _BEAT, _SEQUENCE, _LENGTH, _CRC = range(7)
-_RING_DONE, _DUMP_DONE, _RING_WANTED, _DUMP_WANTED = 8, 9, 16, 17
+KINDS = ("ring", "dump", "stacks")
+"""What can be asked for."""
+
+_MAGIC, _VERSION, _PID, _BEAT, _SEQUENCE, _LENGTH, _CRC, _THREAD = range(8)
+_MAKES_DUMP = 11
+_DONE = {"ring": 8, "dump": 9, "stacks": 10}
+_WANTED = {"ring": 16, "dump": 17, "stacks": 18}
 _WORD_BYTES = 8
 _TRIES = 8
 _LARGEST_PID = 1 << 22
@@ -58,7 +64,7 @@ class CellWriter:
         self._words = self._bytes[:HEADER_BYTES].cast("Q")
         self._sequence = 0
         self._words[_MAGIC] = 0
-        for word in (_SEQUENCE, _LENGTH, _CRC, _RING_DONE, _DUMP_DONE):
+        for word in (_SEQUENCE, _LENGTH, _CRC, _THREAD, _MAKES_DUMP, *_DONE.values()):
             self._words[word] = 0
         self._words[_VERSION] = VERSION
         self._words[_PID] = os.getpid()
@@ -85,19 +91,28 @@ class CellWriter:
         self._sequence += 2
         words[_SEQUENCE] = self._sequence
 
-    def wanted(self) -> tuple[int, int]:
-        """Numbers of the requests that are not answered yet, (ring, dump); 0 when there is none."""
+    def say_thread(self, native_id: int) -> None:
+        """Which thread beats and writes stacks; 0 when there is none that could."""
+        self._words[_THREAD] = native_id
+
+    def say_makes_dump(self, makes: bool) -> None:
+        """Whether a thread of ours is at a dump, for which torch imports modules."""
+        self._words[_MAKES_DUMP] = makes
+
+    def wanted(self) -> tuple[int, int, int]:
+        """Numbers of the requests that are not answered yet, in the order of KINDS; 0 where there is none."""
         words = self._words
-        ring, dump = words[_RING_WANTED], words[_DUMP_WANTED]
-        return ring if ring != words[_RING_DONE] else 0, dump if dump != words[_DUMP_DONE] else 0
+        ring, dump, stacks = words[16], words[17], words[18]
+        return ring if ring != words[8] else 0, dump if dump != words[9] else 0, stacks if stacks != words[10] else 0
 
-    def answer_ring(self, number: int) -> None:
-        """The ring of request `number` has been written, or there is none to write."""
-        self._words[_RING_DONE] = number
+    def answer(self, kind: str, number: int) -> None:
+        """What request `number` asked for has been written, or there is nothing to write.
 
-    def answer_dump(self, number: int) -> None:
-        """The dump of request `number` has been written, or there is none to write."""
-        self._words[_DUMP_DONE] = number
+        Args:
+            kind: one of KINDS.
+            number: as `wanted` gave it.
+        """
+        self._words[_DONE[kind]] = number
 
     def close(self) -> None:
         """Give the memory back; the file stays."""
@@ -140,35 +155,45 @@ class CellReader:
         beat_age_s = max(0.0, (time.monotonic_ns() - words[_BEAT]) / 1e9)
         return decode(self._payload, pid=words[_PID], beat_age_s=beat_age_s)
 
-    def request(self, *, dump: bool = False) -> int | None:
-        """Ask for a fresh ring and, with `dump`, for the pickle with stacks too; the request's number, None when there
-        is no cell to write to."""
+    def request(self, *kinds: str) -> int | None:
+        """Ask for fresh records; the request's number, None when there is no cell to write to.
+
+        Args:
+            kinds: of KINDS.  A dump is written after a ring, and only where that is asked for too.
+        """
         if self._fd < 0 and not self._open():
             return None
-        data = self._read_all()
-        if data is None:
+        words = self._words()
+        if words is None or words[_MAGIC] != MAGIC:
             return None
-        words = memoryview(data)[:HEADER_BYTES].cast("Q")
-        if words[_MAGIC] != MAGIC:
-            return None
-        known = max(self._number, *(w for w in words[_RING_DONE : _DUMP_WANTED + 1] if w < 1 << 62), 0)
+        told = [words[w] for w in (*_DONE.values(), *_WANTED.values())]
+        known = max(self._number, *(w for w in told if w < 1 << 62), 0)
         self._number = known + 1
         number = self._number.to_bytes(_WORD_BYTES, "little")
         try:
-            if dump:
-                os.pwrite(self._fd, number, _DUMP_WANTED * _WORD_BYTES)
-            os.pwrite(self._fd, number, _RING_WANTED * _WORD_BYTES)
+            for kind in sorted(kinds, key=KINDS.index, reverse=True):  # the dump before the ring that it goes with
+                os.pwrite(self._fd, number, _WANTED[kind] * _WORD_BYTES)
         except OSError as error:
             self.problem = f"the cell cannot be written: {error.strerror}"
             return None
         return self._number
 
-    def is_answered(self, number: int, *, dump: bool = False) -> bool:
-        """Whether the rank has answered request `number` with its ring or, with `dump`, with its dump."""
-        data = self._read_all()
-        if data is None:
-            return False
-        return bool(memoryview(data)[:HEADER_BYTES].cast("Q")[_DUMP_DONE if dump else _RING_DONE] == number)
+    def is_answered(self, number: int, kind: str) -> bool:
+        """Whether the rank has answered request `number` as far as this kind goes."""
+        words = self._words()
+        return words is not None and words[_DONE[kind]] == number
+
+    def makes_dump(self) -> bool:
+        """Whether the beacon is at a dump."""
+        words = self._words()
+        return words is not None and words[_MAGIC] == MAGIC and words[_MAKES_DUMP] == 1
+
+    def beat(self) -> tuple[float, int] | None:
+        """How old the last beat is in seconds, and the thread that beats (0: none); None where there is no cell."""
+        words = self._words()
+        if words is None or words[_MAGIC] != MAGIC:
+            return None
+        return max(0.0, (time.monotonic_ns() - words[_BEAT]) / 1e9), words[_THREAD]
 
     def close(self) -> None:
         """Give the descriptor back; may be called again."""
@@ -207,6 +232,10 @@ class CellReader:
             self.problem = f"the cell has {len(data)} bytes instead of {SIZE_BYTES}"
             return None
         return data
+
+    def _words(self) -> "memoryview[int] | None":
+        data = self._read_all()
+        return None if data is None else memoryview(data)[:HEADER_BYTES].cast("Q")
 
     def _take(self, data: bytes, words: "memoryview[int]") -> bool:
         """Keep the payload if it is whole; else the one before stands."""

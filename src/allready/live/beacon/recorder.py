@@ -20,6 +20,8 @@ RING_EVERY_S = 2.0
 RING_SHARE = 0.0025
 """Of the time."""
 _NAMES_EVERY_S = 1.0
+_DOUBT_S = 0.4
+"""What has been pending so long, and does not move, is looked up in the ring."""
 _LARGEST_COUNT = 1 << 60
 _MOST_NAMES, _LONGEST_NAMES = 4096, 2000
 _HAS_ENTRIES = b'"pg_id":'
@@ -31,9 +33,9 @@ _KINDS = (
 
 class Group:
     """One group now.  `moved_s`, `pending_s`: wall clock of the last change, and of the last enqueueing while
-    something is not completed."""
+    something is not completed.  `settled`: all up to here have completed by the ring."""
 
-    __slots__ = ("completed", "enqueued", "label", "members", "moved_s", "name", "pending_s", "started")
+    __slots__ = ("completed", "enqueued", "label", "members", "moved_s", "name", "pending_s", "settled", "started")
 
     def __init__(self, name: str) -> None:
         self.name, self.label, self.members = name, "", ""
@@ -42,9 +44,12 @@ class Group:
         self.completed: int | None = None
         self.moved_s: float | None = None
         self.pending_s: float | None = None
+        self.settled = 0
 
     def update(self, now_s: float, enqueued: int, started: int | None, completed: int | None) -> bool:
         """Take the newest numbers; whether the group moved."""
+        if (completed or 0) < self.settled <= enqueued:
+            completed = self.settled
         moved = enqueued != self.enqueued or completed != self.completed
         if enqueued > (completed or 0):
             if self.pending_s is None or enqueued != self.enqueued:
@@ -66,6 +71,8 @@ class Source:
         self.groups: dict[str, Group] = {}  # by that number
         self.is_broken = False
         self.is_used = False
+        self.notes_late = files[0] == names.CPU_RING
+        """Gloo's threads note what completed in no order: of two operations the earlier one may come last and stay."""
 
     def read_ring(self) -> bytes:
         """All entries as JSON, without stacks."""
@@ -110,6 +117,7 @@ class Recorder:
         self._moves = self._moves_of_ring = 0
         self._num_groups = -1
         self._needs_names = False
+        self._doubts = self._doubts_of_ring = -1  # the move after which something has been pending for long
 
     # -- the beat's thread
 
@@ -146,6 +154,8 @@ class Recorder:
         now = time.monotonic()
         if self._needs_names and now - self._names_at >= _NAMES_EVERY_S:
             return True
+        if self._doubts > self._doubts_of_ring:  # once for each time that it stands still
+            return now - self._ring_at >= max(_DOUBT_S, self._ring_cost_s / RING_SHARE / 4)
         wait_s = max(RING_EVERY_S, self._ring_cost_s / RING_SHARE)
         return self._moves != self._moves_of_ring and now - self._ring_at >= wait_s
 
@@ -193,6 +203,8 @@ class Recorder:
             group.label = named[1]
             if group.update(now_s, *counts):
                 self._moves += 1
+            elif source.notes_late and group.pending_s is not None and now_s - (group.moved_s or now_s) >= _DOUBT_S:
+                self._doubts = self._moves
             if not group.members:
                 group.members = _members(named[0])
             order = int(number) if str(number).isdigit() else 0
@@ -217,7 +229,7 @@ class Recorder:
     def write_ring(self) -> None:
         """Write the rings whole or not at all, and learn the groups' names from them."""
         began_s, began = time.thread_time(), time.monotonic()
-        moves = self._moves
+        moves, doubts = self._moves, self._doubts
         used: list[tuple[Source, bytes]] = []
         for source in self._sources or ():
             if source.is_broken:
@@ -227,10 +239,12 @@ class Recorder:
             if source.is_used:
                 used.append((source, data))
                 source.known.update(names_in_ring(data))
+                if source.notes_late and any(g.pending_s is not None for g in list(source.groups.values())):
+                    _settle(source.groups, data)
         for at, (source, data) in enumerate(used):
             _put(f"{self._folder}/{source.files[0] if at else names.RING}", data)
             self.ring_s = time.time()
-        self._moves_of_ring = moves
+        self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
@@ -276,6 +290,26 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
             if isinstance(pair, list) and len(pair) == 2:
                 found[str(entry.get("pg_id"))] = (str(pair[0]), _label(pair[1]))
     return found
+
+
+def _settle(groups: "Mapping[str, Group]", ring: bytes) -> None:
+    """Up to which operation all of a group have completed: every entry is retired when it has."""
+    from json import loads
+
+    newest: dict[str, int] = {}
+    pending: dict[str, int] = {}
+    for entry in loads(ring).get("entries", ()):
+        number, seq = str(entry.get("pg_id")), entry.get("collective_seq_id")
+        if not isinstance(seq, int) or (entry.get("is_p2p") and not entry.get("retired")):
+            newest[number] = -1  # it counts by another rule
+        elif newest.get(number) != -1:
+            newest[number] = max(seq, newest.get(number, 0))
+            if not entry.get("retired"):
+                pending[number] = min(seq, pending.get(number, seq))
+    for number, seq in newest.items():
+        group = groups.get(number)
+        if group is not None and seq == group.enqueued:
+            group.settled = pending.get(number, seq + 1) - 1
 
 
 def _label(said: object) -> str:

@@ -17,6 +17,7 @@ from allready.live.beacon.cell import PAYLOAD_BYTES, CellWriter
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Group, Recorder
+from allready.live.beacon.stacks import all_stacks, can_tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def start(rank_dir: str) -> "Beacon":
     faulthandler.register(names.STACK_SIGNAL, file=stacks, all_threads=True, chain=False)
     if not faulthandler.is_enabled():  # by PYTHONFAULTHANDLER: then it writes to stderr, as the user wants
         faulthandler.enable(file=os.open(f"{rank_dir}/{names.CRASH}", _APPEND, 0o600))
-    beacon = Beacon(rank_dir)
+    beacon = Beacon(rank_dir, stacks)
     beacon.begin()
     os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
     atexit.register(beacon.end)  # the first one registered is the last one called
@@ -108,15 +109,23 @@ class _Worker:
 class Beacon:
     """All of it.  `begin`, `halt`: the threads come and go, as often as the script forks."""
 
-    def __init__(self, rank_dir: str) -> None:
-        """Make the cell and write its first payload."""
+    def __init__(self, rank_dir: str, stacks: int) -> None:
+        """Make the cell and write its first payload.
+
+        Args:
+            rank_dir: where the records go.
+            stacks: descriptor of the file that stacks are appended to.
+        """
+        self._stacks = stacks
         self._cell = CellWriter(f"{rank_dir}/{names.CELL}")
         self._recorder = Recorder(rank_dir)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
-        self._frames = Frames(own + "/")
+        self._own_folder = own + "/"
+        self._frames = Frames(self._own_folder)
         self._beats, self._fetches = _Worker(), _Worker()
         self._calls = Calls()
         self._pid = os.getpid()
+        self._can_tell = can_tell()
         self._main = _thread.get_ident()
         self._main_clock = _clock_of(self._main)
         self._main_cpu_s = self._all_cpu_s = 0.0
@@ -148,6 +157,7 @@ class Beacon:
         if os.getpid() == self._pid:
             self._beats.halt(_FORK_WAIT_S)
             self._fetches.halt(_FORK_WAIT_S)
+            self._cell.say_thread(0)
 
     def resume(self) -> None:
         """After a fork, in the parent.  Newer Python looks for other threads only after this has been called."""
@@ -179,8 +189,16 @@ class Beacon:
         return self._beats.task, self._fetches.task
 
     def forget(self) -> None:
-        """In a forked child: it is no rank, and its beacon never speaks."""
+        """In a forked child: it is no rank, and its beacon never speaks.
+
+        Of its stacks that of the thread which gets the signal is enough, the main one: frames of others may change
+        while they are read.
+        """
         self._is_over = True
+        try:
+            faulthandler.register(names.STACK_SIGNAL, file=self._stacks, all_threads=False, chain=False)
+        except (OSError, RuntimeError) as error:  # then it tells what it tells
+            self._note(f"stacks of a child: {error}")
 
     def script_is_through(self) -> None:
         """The script's last line has been run, or it was left by an exception."""
@@ -204,6 +222,7 @@ class Beacon:
         self._is_over = self._is_ending = True
         self._beats.halt(_END_WAIT_S)
         self._fetches.halt(_END_WAIT_S)
+        self._cell.say_thread(0)
         try:
             self._write("ending", self._sight.site if self._sight is not None else "", [])
         except Exception as error:  # noqa: BLE001 - the last word; nobody reads the cell of a process that has ended
@@ -215,7 +234,10 @@ class Beacon:
         self._cell.beat()
         try:
             now = time.monotonic()
-            ring, dump = self._cell.wanted()
+            self._cell.say_thread(_thread.get_native_id() if self._can_tell else 0)
+            ring, dump, stacks = self._cell.wanted()
+            if stacks:
+                self._write_stacks(stacks)
             if now >= self._next_look or ring or dump:
                 began = time.thread_time()
                 self._look(now)
@@ -225,6 +247,15 @@ class Beacon:
             self._ask(ring, dump)
         except Exception as error:  # noqa: BLE001 - told in the cell; the beat goes on
             self._note(f"{type(error).__name__}: {error}")
+
+    def _write_stacks(self, number: int) -> None:
+        """Before anything else that was asked for: the dump's imports would be in them."""
+        try:
+            rest = memoryview(all_stacks(self._main, self._own_folder))
+            while rest:
+                rest = rest[os.write(self._stacks, rest) :]
+        finally:
+            self._cell.answer("stacks", number)
 
     def _look(self, now: float) -> None:
         now_s = time.time()
@@ -264,8 +295,8 @@ class Beacon:
         self._write(phase, sight.site, groups)
 
     def _see(self) -> Sight | None:
-        if not _has_gil():
-            return None  # without it, frames of a running thread must not be touched
+        if not self._can_tell:
+            return None
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
         return self._frames.look(stack, has_groups=self._recorder.has_groups)
 
@@ -275,9 +306,9 @@ class Beacon:
             return
         if not self._recorder.has_sources():
             if ring:
-                self._cell.answer_ring(ring)  # nothing to be had
+                self._cell.answer("ring", ring)  # nothing to be had
             if dump:
-                self._cell.answer_dump(dump)
+                self._cell.answer("dump", dump)
             return
         if ring or dump or self._recorder.is_ring_due():
             self._wanted_ring, self._wanted_dump, self._is_fetching = ring, dump, True
@@ -288,16 +319,18 @@ class Beacon:
         try:
             self._recorder.write_ring()
             if ring:
-                self._cell.answer_ring(ring)
+                self._cell.answer("ring", ring)
             if dump:
+                self._cell.say_makes_dump(True)
                 self._recorder.write_dump()
         except Exception as error:  # noqa: BLE001 - told in the cell, and tried again later
             self._recorder.failed(error)
         finally:
+            self._cell.say_makes_dump(False)
             if ring:
-                self._cell.answer_ring(ring)
+                self._cell.answer("ring", ring)
             if dump:
-                self._cell.answer_dump(dump)
+                self._cell.answer("dump", dump)
             self._is_fetching = False
 
     def _find_user(self) -> None:
@@ -348,11 +381,6 @@ def _cpu_s(clock: int | None) -> float | None:
         return None if clock is None else time.clock_gettime(clock)
     except OSError:
         return None
-
-
-def _has_gil() -> bool:
-    told = getattr(sys, "_is_gil_enabled", None)
-    return told is None or bool(told())
 
 
 def _framework(*, has_groups: bool) -> str:

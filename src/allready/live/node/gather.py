@@ -22,6 +22,8 @@ from allready.live.node.tails import newest, tail
 from allready.model.live import ChildRow, RankEvidence
 
 ANSWER_S = 0.5
+"""What a rank that was asked gets until it is looked at whether it can answer."""
+RECORDS_S = 1.0
 """What ranks get to write their ring and dump; they look for a request every 0.2 s."""
 LOOK_S = 0.02
 MOST_RING_BYTES = 8 << 20
@@ -52,63 +54,50 @@ class Gathering:
     _fresh: set[tuple[int, str]] = field(default_factory=set)
     _spied: Task[dict[int, str]] | None = None
 
-    def ask(self) -> None:
-        """Ask every rank that is there for its stack."""
+    def ask(self, *, with_dump: bool) -> None:
+        """Ask every rank that is there for its stacks and its records."""
+        self._kinds = ("ring", "dump") if with_dump else ("ring",)
         for rank in self.ranks:
             if not rank.is_alive():
                 continue
-            file = StackFile(places.stack_path(rank.folder()), self.stack_signal)
-            if rank.is_writing_dump():
-                # Frames of other threads are read without their lock: one that imports meanwhile can crash the reader.
-                file.refused[rank.handle.pid] = "it is still writing its records"
-            else:
-                file.ask(rank.handle.pid, rank.pidfd)
+            pid = rank.handle.pid
+            file = StackFile(
+                places.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
+            )
+            number = rank.cell.request("stacks", *self._kinds)
+            file.ask_beacon(pid, number)
+            if number is not None:
+                self._requests[rank.handle.rank] = number
             file.waiting.extend(_with_handler(rank, self.stack_signal)[:MOST_CHILDREN])
             self._files[rank.handle.rank] = file
         self._spied = self._start_spy()
 
-    def wait(self, *, with_dump: bool) -> None:
-        """Ask each rank for its records once its stack is told, and wait until all have answered, or time is up."""
+    def wait(self) -> None:
+        """Wait until all have answered, or time is up."""
         last = self.until - RESERVE_S
-        begun = time.monotonic()
-        until = min(last, begun + 2 * ANSWER_S)
-        self._kinds = kinds = ("ring", "dump") if with_dump else ("ring",)
-        unasked = [r for r in self.ranks if r.handle.rank in self._files]
-        waiting: list[RankWatch] = []
+        until = min(last, time.monotonic() + RECORDS_S)
+        waiting = [rank for rank in self.ranks if rank.handle.rank in self._requests]
         while True:
             looks = [file.look() for file in self._files.values()]  # at every one of them
             now = time.monotonic()
-            for rank in list(unasked):
-                if self._files[rank.handle.rank].has_told(rank.handle.pid) or now - begun >= ANSWER_S:
-                    unasked.remove(rank)
-                    if self._request(rank, with_dump=with_dump):
-                        waiting.append(rank)
-            waiting = [rank for rank in waiting if not self._has_answered(rank, kinds)]
+            waiting = [rank for rank in waiting if not self._has_answered(rank)]
             is_told = all(looks) or self._nobody_writes(now)
-            if now >= last or (is_told and not unasked and (not waiting or now >= until)):
+            if now >= last or (is_told and (not waiting or now >= until)):
                 return
             time.sleep(LOOK_S)
-
-    def _request(self, rank: RankWatch, *, with_dump: bool) -> bool:
-        number = rank.cell.request(dump=with_dump)
-        if number is None:
-            return False
-        self._requests[rank.handle.rank] = number
-        rank.dump_asked = number if with_dump else rank.dump_asked
-        return True
 
     def _nobody_writes(self, now: float) -> bool:
         """Whether every stack that is still missing has been asked for long ago."""
         return all(file.is_silent(now, ANSWER_S) for file in self._files.values())
 
-    def _has_answered(self, rank: RankWatch, kinds: Sequence[str]) -> bool:
+    def _has_answered(self, rank: RankWatch) -> bool:
         number = self._requests[rank.handle.rank]
-        for kind in kinds:
-            if rank.cell.is_answered(number, dump=kind == "dump"):
+        for kind in self._kinds:
+            if rank.cell.is_answered(number, kind):
                 self._fresh.add((rank.handle.rank, kind))
         if rank.status.process_state not in {"running", "sleeping"}:
             return True  # it cannot, and nobody waits for it
-        return all((rank.handle.rank, kind) in self._fresh for kind in kinds)
+        return all((rank.handle.rank, kind) in self._fresh for kind in self._kinds)
 
     def evidence(self) -> tuple[RankEvidence, ...]:
         """Of every rank, what there is by now."""

@@ -68,10 +68,15 @@ def parse_stat(pid: int, data: bytes) -> Stat | None:
         return None
 
 
+def read_thread(pid: int, thread: int) -> Stat | None:
+    """The state of one thread; None when there is none (any more)."""
+    data = read_small(f"/proc/{pid}/task/{thread}/stat")
+    return None if data is None else parse_stat(thread, data)
+
+
 def main_cpu_s(pid: int) -> float | None:
     """Processor time of the main thread so far; None when it is gone."""
-    data = read_small(f"/proc/{pid}/task/{pid}/stat")
-    stat = parse_stat(pid, data) if data is not None else None
+    stat = read_thread(pid, pid)
     return stat.cpu_s if stat is not None else None
 
 

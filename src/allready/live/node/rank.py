@@ -61,7 +61,6 @@ class RankWatch:
     state: CellState | None = None
     groups: Places = field(default_factory=Places)
     is_news: bool = False
-    dump_asked: int | None = None  # number of the last request that asked for a dump
     problems: tuple[str, ...] = ()
     _read_s: float = 0.0
     _cpu: Window = field(default_factory=Window)
@@ -96,15 +95,6 @@ class RankWatch:
     def is_alive(self) -> bool:
         """As of the last look."""
         return self.status.process_state not in ENDED
-
-    def is_writing_dump(self) -> bool:
-        """Whether a thread of its beacon is at the dump that was asked for: its ring is written, the dump is not."""
-        number = self.dump_asked
-        return (
-            number is not None
-            and self.cell.is_answered(number, dump=False)
-            and not self.cell.is_answered(number, dump=True)
-        )
 
     def look(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
         """See how it is.

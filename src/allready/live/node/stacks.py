@@ -1,6 +1,9 @@
-"""Python stacks: of ranks by the signal that their beacon registered, of other processes by py-spy where it may look.
+"""Python stacks: of ranks by their beacon, of other processes by py-spy where it may look.
 
-The signal is sent through a pidfd, and only to a process that handles it: it would end any other.
+A rank's beacon writes them itself: it holds the GIL then, and nothing moves.  Where it gets no turn because native code
+keeps the GIL, or in a forked child, which has no beacon, a signal that the beacon has registered does it: there nothing
+moves either.  Everywhere else a handler would read frames that others change meanwhile, and could end the rank.  The
+signal is sent through a pidfd, and only to a process that handles it: it would end any other.
 """
 
 import contextlib
@@ -14,13 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.live.node.process import caught_signals, read_stat
+from allready.live.beacon.cell import CellReader
+from allready.live.node.process import caught_signals, read_stat, read_thread
 from allready.live.node.tails import size_of, tail
 
 MOST_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
 """A dump is many small writes; it is whole when the file has not grown for so long."""
 LOOK_S = 0.015
+NO_TURN_S = 1.0
+"""A beat so old means that its thread gets no turn."""
+NO_THREAD_S = 0.5
+"""For so long there may be no thread that beats while the rank forks."""
+LEAST_LOOKS = 5
 _SILENT = frozenset({"stopped", "traced", "disk", "zombie"})
 SPY_S = 3.0
 MOST_SPIES = 2
@@ -28,15 +37,26 @@ MOST_SPIES = 2
 
 @dataclass(slots=True, kw_only=True)
 class Asked:
-    """A process that was asked for its stack.  `start_bytes`: where its file ended before."""
+    """A process that was asked for its stack.
+
+    `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
+    `looks`, `asleep`: at the thread that beats, and how often it was not waiting for a processor.
+    """
 
     pid: int
     path: Path
     start_bytes: int
     size_bytes: int = 0
     asked_s: float = 0.0
+    request: int | None = None
+    looks: int = 0
+    asleep: int = 0
     grown_s: float | None = None
     is_done: bool = False
+
+    def take(self) -> None:
+        """All is written."""
+        self.size_bytes, self.is_done = size_of(self.path), True
 
     def look(self) -> None:
         """See how far it is."""
@@ -61,45 +81,51 @@ class StackFile:
     """The stacks of one rank and then of those of its children that have inherited its handler, with the file.
 
     They are asked one after the other, since what they write does not say who wrote it.
+
+    Args:
+        path: the file.
+        number: of the signal.
+        pid, pidfd, cell: the rank's.
     """
 
     path: Path
     number: int
+    pid: int | None = None
     pidfd: int | None = None
+    cell: CellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
     asked: dict[int, Asked] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     _now: Asked | None = None
 
-    def ask(self, pid: int, pidfd: int | None = None) -> None:
+    def ask_beacon(self, pid: int, request: int | None) -> None:
+        """The rank: by the request that was written into its cell, by the signal where there is no cell."""
+        if request is None or self.cell is None:
+            self.ask(pid)
+        elif self._is_there(pid):
+            self._now = self.asked[pid] = self._question(pid, request)
+
+    def ask(self, pid: int) -> None:
         """Send the signal; `refused[pid]` says why not."""
-        stat = read_stat(pid)
-        if stat is None or stat.state in {"zombie", "exited"}:
-            self.refused[pid] = "ended"
-        elif stat.state in {"stopped", "traced"}:
-            self.refused[pid] = stat.state
-        elif not self.path.exists():
+        if not self._is_there(pid):
+            return
+        if not self.path.exists():
             self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
         elif not caught_signals(pid) >> (self.number - 1) & 1:
             self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
         else:
-            size = size_of(self.path)
-            try:
-                if pidfd is None:
-                    os.kill(pid, self.number)
-                else:
-                    signal.pidfd_send_signal(pidfd, self.number)
-            except OSError as error:
-                self.refused[pid] = error.strerror or str(error)
-                return
-            self._now = self.asked[pid] = Asked(
-                pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=time.monotonic()
-            )
+            question = self._question(pid)
+            if self._signal(pid):
+                self._now = self.asked[pid] = question
 
     def look(self) -> bool:
         """See how far they are, ask the next one; whether all are done."""
         if self._now is not None:
-            self._now.look()
+            if self._now.request is None:
+                self._now.look()
+            else:
+                self._look_at_beacon(self._now, self._now.request)
+        if self._now is not None:
             if not self._now.is_done:
                 return False  # a late answer must not be taken for the next one's
             self._now = None
@@ -107,9 +133,56 @@ class StackFile:
             self.ask(self.waiting.popleft())
         return self._now is None
 
-    def has_told(self, pid: int) -> bool:
-        """Whether a process has written all of its stack, or was not asked."""
-        return pid not in self.asked or self.asked[pid].is_done
+    def _is_there(self, pid: int) -> bool:
+        stat = read_stat(pid)
+        if stat is None or stat.state in {"zombie", "exited"}:
+            self.refused[pid] = "ended"
+        elif stat.state in {"stopped", "traced"}:
+            self.refused[pid] = stat.state
+        else:
+            return True
+        return False
+
+    def _question(self, pid: int, request: int | None = None) -> Asked:
+        size = size_of(self.path)
+        now = time.monotonic()
+        return Asked(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=now, request=request)
+
+    def _signal(self, pid: int) -> bool:
+        try:
+            if self.pidfd is not None and pid == self.pid:
+                signal.pidfd_send_signal(self.pidfd, self.number)
+            else:
+                os.kill(pid, self.number)
+        except OSError as error:
+            self.refused[pid] = error.strerror or str(error)
+            return False
+        return True
+
+    def _look_at_beacon(self, asked: Asked, request: int) -> None:
+        """Take its answer; send the signal once it is known that the beacon gets no turn."""
+        assert self.cell is not None
+        if self.cell.is_answered(request, "stacks"):
+            asked.take()
+            return
+        beat = self.cell.beat()
+        if beat is None:
+            return
+        age_s, thread = beat
+        now = time.monotonic()
+        if not thread:
+            is_stuck = now - asked.asked_s >= NO_THREAD_S
+        else:
+            seen = read_thread(asked.pid, thread)
+            asked.looks += 1
+            asked.asleep += seen is None or seen.state == "sleeping"
+            # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
+            # and whoever runs Python would have given it away.
+            is_stuck = age_s >= NO_TURN_S and asked.looks >= LEAST_LOOKS and asked.asleep * 5 >= asked.looks * 4
+        if is_stuck and not self.cell.makes_dump():  # its imports hold the GIL for long, and give it back
+            self._now = None
+            del self.asked[asked.pid]
+            self.ask(asked.pid)
 
     def is_silent(self, now_s: float, after_s: float) -> bool:
         """Whether nobody has anything to say any more, or whoever was asked has not begun for so long and cannot.

@@ -1,0 +1,82 @@
+"""Python stacks of this process, as text of the kind that `faulthandler` writes.
+
+Called with the GIL held, as all Python is: frames of other threads do not change while they are read.
+"""
+
+import _thread
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+MOST_THREADS = 100
+MOST_FRAMES = 200
+_LONGEST_NAME = 80
+
+
+def can_tell() -> bool:
+    """Whether this interpreter has a GIL: without it, frames of a running thread must not be touched."""
+    told = getattr(sys, "_is_gil_enabled", None)
+    return told is None or bool(told())
+
+
+def all_stacks(main: int, own_folder: str) -> bytes:
+    """The stacks of all threads, the main one last; the innermost frame of each comes first.
+
+    Left out are the thread that calls, and those that begin in `own_folder`.
+
+    Args:
+        main: the main thread's identity.
+        own_folder: ends with a slash.
+    """
+    frames = sys._current_frames()  # noqa: SLF001 - the documented way
+    frames.pop(_thread.get_ident(), None)  # it holds this very dictionary
+    rows: list[tuple[int, list[tuple[str, int | None, str]], bool]] = []
+    left_out = max(0, len(frames) - MOST_THREADS)
+    for ident in [main, *(i for i in frames if i != main)][: MOST_THREADS + 1]:
+        frame = frames.pop(ident, None)
+        if frame is not None:
+            rows.append((ident, *_walk(frame)))
+        del frame
+    del frames
+    names = _names()
+    parts = [f"({left_out} more threads)\n"] if left_out else []
+    for ident, walked, is_cut in reversed(rows):
+        if ident != main and walked and not is_cut and walked[-1][0].startswith(own_folder):
+            continue
+        name = names.get(ident, "")
+        parts.append(f"Thread 0x{ident:016x}{f' [{name}]' if name else ''} (most recent call first):\n")
+        parts += [f'  File "{_line(f)}", line {"???" if at is None else at} in {_line(n)}\n' for f, at, n in walked]
+        if is_cut:
+            parts.append("  ...\n")
+        parts.append("\n")
+    return "".join(parts).encode("utf-8", "backslashreplace")
+
+
+def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]], bool]:
+    """File, line and function of each frame, and whether there were more of them."""
+    found: list[tuple[str, int | None, str]] = []
+    while frame is not None and len(found) < MOST_FRAMES:
+        code = frame.f_code
+        found.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return found, frame is not None
+
+
+def _names() -> dict[int, str]:
+    """What the script calls its threads; none where `threading` was never imported."""
+    active = getattr(sys.modules.get("threading"), "_active", None)
+    if not isinstance(active, dict):
+        return {}
+    found = {}
+    for ident, thread in list(active.items()):
+        name = getattr(thread, "_name", None)
+        if isinstance(name, str):
+            found[ident] = _line(name).replace("]", ")")[:_LONGEST_NAME]
+    return found
+
+
+def _line(text: str) -> str:
+    """On one line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
