@@ -7,18 +7,15 @@ The order matters, because NCCL takes the first match.
 import array
 import contextlib
 import fcntl
-import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
+from allready.facts.netlink_dump import RTNETLINK, attributes, dump, opened
 
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST_DUMP = 0x301
 SKIP_STATS = struct.pack("=HHI", 8, 29, 8)  # IFLA_EXT_MASK = RTEXT_FILTER_SKIP_STATS
 SIOCETHTOOL, ETHTOOL_GSET, ETHTOOL_GDRVINFO = 0x8946, 0x1, 0x3
 
@@ -34,10 +31,9 @@ def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
     """
     until = time.monotonic() + timeout_s
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as sock:
-            sock.bind((0, 0))
-            links = dict(_link(body) for body in _dump(sock, RTM_GETLINK, RTM_NEWLINK, SKIP_STATS, until))
-            rows = [_address(body) for body in _dump(sock, RTM_GETADDR, RTM_NEWADDR, b"", until)]
+        with opened(RTNETLINK) as sock:
+            links = dict(_link(body) for body in dump(sock, RTM_GETLINK, bytes(16) + SKIP_STATS, RTM_NEWLINK, until))
+            rows = [_address(body) for body in dump(sock, RTM_GETADDR, bytes(8), RTM_NEWADDR, until)]
     except (OSError, struct.error, ValueError) as error:
         raise FactUnavailable(f"rtnetlink: {error}") from error
     found: dict[str, dict[str, Any]] = {}
@@ -76,45 +72,10 @@ def _ethtool(sock: socket.socket, name: str, command: int, size: int) -> bytes |
     return None
 
 
-def _dump(sock: socket.socket, ask: int, want: int, extra: bytes, until: float) -> Iterator[bytes]:
-    header = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0) if ask == RTM_GETLINK else bytes(8)
-    body = header + extra
-    sock.sendto(struct.pack("=IHHII", 16 + len(body), ask, NLM_F_REQUEST_DUMP, ask, 0) + body, (0, 0))
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        sock.settimeout(left)
-        data = sock.recv(2**18)
-        while len(data) >= 16:
-            length, kind = struct.unpack_from("=IH", data)
-            if length < 16 or length > len(data):
-                raise ValueError("a message of impossible length")
-            if kind == NLMSG_DONE:
-                return
-            if kind == NLMSG_ERROR:
-                number = -struct.unpack_from("=i", data, 16)[0]
-                raise OSError(number, os.strerror(number))
-            if kind == want:
-                yield data[16:length]
-            data = data[(length + 3) & ~3 :]
-
-
-def _attributes(data: bytes) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4 or length > len(data):
-            break
-        found.setdefault(kind & 0x3FFF, data[4:length])
-        data = data[(length + 3) & ~3 :]
-    return found
-
-
 def _link(body: bytes) -> tuple[int, dict[str, Any]]:
     hwtype, index, flags = struct.unpack_from("=HiI", body, 2)
-    rows = _attributes(body[16:])
-    nested = _attributes(rows.get(18, b""))
+    rows = attributes(body[16:])
+    nested = attributes(rows.get(18, b""))
     mac = rows.get(1, b"")
     return index, {
         "name": _text(rows.get(3, b"")) or str(index),
@@ -128,7 +89,7 @@ def _link(body: bytes) -> tuple[int, dict[str, Any]]:
 
 def _address(body: bytes) -> tuple[int, str, str | None]:
     family, prefix, _, _, index = struct.unpack_from("=BBBBi", body)
-    rows = _attributes(body[8:])
+    rows = attributes(body[8:])
     raw = rows.get(2) or rows.get(1)
     if family not in {socket.AF_INET, socket.AF_INET6} or raw is None:
         return index, "", None

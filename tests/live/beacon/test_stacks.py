@@ -46,7 +46,7 @@ def told_by(teller: Callable[[], bytes]) -> bytes:
 
 
 def block_of(ident: int, function: str) -> bytes:
-    """What is told of one thread, as soon as it waits in this function; read back without a line that is not understood."""
+    """What is told of one thread, as soon as it waits in this function; every line is read back."""
     end = time.monotonic() + 20
     while True:
         text = told_by(lambda: all_stacks(MAIN, "/nowhere/"))

@@ -5,20 +5,19 @@ is found out through /proc.  Older kernels give a shorter `tcp_info`: what it la
 """
 
 import errno
-import os
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from allready.errors import FactUnavailable
+from allready.facts.netlink_dump import SOCK_DIAG, attributes, dump, opened
 
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST_DUMP = 0x301
+SOCK_DIAG_BY_FAMILY = 20
 INET_DIAG_INFO = 2
 RETRANSMIT_TIMER, PROBE_TIMER = 1, 4
 
@@ -82,10 +81,10 @@ def connections(
     until = time.monotonic() + timeout_s
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as sock:
-                sock.bind((0, 0))
-                sock.sendto(_request(family, states), (0, 0))
-                for body in _answers(sock, until):
+            question = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), states)
+            with opened(SOCK_DIAG) as sock:
+                answers = dump(sock, SOCK_DIAG_BY_FAMILY, question, SOCK_DIAG_BY_FAMILY, until)
+                for body in islice(answers, MOST_SOCKETS):
                     if len(body) >= 72 and is_wanted(struct.unpack_from("=I", body, 68)[0]):
                         found = parse(body)
                         if found is not None:
@@ -94,40 +93,6 @@ def connections(
             if family == socket.AF_INET6 and getattr(error, "errno", None) in {errno.ENOENT, errno.EAFNOSUPPORT}:
                 return  # a kernel without IPv6
             raise FactUnavailable(f"INET_DIAG: {error}") from error
-
-
-def _request(family: int, states: int) -> bytes:
-    body = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), states)
-    return struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST_DUMP, 1, 0) + body
-
-
-def _answers(sock: socket.socket, until: float) -> Iterator[bytes]:
-    """Bodies of the messages up to the end of the dump."""
-    count = 0
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        sock.settimeout(left)
-        data = memoryview(sock.recv(1 << 18))
-        at = 0
-        while len(data) - at >= 16:
-            length, kind = struct.unpack_from("=IH", data, at)
-            if length < 16 or at + length > len(data):
-                raise ValueError("a message of impossible length")
-            if kind == NLMSG_DONE:
-                return
-            if kind == NLMSG_ERROR:
-                number = -struct.unpack_from("=i", data, at + 16)[0] if length >= 20 else 0
-                raise OSError(number, os.strerror(number) if number > 0 else "refused")
-            if kind == SOCK_DIAG_BY_FAMILY:
-                count += 1
-                if count > MOST_SOCKETS:
-                    return
-                yield bytes(data[at + 16 : at + length])
-            at += (length + 3) & ~3
-        if at == 0:
-            raise ValueError("an empty answer")
 
 
 def parse(body: bytes) -> Connection | None:
@@ -150,7 +115,7 @@ def parse(body: bytes) -> Connection | None:
         "receive_queue_bytes": receive_queue,
         "send_queue_bytes": send_queue,
     }
-    info = _attribute(body, 72, INET_DIAG_INFO)
+    info = attributes(body[72:]).get(INET_DIAG_INFO)
     if info is None and connection["state"] == "SYN_RECV":
         connection["retransmits"] = connection["unanswered"] = retransmits
     return Connection(**connection, **(_info(info, timer, retransmits) if info is not None else {}))
@@ -161,17 +126,6 @@ def _address(family: int, raw: bytes) -> str:
     if family == socket.AF_INET6 and raw[:12] == bytes(10) + b"\xff\xff":
         return socket.inet_ntop(socket.AF_INET, raw[12:])
     return socket.inet_ntop(family, raw)
-
-
-def _attribute(body: bytes, at: int, wanted: int) -> bytes | None:
-    while at + 4 <= len(body):
-        length, kind = struct.unpack_from("=HH", body, at)
-        if length < 4 or at + length > len(body):
-            return None
-        if kind & 0x3FFF == wanted:
-            return body[at + 4 : at + length]
-        at += (length + 3) & ~3
-    return None
 
 
 def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:

@@ -4,22 +4,18 @@ Works in the calling thread's network namespace, unlike /sys/class/net.
 """
 
 import contextlib
-import os
-import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.netlink import interfaces
+from allready.facts.netlink_dump import RTNETLINK, attributes, dump, opened
 from allready.facts.tasks import Task
 from allready.model.live import LinkRow
 
 RTM_NEWLINK, RTM_GETLINK = 16, 18
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST_DUMP = 0x301
 IFLA_IFNAME, IFLA_STATS64, IFLA_CARRIER = 3, 23, 33
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
 MOST_LINKS = 256
@@ -47,13 +43,10 @@ def links(*, timeout_s: float) -> tuple[Link, ...]:
         FactUnavailable: netlink is refused here, or did not answer in time.
     """
     until = time.monotonic() + timeout_s
-    header = struct.pack("=IHHIIBxHiII", 32, RTM_GETLINK, NLM_F_REQUEST_DUMP, 1, 0, socket.AF_UNSPEC, 0, 0, 0, 0)
     found: list[Link] = []
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0) as sock:
-            sock.bind((0, 0))
-            sock.sendto(header, (0, 0))
-            for body in _answers(sock, until):
+        with opened(RTNETLINK) as sock:
+            for body in dump(sock, RTM_GETLINK, bytes(16), RTM_NEWLINK, until):
                 link = parse(body)
                 if link is not None and len(found) < MOST_LINKS:
                     found.append(link)
@@ -62,51 +55,18 @@ def links(*, timeout_s: float) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def _answers(sock: socket.socket, until: float) -> Iterator[bytes]:
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        sock.settimeout(left)
-        data = sock.recv(1 << 18)
-        at = 0
-        while len(data) - at >= 16:
-            length, kind = struct.unpack_from("=IH", data, at)
-            if length < 16 or at + length > len(data):
-                raise ValueError("a message of impossible length")
-            if kind == NLMSG_DONE:
-                return
-            if kind == NLMSG_ERROR:
-                number = -struct.unpack_from("=i", data, at + 16)[0] if length >= 20 else 0
-                raise OSError(number, os.strerror(number) if number > 0 else "refused")
-            if kind == RTM_NEWLINK:
-                yield data[at + 16 : at + length]
-            at += (length + 3) & ~3
-        if at == 0:
-            raise ValueError("an empty answer")
-
-
 def parse(body: bytes) -> Link | None:
     """One `ifinfomsg` with its attributes; None when it is damaged or nameless."""
     if len(body) < 16:
         return None
     (flags,) = struct.unpack_from("=I", body, 8)
-    name, carrier = "", bool(flags & IFF_LOWER_UP)
-    counters: tuple[int, ...] = (0,) * 8
-    at = 16
-    while at + 4 <= len(body):
-        length, kind = struct.unpack_from("=HH", body, at)
-        if length < 4 or at + length > len(body):
-            break
-        value = body[at + 4 : at + length]
-        kind &= 0x3FFF
-        if kind == IFLA_IFNAME:
-            name = value.split(b"\0")[0].decode(errors="replace")
-        elif kind == IFLA_CARRIER and value:
-            carrier = bool(value[0])
-        elif kind == IFLA_STATS64 and len(value) >= 64:
-            counters = struct.unpack_from("=8Q", value)
-        at += (length + 3) & ~3
+    rows = attributes(body[16:])
+    name = rows.get(IFLA_IFNAME, b"").split(b"\0")[0].decode(errors="replace")
+    carrier = bool(flags & IFF_LOWER_UP)
+    if rows.get(IFLA_CARRIER):
+        carrier = bool(rows[IFLA_CARRIER][0])
+    stats = rows.get(IFLA_STATS64, b"")
+    counters: tuple[int, ...] = struct.unpack_from("=8Q", stats) if len(stats) >= 64 else (0,) * 8
     if not name:
         return None
     _, _, received, sent, received_errors, sent_errors, received_dropped, sent_dropped = counters

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
-from allready.rules._live import named
+from allready.model import Aftermath, Confidence, Evidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import percent, told
+from allready.rules.slow._pace import percent
+from allready.rules.slow._say import ranks_of, waited_for
 
 
 @Rule(
@@ -36,21 +36,13 @@ def rank_crowded(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     slow = decide(live, after).because("crowded")
     if not slow:
         return
-    ranks = tuple(sorted(s.rank for s in slow))
-    yield Hit(
-        culprits=Culprits(ranks=ranks),
-        values={
-            "who": named(live, world, ranks),
-            "share": percent(slow[0].share),
-            "late": f"{slow[0].late_s * 1000:.1f}",
-            "pressure": percent(_pressure(live, ranks[0])),
-        },
+    pressure = _pressure(live, ranks_of(slow)[0])
+    yield waited_for(
+        live, world, slow,
         confidence=Confidence.LIKELY,
-        evidence=(
-            Evidence(source="/proc/pressure/cpu", text=f"{_pressure(live, ranks[0]):.0%} of the time somebody waits"),
-            *told(slow),
-        ),
-    )
+        pressure=percent(pressure),
+        own=(Evidence(source="/proc/pressure/cpu", text=f"{pressure:.0%} of the time somebody waits"),),
+    )  # fmt: skip
 
 
 def _pressure(live: Live, rank: int) -> float:

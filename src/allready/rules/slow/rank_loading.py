@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
-from allready.rules._live import named
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import percent, share_of_looks, told, usual_site
+from allready.rules.slow._pace import percent, share_of_looks, usual_site
+from allready.rules.slow._say import of_each, ranks_of, waited_for
 
 
 @Rule(
@@ -36,24 +36,12 @@ def rank_loading(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     slow = decide(live, after).because("loading")
     if not slow:
         return
-    ranks = tuple(sorted(s.rank for s in slow))
-    yield Hit(
-        culprits=Culprits(ranks=ranks),
-        values={
-            "who": named(live, world, ranks),
-            "share": percent(slow[0].share),
-            "late": f"{slow[0].late_s * 1000:.1f}",
-            "loading": percent(max(share_of_looks(live, r, "loading") or 0.0 for r in ranks)),
-            "site": usual_site(live, ranks[0]) or "?",
-        },
+    ranks = ranks_of(slow)
+    share = {r: share_of_looks(live, r, "loading") or 0.0 for r in ranks}
+    yield waited_for(
+        live, world, slow,
         confidence=Confidence.CERTAIN if len(ranks) == 1 else Confidence.LIKELY,
-        evidence=(
-            *(
-                Evidence(
-                    source=f"rank {r}", text=f"loading at {share_of_looks(live, r, 'loading') or 0.0:.0%} of the looks"
-                )
-                for r in ranks[:4]
-            ),
-            *told(slow),
-        ),
-    )
+        loading=percent(max(share.values())),
+        site=usual_site(live, ranks[0]) or "?",
+        own=of_each(slow, "", lambda r: f"loading at {share[r]:.0%} of the looks"),
+    )  # fmt: skip

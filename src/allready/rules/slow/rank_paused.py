@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
-from allready.rules._live import named
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import paused_share, percent, told
+from allready.rules.slow._pace import paused_share, percent
+from allready.rules.slow._say import of_each, ranks_of, waited_for
 
 
 @Rule(
@@ -37,21 +37,9 @@ def rank_paused(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     slow = decide(live, after).because("paused")
     if not slow:
         return
-    ranks = tuple(sorted(s.rank for s in slow))
-    yield Hit(
-        culprits=Culprits(ranks=ranks),
-        values={
-            "who": named(live, world, ranks),
-            "share": percent(slow[0].share),
-            "late": f"{slow[0].late_s * 1000:.1f}",
-            "paused": percent(max(paused_share(live, r) for r in ranks)),
-        },
+    yield waited_for(
+        live, world, slow,
         confidence=Confidence.CERTAIN,
-        evidence=(
-            *(
-                Evidence(source=f"rank {r}, /proc", text=f"stopped {paused_share(live, r):.0%} of the time")
-                for r in ranks[:4]
-            ),
-            *told(slow),
-        ),
-    )
+        paused=percent(max(paused_share(live, r) for r in ranks_of(slow))),
+        own=of_each(slow, "/proc", lambda r: f"stopped {paused_share(live, r):.0%} of the time"),
+    )  # fmt: skip

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World
-from allready.rules._live import named
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import percent, told, usual_site
+from allready.rules.slow._pace import usual_site
+from allready.rules.slow._say import ranks_of, waited_for
 
 
 @Rule(
@@ -37,15 +37,8 @@ def rank_slow(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     slow = decide(live, after).because("")
     if not slow:
         return
-    ranks = tuple(sorted(s.rank for s in slow))
-    yield Hit(
-        culprits=Culprits(ranks=ranks),
-        values={
-            "who": named(live, world, ranks),
-            "share": percent(slow[0].share),
-            "late": f"{slow[0].late_s * 1000:.1f}",
-            "site": usual_site(live, ranks[0]) or "?",
-        },
+    yield waited_for(
+        live, world, slow,
         confidence=Confidence.CERTAIN if slow[0].computes_longer else Confidence.LIKELY,
-        evidence=(*told(slow),),
-    )
+        site=usual_site(live, ranks_of(slow)[0]) or "?",
+    )  # fmt: skip

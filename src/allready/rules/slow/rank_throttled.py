@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World
-from allready.rules._live import named
+from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import percent, throttled_share, told
+from allready.rules.slow._pace import percent, throttled_share
+from allready.rules.slow._say import of_each, ranks_of, waited_for
 
 
 @Rule(
@@ -37,21 +37,9 @@ def rank_throttled(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     slow = decide(live, after).because("throttled")
     if not slow:
         return
-    ranks = tuple(sorted(s.rank for s in slow))
-    yield Hit(
-        culprits=Culprits(ranks=ranks),
-        values={
-            "who": named(live, world, ranks),
-            "share": percent(slow[0].share),
-            "late": f"{slow[0].late_s * 1000:.1f}",
-            "throttled": percent(max(throttled_share(live, r) for r in ranks)),
-        },
+    yield waited_for(
+        live, world, slow,
         confidence=Confidence.CERTAIN,
-        evidence=(
-            *(
-                Evidence(source=f"rank {r}, cpu.stat", text=f"held back {throttled_share(live, r):.0%} of the time")
-                for r in ranks[:4]
-            ),
-            *told(slow),
-        ),
-    )
+        throttled=percent(max(throttled_share(live, r) for r in ranks_of(slow))),
+        own=of_each(slow, "cpu.stat", lambda r: f"held back {throttled_share(live, r):.0%} of the time"),
+    )  # fmt: skip
