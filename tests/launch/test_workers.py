@@ -80,6 +80,20 @@ def test_a_rank_is_seen_to_end_at_once(tmp_path: Path, group: WorkerGroup) -> No
     assert time.monotonic() - begun < 10.0
 
 
+def test_a_wait_ends_when_it_is_told_to_stop(tmp_path: Path, group: WorkerGroup) -> None:
+    group.start([worker(tmp_path, python(SLEEPS))])
+    stop = threading.Event()
+    timer = threading.Timer(0.3, lambda: (stop.set(), group.wake()))
+    timer.start()
+    began = time.monotonic()
+    try:
+        assert group.wait(0, 30.0, stop=stop) == {}
+    finally:
+        timer.join(5)
+    assert 0.2 < time.monotonic() - began < 10
+    assert group.wait(0, 0.2) == {}  # nobody has ended, and nobody tells it to stop
+
+
 def test_each_rank_has_its_own_session_and_no_foreign_descriptor(tmp_path: Path, group: WorkerGroup) -> None:
     code = """
         import os

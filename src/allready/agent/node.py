@@ -258,6 +258,7 @@ class Attempt:
             self._stopping = name
             self._runner.stop_with(getattr(signals, name, signals.SIGTERM))
             self._stop.set()
+            self._runner.wake()
 
     async def wait(self) -> None:
         """Until every rank has ended and was reaped; bounded by the grace."""

@@ -111,6 +111,10 @@ class Runner:
         if number != signals.SIGTERM:
             self._group.signal(number)
 
+    def wake(self) -> None:
+        """Have `run` look at its `stop`."""
+        self._group.wake()
+
     def close(self) -> None:
         """End what is left."""
         self._group.close()

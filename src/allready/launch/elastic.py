@@ -23,9 +23,10 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import WorkerEnd, WorkerGroup
+from allready.launch.workers import STOP_LOOK_S, WorkerEnd, WorkerGroup
 
 _POLL_S = 0.02
+_HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not hear more often that all is well
 _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two looks; the rest is waited in the look itself
 _STORE_SLACK_S = 10.0
 _CONNECT_S = 1.0
@@ -199,9 +200,9 @@ def _agent_class() -> Any:
         def _monitor_workers(self, *_: Any, **__: Any) -> Any:
             ends = self._ours.poll()
             if not self._is_decided(ends):
-                deadline = time.monotonic() + self._plan.monitor_interval_s
+                deadline = time.monotonic() + max(self._plan.monitor_interval_s, _HEALTHY_S)
                 while not self._is_decided(ends) and (left_s := deadline - time.monotonic()) > 0:
-                    ends = self._ours.wait(len(ends), min(left_s, _POLL_S))
+                    ends = self._ours.wait(len(ends), min(left_s, STOP_LOOK_S), stop=self._stop)
             failed = {rank: end for rank, end in ends.items() if not end.is_success}
             if self._stop.is_set() and len(ends) < len(self.pids):
                 self.is_stopped = True

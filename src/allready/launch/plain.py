@@ -13,9 +13,7 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import WorkerEnd, WorkerGroup
-
-_POLL_S = 0.02
+from allready.launch.workers import STOP_LOOK_S, WorkerEnd, WorkerGroup
 
 
 def run_attempt(
@@ -69,7 +67,7 @@ def _watch(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping
     """Until all have ended, one has failed, or `stop` is set."""
     ends = group.poll()
     while len(ends) < num_ranks and all(e.is_success for e in ends.values()) and not stop.is_set():
-        ends = group.wait(len(ends), _POLL_S)
+        ends = group.wait(len(ends), STOP_LOOK_S, stop=stop)
     return ends
 
 

@@ -30,6 +30,8 @@ _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
 _LOOK_S = 0.02  # where the kernel has no pidfd
+STOP_LOOK_S = 0.2
+"""How often a wait looks at its `stop`, in case that nobody calls `wake`."""
 _PRIVATE = 0o600
 
 
@@ -155,11 +157,25 @@ class WorkerGroup:
             self._look(running)
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
-    def wait(self, num_known: int, timeout_s: float) -> Mapping[int, WorkerEnd]:
-        """`poll` as soon as more than `num_known` ranks have ended, or after `timeout_s`."""
+    def wait(self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None) -> Mapping[int, WorkerEnd]:
+        """`poll` as soon as more than `num_known` ranks have ended, or after `timeout_s`.
+
+        Args:
+            num_known: see above.
+            timeout_s: see above.
+            stop: ends the wait, too; who sets it calls `wake`.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._num_ended() > num_known or not self._living(), timeout_s)
+            self._changed.wait_for(
+                lambda: self._num_ended() > num_known or not self._living() or (stop is not None and stop.is_set()),
+                timeout_s,
+            )
         return self.poll()
+
+    def wake(self) -> None:
+        """Have `wait` look at its `stop`."""
+        with self._changed:
+            self._changed.notify_all()
 
     def signal(self, number: int) -> None:
         """Send a signal to the ranks that live, not to their descendants."""

@@ -1,10 +1,12 @@
 """What rules about names, ports and the roll call share: addresses, and who was heard of without being in the roll."""
 
+import functools
 import ipaddress
 
 from allready.model import Caller, FirewallFacts, MasterContactFacts, NetFacts, RollCall
 
 
+@functools.lru_cache(maxsize=4096)
 def parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address without its zone, an IPv4-mapped one as IPv4; None when it is a name or garbage."""
     try:

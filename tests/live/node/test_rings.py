@@ -120,3 +120,60 @@ def test_any_json_is_read_without_an_error(entries: list[dict[str, Any]]) -> Non
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     Pace(0).take(data)
+
+
+def compact(entries: list[dict[str, Any]]) -> bytes:
+    """As torch writes it."""
+    more = {"nccl_comm_state": {}, "pg_config": {"0": {"desc": "", "ranks": "[0,1]"}}, "pg_status": {"0": {}}}
+    return json.dumps({"comm_lib_version": "", "entries": entries, **more}, separators=(",", ":")).encode()
+
+
+NAMES = st.sampled_from(["0", "1", 'a,{"b', "x,{", '"record_id":3,', "组"])
+OPERATION = st.fixed_dictionaries({
+    "process_group": st.tuples(NAMES, st.sampled_from(["", ',{"', "}],"])).map(list),
+    "profiling_name": st.sampled_from(["nccl:all_reduce", "gloo:all_reduce", "nccl:send 0->1", "nccl:coalesced"]),
+    "input_sizes": st.sampled_from([[], [[4]], [[3, 3], [2]]]),
+    "is_late": st.booleans(),
+})  # fmt: skip
+
+
+@given(
+    operations=st.lists(OPERATION, max_size=30),
+    cuts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6),
+    size=st.integers(1, 30),
+)
+@settings(max_examples=300, deadline=None)
+def test_what_is_read_from_where_it_went_on_is_what_the_whole_ring_tells(
+    operations: list[dict[str, Any]], cuts: list[tuple[int, int]], size: int
+) -> None:
+    """Rings of a growing number of operations, of which more and more have completed."""
+    entries = []
+    counts: dict[str, int] = {}
+    for number, one in enumerate(operations):
+        group = one["process_group"][0]
+        counts[group] = counts.get(group, 0) + 1
+        changes = {k: v for k, v in one.items() if k != "is_late"} | {"record_id": number, "pg_id": hash(group) % 5}
+        entries.append(entry(number, **changes) | {"collective_seq_id": counts[group]})
+    going_on, whole = Pace(0), Pace(0)
+    for end, done in sorted(cuts):
+        shown = [
+            e | {"retired": at < done and not (operations[at]["is_late"] and at + 4 > end)}
+            for at, e in enumerate(entries[:end])
+        ][-size:]
+        whole._mark = b""
+        found, wanted = ({sample.group: sample for sample in p.take(compact(shown))} for p in (going_on, whole))
+        assert found == wanted
+        assert (going_on.problem, going_on.num_operations()) == (None, whole.num_operations())
+
+
+def test_a_ring_that_is_mostly_known_is_not_read_as_a_whole() -> None:
+    pace = Pace(0)
+    entries = [entry(n) for n in range(1, 101)]
+    assert pace.take(compact(entries))
+    assert pace._entries(compact(entries)) == []
+    more = compact([*entries[2:], entry(101), entry(102)])
+    assert [e.record_id for e in pace._entries(more)] == [101, 102]
+    (sample,) = pace.take(more)
+    assert sample.seqs == (101, 102)
+    (sample,) = pace.take(compact([entry(n) for n in range(200, 203)]))  # another part altogether
+    assert sample.seqs == (200, 201, 202)

@@ -1,5 +1,6 @@
 """The recorder's ring of one rank, read again and again: what is new since the last time, as samples of its pace."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class _Ring(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Ring)
+_NEXT_ENTRY = b',{"'
+"""Nowhere inside of an entry but in an odd name, after which nothing can be decoded and all is read."""
 
 
 @dataclass(slots=True)
@@ -64,6 +67,8 @@ class Pace:
 
     rank: int
     problem: str | None = None
+    _mark: bytes = b""
+    """The last entry before the first one that may still be news, as the ring writes its number."""
     _groups: dict[str, _Group] = field(default_factory=dict)
     _known: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
@@ -78,10 +83,13 @@ class Pace:
             self.problem = f"the ring of rank {self.rank} is larger than {MOST_BYTES >> 20} MiB"
             return ()
         try:
-            entries = _DECODER.decode(ring).entries
+            entries = self._entries(ring)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self.problem = f"the ring of rank {self.rank} cannot be read: {error}"
             return ()
+        held = next((at for at, entry in enumerate(entries) if _is_usable(entry) and _is_held(entry)), len(entries))
+        if held and (number := entries[held - 1].record_id) is not None:
+            self._mark = b'"record_id":%d,' % number
         by_group: dict[str, list[Entry]] = {}
         for entry in entries:
             if _is_usable(entry):
@@ -89,6 +97,17 @@ class Pace:
                 if name in by_group or len(by_group) < MOST_GROUPS:
                     by_group.setdefault(name, []).append(entry)
         return tuple(s for name, found in by_group.items() if (s := self._sample(name, found)) is not None)
+
+    def _entries(self, ring: bytes) -> list[Entry]:
+        """What comes after the mark, or everything: most of a ring is known from the last time, and reading costs."""
+        at = ring.rfind(self._mark) if self._mark else -1
+        if at >= 0:
+            begin = ring.find(_NEXT_ENTRY, at)
+            if begin < 0:
+                return []
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return _DECODER.decode(b'{"entries":[' + ring[begin + 1 :]).entries
+        return _DECODER.decode(ring).entries
 
     def period_s(self) -> float | None:
         """Median time between the last operations of the group with the most of them."""
@@ -132,9 +151,7 @@ class Pace:
             created = entry.time_created_ns or 0
             if (created, _number(entry)) <= (group.last_ns, group.last_record):
                 continue
-            backend = entry.profiling_name.partition(":")[0]
-            is_done = bool(entry.time_discovered_completed_ns) or entry.retired or entry.state == "completed"
-            if backend in BACKENDS_WITH_STATES and not is_done:
+            if _is_held(entry):
                 return  # later ones of this group cannot have completed before it
             yield entry
 
@@ -177,6 +194,12 @@ def _is_usable(entry: Entry) -> bool:
         and ":recv" not in name[:16]
         and ":coalesced" not in name[:24]  # of several operations, mostly sends and receives
     )
+
+
+def _is_held(entry: Entry) -> bool:
+    """Whether it will be told once it has completed."""
+    is_done = bool(entry.time_discovered_completed_ns) or entry.retired or entry.state == "completed"
+    return not is_done and entry.profiling_name.partition(":")[0] in BACKENDS_WITH_STATES
 
 
 def _number(entry: Entry) -> int:
