@@ -83,7 +83,12 @@ def test_a_rank_is_seen_to_end_at_once(tmp_path: Path, group: WorkerGroup) -> No
 def test_a_wait_ends_when_it_is_told_to_stop(tmp_path: Path, group: WorkerGroup) -> None:
     group.start([worker(tmp_path, python(SLEEPS))])
     stop = threading.Event()
-    timer = threading.Timer(0.3, lambda: (stop.set(), group.wake()))
+
+    def tell() -> None:
+        stop.set()
+        group.wake()
+
+    timer = threading.Timer(0.3, tell)
     timer.start()
     began = time.monotonic()
     try:
