@@ -54,6 +54,11 @@ if blocks and len(sys.argv) == 4:
     beacon = thread.start(os.environ["BENCHMARK_DIR"] + "/rank" + os.environ["RANK"])
     beacon.halt()
 times, cpu_ns, on_s = [], 0, 0.0
+def cpu_s(pid):
+    if not pid:
+        return 0.0
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 agent = 0
 if len(sys.argv) > 4:
     import os, signal
@@ -67,10 +72,13 @@ for block in range(max(blocks, 1)):
         beacon.begin()
     for _ in range(3):
         step()
-    began = time.perf_counter()
+    began, agent_s = time.perf_counter(), cpu_s(agent)
     for _ in range(steps):
         step()
     times.append((time.perf_counter() - began) / steps)
+    if agent and is_on:
+        on_s += time.perf_counter() - began
+        cpu_ns += (cpu_s(agent) - agent_s) * 1e9
     if beacon is not None:
         if is_on:
             on_s += time.perf_counter() - began
@@ -164,8 +172,10 @@ def by_blocks(script: Path, *, matrix: int, pairs: int, steps: int) -> tuple[lis
     return [(a, b) if at % 2 == 0 else (b, a) for at, (a, b) in enumerate(pairs_of_times)], share
 
 
-def by_agent(script: Path, *, matrix: int, pairs: int, steps: int, folder: Path) -> list[tuple[float, float]]:
-    """(agent stopped, agent running) step times of neighbouring blocks.
+def by_agent(
+    script: Path, *, matrix: int, pairs: int, steps: int, folder: Path
+) -> tuple[list[tuple[float, float]], float]:
+    """(agent stopped, agent running) step times of neighbouring blocks; and the share of one CPU that it took.
 
     Raises:
         RuntimeError: the job failed or took too long; it is gone.
@@ -193,9 +203,9 @@ def by_agent(script: Path, *, matrix: int, pairs: int, steps: int, folder: Path)
         raise RuntimeError(f"the job failed: {report}")
     log = (report / "attempt0" / "node0" / "rank0" / "out.log").read_text()
     line = next(line for line in log.splitlines() if line.startswith("TIMES"))
-    *times, _ = (float(word) for word in line.split()[1:])
+    *times, share = (float(word) for word in line.split()[1:])
     of_pairs = zip(times[::2], times[1::2], strict=True)
-    return [(a, b) if at % 2 == 0 else (b, a) for at, (a, b) in enumerate(of_pairs)]
+    return [(a, b) if at % 2 == 0 else (b, a) for at, (a, b) in enumerate(of_pairs)], share
 
 
 def by_starts(script: Path, pairs: int) -> list[tuple[float, float]]:
@@ -236,10 +246,13 @@ def main() -> int:
         hi.write_text("print('hi')\n")
         matrix = calibrated(loop, args.step_s)
         blocks, cpu_share = by_blocks(loop, matrix=matrix, pairs=args.block_pairs, steps=args.steps)
+        agent, agent_share = by_agent(
+            loop, matrix=matrix, pairs=args.block_pairs, steps=args.steps, folder=Path(folder)
+        )
         raw = {
             "start": by_starts(hi, 4 * args.pairs),
             "blocks": blocks,
-            "agent": by_agent(loop, matrix=matrix, pairs=args.block_pairs, steps=args.steps, folder=Path(folder)),
+            "agent": agent,
             "processes": by_processes(loop, matrix=matrix, pairs=args.pairs, steps=args.steps),
         }
     load = os.getloadavg()
@@ -257,14 +270,17 @@ def main() -> int:
             f"{name:10} {len(pairs):6d} {plain * 1e3:7.2f} ms {ours * 1e3:7.2f} ms  "
             f"{ratio:.4f} ({low:.4f} to {high:.4f})  {extra * 1e3:+.2f} ms\n"
         )
-    sys.stdout.write(f"the beacon's threads took {cpu_share * 100:.3f} % of one CPU; load average {load[0]:.1f}\n")
+    sys.stdout.write(
+        f"the beacon's threads took {cpu_share * 100:.3f} % of one CPU, the agent {agent_share * 100:.2f} %; "
+        f"load average {load[0]:.1f}\n"
+    )
     args.out.write_text(
         json.dumps(
             {
                 "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
                 "allready": __version__, "torch": _torch_version(), "load_average": load,
                 "steps": args.steps, "multiplications": matrix,
-                "cpu_share": cpu_share, "summary": summary, "raw_s": raw,
+                "cpu_share": cpu_share, "agent_cpu_share": agent_share, "summary": summary, "raw_s": raw,
             },
             indent=1,
         )
