@@ -29,7 +29,13 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
     if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
-    return tuple(own)
+    struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
+    return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
+
+
+def _gave_up(death: Death) -> bool:
+    """Libraries abort their process when they lose another one; what an abort of its own says is another matter."""
+    return death.signal == "SIGABRT" and not is_told_by_a_line(death)
 
 
 def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:

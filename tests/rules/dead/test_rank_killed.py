@@ -25,3 +25,14 @@ def test_an_exception_that_came_first_explains_it() -> None:
 def test_a_rank_that_is_not_known_is_named_by_its_node() -> None:
     [hit] = ask("DTH002", deaths=(death(None, "signal", signal="SIGSEGV", node="node1"),)).hits
     assert (hit.culprits.ranks, hit.culprits.nodes) == ((), (1,))
+
+
+def test_who_aborts_after_another_was_killed_has_only_lost_it() -> None:
+    """JAX aborts every process that loses its coordinator, and says so a moment after the kernel does."""
+    gave_up = [death(r, "signal", signal="SIGABRT", time_s=1000.0 + r / 10) for r in (1, 2)]
+    [hit] = ask("DTH002", deaths=(death(0, "signal", signal="SIGKILL", time_s=1000.0), *gave_up)).hits
+    assert (hit.culprits.ranks, hit.values["signal"]) == ((0,), "SIGKILL")
+    [hit] = ask("DTH002", deaths=(*gave_up, death(0, "signal", signal="SIGKILL", time_s=1000.15))).hits
+    assert 1 in hit.culprits.ranks  # it aborted first
+    [hit] = ask("DTH002", deaths=tuple(gave_up)).hits
+    assert hit.culprits.ranks == (1, 2)

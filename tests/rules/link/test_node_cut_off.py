@@ -45,6 +45,16 @@ def test_a_node_that_others_reach_is_not_cut_off_but_the_path_to_it_is() -> None
     assert hit.culprits.links == ((0, 1), (1, 0))
 
 
+def test_an_answer_from_before_the_break_says_nothing_of_now() -> None:
+    """Two nodes that cannot tell any more had reached node 0 when the job began."""
+    rows, heard = {(0, 1): DEAD, (0, 2): DEAD}, {1: 4.0, 2: 4.0}
+    before = {1: {0: True, 2: True}, 2: {0: True, 1: True}}
+    [hit] = ask("LNK001", 3, rows=rows, heard_s=heard, reached=before, asked_s=NOW - 60).hits
+    assert hit.culprits.nodes == (0,)
+    assert ask("LNK003", 3, rows=rows, heard_s=heard, reached=before, asked_s=NOW - 60).state == "clear"
+    assert ask("LNK001", 3, rows=rows, heard_s=heard, reached=before).state == "clear"
+
+
 def test_of_two_nodes_neither_is_blamed_but_the_link() -> None:
     assert ask("LNK001", 2, rows={(0, 1): DEAD}, heard_s={1: 4.0}).state == "clear"
     [hit] = ask("LNK003", 2, rows={(0, 1): DEAD}, heard_s={1: 4.0}).hits

@@ -77,14 +77,15 @@ def job(
     more: Iterable[SocketRow] = (),
     heard_s: Mapping[int, float] | None = None,
     reached: Mapping[int, Mapping[int, bool]] | None = None,
+    asked_s: float | None = None,
     sizes: Mapping[Pair, PathSize] | None = None,
     links: Mapping[int, LinkRow] | None = None,
     history: Mapping[int, tuple[NodeStatus, ...]] | None = None,
     lags: tuple[Lag, ...] = (),
     **changes: Any,
 ) -> Fleet:
-    """`rows`: (from, to) -> what is different about that end; `reached`: node -> peer -> whether it answered; `sizes`:
-    (from, to) -> how long packets may be.
+    """`rows`: (from, to) -> what is different about that end; `reached`: node -> peer -> whether it answered, at
+    `asked_s` (now); `sizes`: (from, to) -> how long packets may be.
     """
     rows = rows or {}
     statuses = {}
@@ -92,9 +93,10 @@ def job(
         own = [row(*pair, **rows.get(pair, {})) for pair in neighbours(num_nodes) if pair[0] == n]
         own += [r for r in more if r.local == address(n)]
         statuses[n] = replace(status(n, own), links=((links or {}).get(n, link()),))
+    at_s = asked_s if asked_s is not None else changes.get("now_s", NOW)
     asked = {
         n: NodeEvidence(
-            node_rank=n, number=1, time_s=NOW, status=statuses[n], sockets=statuses[n].sockets,
+            node_rank=n, number=1, time_s=at_s, status=statuses[n], sockets=statuses[n].sockets,
             reached={address(peer): ok for peer, ok in (reached or {}).get(n, {}).items()},
             path_sizes={address(dst): size for (src, dst), size in (sizes or {}).items() if src == n},
         )

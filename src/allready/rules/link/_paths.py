@@ -265,7 +265,7 @@ def _broken(live: Live) -> Broken | None:
     for_s = max(s.for_s for s in stuck)
     if any(n not in silent and live.heard_s.get(n, 0.0) > for_s - AFTER_S for n in touched):
         return None  # nothing was heard of it since: in a moment it is known whether the node or only a path is gone
-    reach = reached(live)
+    reach = reached(live, live.now_s - for_s)
     nodes = _silent_culprits(live, pairs, silent) or _common_end(pairs, len(live.statuses))
     if nodes and not any(reach.get((a, b)) for a, b in reach if b in nodes and a not in nodes):
         return Broken(kind="cut off", stuck=stuck, nodes=nodes, is_silent=bool(silent))
@@ -309,7 +309,7 @@ def _unheard(live: Live) -> Broken | None:
         return None
     if any(live.heard_s.get(n, 0.0) > NEARLY_SILENT_S for n in heard if n != 0):
         return None  # who speaks every second and is overdue may be silent as well in a moment
-    reach = reached(live)
+    reach = reached(live, live.now_s - min(live.heard_s.get(n, 0.0) for n in silent))
     tries = {(a, b): ok for (a, b), ok in reach.items() if a in heard and b in silent}
     if any(tries.values()):
         return None  # its kernel answers: the agent is slow, or cut off from node 0 only
@@ -351,14 +351,25 @@ def _silent_culprits(live: Live, pairs: Iterable[tuple[int, int]], silent: froze
     return tuple(sorted(touched | also))
 
 
-def reached(live: Live) -> dict[tuple[int, int], bool]:
-    """(from node, to node) -> whether something answered there when the agents tried, as far as they did."""
+TRY_S = 1.0
+"""Between a try and the word of it."""
+
+
+def reached(live: Live, since_s: float) -> dict[tuple[int, int], bool]:
+    """(from node, to node) -> whether something answered there when the agents tried, as far as they did.
+
+    Args:
+        live: what is known.
+        since_s: node 0's clock: an answer before that says nothing of now.
+    """
     book = address_book(live)
     found: dict[tuple[int, int], bool] = {}
     for node, answer in live.evidence.items():
+        status = live.statuses.get(node)
+        is_new = answer.time_s - (status.clock_offset_s if status is not None else 0.0) >= since_s + TRY_S
         for address, ok in answer.reached.items():
             other = book.get(plain(address))
-            if other is not None and other != node:
+            if other is not None and other != node and (is_new or not ok):
                 found[node, other] = found.get((node, other), False) or ok
     return found
 
