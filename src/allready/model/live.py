@@ -115,6 +115,7 @@ class SocketRow:
     lost: int = 0
     rto_s: float | None = None
     rtt_s: float | None = None
+    rtt_variation_s: float | None = None  # mean deviation of single round trips from it
     min_rtt_s: float | None = None
     last_sent_s: float | None = None
     last_received_s: float | None = None

@@ -179,7 +179,7 @@ def _message(
     struct.pack_into("=I", info, 8, 204_000)
     struct.pack_into("=I", info, 24, 3)
     struct.pack_into("=I", info, 56, last_ack_ms)
-    struct.pack_into("=I", info, 68, 150)
+    struct.pack_into("=II", info, 68, 150, 30)
     struct.pack_into("=I", info, 228, window)
     struct.pack_into("=Q", info, 120, 1 << 40)
     struct.pack_into("=I", info, 140, 5)
@@ -196,7 +196,7 @@ def test_an_answer_of_a_new_kernel_is_read_whole() -> None:
     assert (found.receive_queue_bytes, found.send_queue_bytes, found.inode) == (11, 22, 4242)
     assert (found.unanswered, found.retransmits, found.unacked) == (4, 7, 3)
     assert (found.rto_s, found.rtt_s, found.bytes_acked, found.unsent_bytes) == (0.204, 0.00015, 1 << 40, 77)
-    assert (found.bytes_sent, found.segments_received) == (1 << 41, 5)
+    assert (found.bytes_sent, found.segments_received, found.rtt_variation_s) == (1 << 41, 5, 0.00003)
     row = row_of(found, Owner(5, 6))
     assert (row.rank, row.pid, row.backoff, row.rto_s, row.segments_received) == (5, 6, 4, 0.204, 5)
 

@@ -78,12 +78,13 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
         is_data = pair[1] == (node - 1) % num_nodes
         flow = {
             "busy": 0.1 if is_data else 0.05, "sent_bytes": RING_BYTES if is_data else 40_000, "again": 1,
-            "rtt_s": 0.0002, **flows.get(pair, {}),
+            "rtt_s": 0.0002, "unsteady": 0.3, **flows.get(pair, {}),
         }  # fmt: skip
         found.append(
             row(
                 *pair, busy_s=flow["busy"] * SECONDS * at, bytes_acked=int(flow["sent_bytes"] * at),
                 total_retransmits=int(flow["again"] * at), rtt_s=flow["rtt_s"],
+                rtt_variation_s=flow["unsteady"] * flow["rtt_s"],
                 receiver_limited_s=flow.get("full", 0.0) * SECONDS * at,
             )
         )  # fmt: skip

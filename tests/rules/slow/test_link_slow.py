@@ -44,6 +44,15 @@ def test_a_receiver_that_does_not_read_does_not_make_the_link_slow() -> None:
     assert ask("SLW007", flows={**SLOW_JOB, (2, 1): full, (3, 2): full}).state == "clear"
 
 
+def test_a_path_whose_acknowledgements_are_put_off_now_and_then_is_not_slow() -> None:
+    """Short messages to a receiver that has nothing to send: some round trips take 40 ms, most a tenth of one."""
+    put_off = {"busy": 0.4, "sent_bytes": 1_500_000, "rtt_s": 0.0013}
+    fast = {"busy": 0.07, "sent_bytes": 1_500_000, "rtt_s": 0.0002}
+    assert ask("SLW007", num_nodes=2, flows={(0, 1): put_off | {"unsteady": 1.5}, (1, 0): fast}).state == "clear"
+    [hit] = ask("SLW007", num_nodes=2, flows={(0, 1): put_off | {"unsteady": 0.4}, (1, 0): fast}).hits
+    assert hit.culprits.links == ((0, 1),)
+
+
 def test_a_slower_link_that_costs_nothing_is_not_told() -> None:
     seldom = SLOW | {"busy": 0.1, "sent_bytes": 700_000}
     few = {pair: OTHERS | {"sent_bytes": 700_000, "busy": 0.01} for pair in ((0, 3), (1, 0))}

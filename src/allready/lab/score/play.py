@@ -31,6 +31,7 @@ from allready.lab.score.watch import Watch
 SCRIPTS = Path(__file__).with_name("scripts")
 LOOK_EVERY_S = 0.05
 START_LIMIT_S = 75.0
+BEFORE_LIMIT_S = 60.0
 """Until the first step of the job: importing torch takes a few seconds for each rank on a core."""
 STEPS_OF_A_JOB_THAT_RUNS = 40
 SETTLE_S = 2.0
@@ -150,9 +151,9 @@ class _Stage:
         log = stack.enter_context((self._folder / f"before{node}.log").open("wb"))
         words = [sys.executable, *argv[1:]] if argv[0] == "python" else list(argv)
         process = lab.popen(node, words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + BEFORE_LIMIT_S
         while time.monotonic() < deadline and process.poll() is None:
-            if any(line.split()[3] == "0A" for line in _tcp_rows(process.pid)):
+            if _listens(process.pid):
                 return
             time.sleep(0.05)
         raise AllreadyError(f"the scenario's own listener on node {node} did not come up")
@@ -258,10 +259,17 @@ class _Stage:
 _pause = threading.Event()
 
 
-def _tcp_rows(pid: int) -> list[str]:
-    """Rows of a process's network namespace that have sockets."""
-    try:
-        text = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii")
-    except OSError:
-        return []
-    return text.splitlines()[1:]
+def _listens(pid: int) -> bool:
+    """Whether a process has a listening TCP socket of its own: it may still be on its way into its node."""
+    own = set()
+    with contextlib.suppress(OSError):
+        for name in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                own.add(str(name.readlink()))
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in own:
+                    return True
+    return False

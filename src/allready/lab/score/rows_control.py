@@ -2,19 +2,26 @@
 
 from dataclasses import replace
 
+from allready.lab.inject.commands import Layout
 from allready.lab.score.scenario import Expected, Pick, Row, Setup
 
 STEPS = ("--steps", "450")
 
 
-def _healthy(pick: Pick, *args: str) -> Setup:
+def _healthy(pick: Pick, *args: str, layout: Layout | None = None) -> Setup:
     return Setup(
-        layout=pick.layout(), script_args=(*STEPS, *args), runs_to_its_end=True, limit_s=75, expected=Expected()
+        layout=layout or pick.layout(),
+        script_args=(*STEPS, *args),
+        runs_to_its_end=True,
+        limit_s=75,
+        expected=Expected(),
     )
 
 
 def _plain(pick: Pick) -> Setup:
-    return _healthy(pick)
+    dose = pick.dose(("2x2", "2x1", "3x1", "1x4"))
+    num_nodes, nproc_per_node = map(int, dose.split("x"))
+    return replace(_healthy(pick, layout=pick.layout(num_nodes, nproc_per_node)), dose=dose)
 
 
 def _slow_first_step(pick: Pick) -> Setup:

@@ -56,6 +56,7 @@ class Connection:
     total_retransmits: int = 0
     rto_s: float | None = None
     rtt_s: float | None = None
+    rtt_variation_s: float | None = None
     min_rtt_s: float | None = None
     last_sent_s: float | None = None
     last_received_s: float | None = None
@@ -158,6 +159,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
         "last_sent_s": milli(u32(44)),
         "last_received_s": milli(u32(52)),
         "rtt_s": micro(u32(68)) or None,
+        "rtt_variation_s": micro(u32(72)),
         "total_retransmits": u32(100) or 0,
         "bytes_acked": u64(120),
         "bytes_received": u64(128),

@@ -113,6 +113,7 @@ def row_of(connection: Connection, owner: Owner) -> SocketRow:
         lost=connection.lost,
         rto_s=connection.rto_s,
         rtt_s=connection.rtt_s,
+        rtt_variation_s=connection.rtt_variation_s,
         min_rtt_s=connection.min_rtt_s,
         last_sent_s=connection.last_sent_s,
         last_received_s=connection.last_received_s,
