@@ -18,10 +18,19 @@ def _healthy(pick: Pick, *args: str, layout: Layout | None = None) -> Setup:
     )
 
 
+SHAPES = (
+    "2x2", "2x1", "3x1 --pattern ring", "1x4 --pattern groups", "4x1 --size 100000", "2x2 --pattern p2p",
+    "2x1 --pattern all_to_all --size 50000", "2x2 --loader 1", "3x1 --step-ms 5 --steps 2000",
+    "2x1 --step-ms 300 --steps 70",
+)  # fmt: skip
+"""Nodes x ranks and the job's options: what is quiet in one shape may look like a fault in another."""
+
+
 def _plain(pick: Pick) -> Setup:
-    dose = pick.dose(("2x2", "2x1", "3x1", "1x4"))
-    num_nodes, nproc_per_node = map(int, dose.split("x"))
-    return replace(_healthy(pick, layout=pick.layout(num_nodes, nproc_per_node)), dose=dose)
+    dose = pick.dose(SHAPES)
+    shape, *args = dose.split()
+    num_nodes, nproc_per_node = map(int, shape.split("x"))
+    return replace(_healthy(pick, *args, layout=pick.layout(num_nodes, nproc_per_node)), dose=dose)
 
 
 def _slow_first_step(pick: Pick) -> Setup:
