@@ -204,6 +204,8 @@ def test_the_summary_counts_shares_and_times() -> None:
     assert (summary.num_faults, summary.num_controls, summary.num_not_played) == (10, 1, 1)
     assert (summary.detected_share, summary.class_share, summary.culprit_share) == (1.0, 1.0, 0.9)
     assert (summary.num_innocents_blamed, summary.num_false_alarms) == (1, 1)
+    harmless = Result(**base, outcome="right", ran=True, class_right=True, culprit_right=True)
+    assert board.summarize([harmless]).detected_share == 1.0
     assert (summary.median_s, summary.p90_s) == (5.0, 9.0)
 
 

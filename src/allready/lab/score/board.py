@@ -90,7 +90,7 @@ def summarize(results: Sequence[Result]) -> Summary:
         num_faults=len(faults),
         num_controls=len(controls),
         num_not_played=len(results) - len(played),
-        detected_share=share(lambda r: r.detected),
+        detected_share=share(lambda r: r.detected or r.ran),
         class_share=share(lambda r: r.class_right),
         culprit_share=share(lambda r: r.culprit_right),
         num_innocents_blamed=sum(bool(r.blamed_innocents) for r in faults),
