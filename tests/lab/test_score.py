@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from allready.cli.main import main
@@ -237,6 +238,35 @@ def test_a_saved_scoreboard_makes_the_page_in_both_languages(tmp_path: Path) -> 
     assert "故障" in (tmp_path / "docs" / "zh" / "scoreboard.md").read_text()
     with pytest.raises(UsageError, match="is no scoreboard"):
         board.load(tmp_path / "docs" / "scoreboard.md")
+
+
+def test_scoreboards_of_parts_of_the_suite_make_one_page(tmp_path: Path) -> None:
+    def part(row: str, seeds: tuple[int, ...], outcome: str, **changes: Any) -> Path:
+        results = tuple(
+            Result(row=row, title=row, seed=seed, control=False, outcome=outcome, class_right=outcome == "right")
+            for seed in seeds
+        )
+        made = board.Scoreboard(
+            made=f"2026-01-0{len(seeds)}", versions={"torch": "9.9"}, num_cpus=2, seeds=seeds, duration_s=1.0,
+            results=results, not_shown=(board.NotShown(row="B14", title="GPU", why="needs a GPU"),),
+            summary=board.summarize(results),
+        )  # fmt: skip
+        path = tmp_path / f"{row}{len(seeds)}{len(changes)}.json"
+        board.save(msgspec.structs.replace(made, **changes), path)
+        return path
+
+    core, more = part("B02", (0, 1), "right"), part("B04", (0,), "wrong")
+    (tmp_path / "docs" / "zh").mkdir(parents=True)
+    assert page.main([str(core), str(more), str(tmp_path / "docs")]) == 0
+    english = (tmp_path / "docs" / "scoreboard.md").read_text()
+    assert "| summary | core rows | all rows played |" in english
+    assert "| class right | 100.0 % | 66.7 % |" in english
+    assert "Played on 2026-01-02, 2 CPU cores, seeds per row: 1-2;" in english
+    assert english.count("needs a GPU") == 1
+    with pytest.raises(UsageError, match="twice"):
+        page.main([str(core), str(core), str(tmp_path / "docs")])
+    with pytest.raises(UsageError, match="different"):
+        page.main([str(core), str(part("B04", (0,), "wrong", num_cpus=4)), str(tmp_path / "docs")])
 
 
 # --- played in a lab, with a stand-in for `allready run`

@@ -170,6 +170,36 @@ def load(path: Path) -> Scoreboard:
     return board
 
 
+def merged(boards: Sequence[Scoreboard]) -> Scoreboard:
+    """Scoreboards of parts of the suite, played on one machine with one version of everything, as one.
+
+    Args:
+        boards: at least one.
+
+    Raises:
+        UsageError: they are of different machines or versions, or have played the same row with the same seed.
+    """
+    first = boards[0]
+    results = tuple(result for board in boards for result in board.results)
+    if any((board.versions, board.num_cpus) != (first.versions, first.num_cpus) for board in boards):
+        raise UsageError("scoreboards of different machines or versions cannot be put together")
+    played = [{(result.row, result.seed) for result in board.results} for board in boards]
+    if len(set().union(*played)) < sum(map(len, played)):
+        raise UsageError("a row was played twice with the same seed")
+    rows = {result.row for result in results}
+    not_shown = {other.row: other for board in boards for other in board.not_shown if other.row not in rows}
+    return Scoreboard(
+        made=max(board.made for board in boards),
+        versions=first.versions,
+        num_cpus=first.num_cpus,
+        seeds=tuple(sorted({seed for board in boards for seed in board.seeds})),
+        duration_s=round(sum(board.duration_s for board in boards), 1),
+        results=results,
+        not_shown=tuple(not_shown.values()),
+        summary=summarize(results),
+    )
+
+
 def by_row(results: Sequence[Result]) -> Mapping[str, list[Result]]:
     """Results by row, in the order in which rows first appear."""
     found: dict[str, list[Result]] = {}

@@ -1,4 +1,4 @@
-"""The scoreboard as Markdown, from a saved one: `python -m allready.lab.score.page SCOREBOARD.json docs`.
+"""The scoreboard as Markdown, from saved ones: `python -m allready.lab.score.page SCOREBOARD.json... docs`.
 
 Writes `docs/scoreboard.md` and `docs/zh/scoreboard.md`; nothing in them is typed by hand.
 """
@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from allready.lab.score.board import Scoreboard, Summary, by_row, load
+from allready.lab.score.board import Scoreboard, Summary, by_row, load, merged, summarize
 from allready.lab.score.result import Result
+from allready.lab.score.rows import ROWS
 from allready.text.ui import ui
 
 LANGUAGES = {"en": "scoreboard.md", "zh": "zh/scoreboard.md"}
@@ -59,9 +60,9 @@ def page(board: Scoreboard, language: str) -> str:
     parts = [
         f"# {say('page_title')}\n",
         say("page_about") + "\n",
-        say("page_made", made=board.made[:10], num_cpus=board.num_cpus, num_seeds=len(board.seeds),
+        say("page_made", made=board.made[:10], num_cpus=board.num_cpus, seeds=_seeds(board),
             versions=", ".join(f"{k} {v}" for k, v in board.versions.items())) + "\n",
-        _table((say("summary"), ""), summary_rows(board.summary, language)),
+        *_summary(board, language),
         f"## {say('page_rows')}\n",
         _table(
             (say("row"), say("fault"), say("right"), say("class_right"), say("culprit_right"), say("time"),
@@ -82,6 +83,26 @@ def page(board: Scoreboard, language: str) -> str:
     other = "zh/scoreboard.md" if language == "en" else "../scoreboard.md"
     parts.append(f"[{'中文' if language == 'en' else 'English'}]({other})\n")
     return "\n".join(parts)
+
+
+def _seeds(board: Scoreboard) -> str:
+    """`5`, or `1 to 5` where some rows were played more often."""
+    counts = sorted(len(results) for results in by_row(board.results).values())
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
+
+
+def _summary(board: Scoreboard, language: str) -> list[str]:
+    """Of everything, and beside it of the core where more was played."""
+    everything = summary_rows(board.summary, language)
+    core_ids = {row.id for row in ROWS.values() if row.core}
+    core = [result for result in board.results if result.row in core_ids]
+    heading = ui("lab.score_summary", language)
+    if len(core) in {0, len(board.results)}:
+        return [_table((heading, ""), everything)]
+    of_core = summary_rows(summarize(core), language)
+    head = (heading, ui("lab.score_core_rows", language), ui("lab.score_all_rows", language))
+    rows = [(name, own, whole) for (name, own), (_, whole) in zip(of_core, everything, strict=True)]
+    return [_table(head, rows)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -119,7 +140,8 @@ def _miss(result: Result, language: str) -> tuple[str, ...]:
 
 def main(arguments: Sequence[str]) -> int:
     """Write both pages."""
-    board, docs = load(Path(arguments[0])), Path(arguments[1])
+    *saved, docs = map(Path, arguments)
+    board = merged([load(path) for path in saved])
     for language, name in LANGUAGES.items():
         (docs / name).write_text(page(board, language), encoding="utf-8")
     return 0
