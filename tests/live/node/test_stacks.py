@@ -11,7 +11,7 @@ import pytest
 
 from allready.evidence.stacks import read_stacks
 from allready.live import places
-from allready.live.beacon.cell import CellWriter
+from allready.live.beacon.cell import CellReader, CellWriter
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.node.process import caught_signals, children_of
 from allready.live.node.stacks import StackFile, spy, spy_program
@@ -171,6 +171,38 @@ def test_a_beacon_that_waits_for_a_processor_is_waited_for(make_node: MakeNode, 
     (rank,) = node.observer.gather(1).ranks
     assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
     assert not read(places.stack_path(places.rank_dir(node.run_dir, 0)))
+
+
+def test_a_stopped_rank_is_not_asked_to_write_stacks_later(make_node: MakeNode, tmp_path: Path) -> None:
+    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    node.kill(0, signal.SIGSTOP)
+    until(lambda: node.rank(0), lambda r: r.process_state == "stopped")
+    (rank,) = node.observer.gather(1).ranks
+    assert (rank.stack, rank.why_no_stack) == ("", "stopped")
+    ring, dump, stacks = cell.wanted()
+    assert (ring == dump > 0, stacks) == (True, 0)
+    node.kill(0, signal.SIGCONT)
+
+
+def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
+    """The rank may have written its stacks before the request is back."""
+    path, mine = tmp_path / "stacks", CellWriter(str(tmp_path / "cell"))
+    path.write_text("older\n")
+    reader = CellReader(tmp_path / "cell")
+    plain = reader.request
+
+    def answered(*kinds: str) -> int | None:
+        number = plain(*kinds)
+        with path.open("a") as file:
+            file.write("Thread 0x01 (most recent call first):\n")
+        mine.answer("stacks", mine.wanted()[2])
+        return number
+
+    reader.request = answered  # type: ignore[method-assign]
+    file = StackFile(path, STACK_SIGNAL, cell=reader)
+    assert file.ask_rank(os.getpid(), ("ring",)) == 1
+    assert file.look()
+    assert file.text(os.getpid()) == "Thread 0x01 (most recent call first):\n"
 
 
 def test_where_no_thread_beats_the_signal_comes_after_half_a_second(make_node: MakeNode, tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ class Gathering:
             file = StackFile(
                 places.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
             )
-            number = rank.cell.request("stacks", *self._kinds)
-            file.ask_beacon(pid, number)
+            number = file.ask_rank(pid, self._kinds)
             if number is not None:
                 self._requests[rank.handle.rank] = number
             file.waiting.extend(_with_handler(rank, self.stack_signal)[:MOST_CHILDREN])

@@ -98,12 +98,23 @@ class StackFile:
     refused: dict[int, str] = field(default_factory=dict)
     _now: Asked | None = None
 
-    def ask_beacon(self, pid: int, request: int | None) -> None:
-        """The rank: by the request that was written into its cell, by the signal where there is no cell."""
-        if request is None or self.cell is None:
+    def ask_rank(self, pid: int, kinds: Sequence[str]) -> int | None:
+        """Ask a rank's beacon for stacks and these records; by the signal for stacks where there is no cell.
+
+        One that is stopped is asked for records only: what it would write when it goes on belongs to no question.
+
+        Returns:
+            The request's number, None where there is no cell.
+        """
+        is_there = self._is_there(pid)
+        question = self._question(pid)  # before the request: it may be answered at once
+        number = None if self.cell is None else self.cell.request(*(["stacks"] if is_there else []), *kinds)
+        if number is None:
             self.ask(pid)
-        elif self._is_there(pid):
-            self._now = self.asked[pid] = self._question(pid, request)
+        elif is_there:
+            question.request = number
+            self._now = self.asked[pid] = question
+        return number
 
     def ask(self, pid: int) -> None:
         """Send the signal; `refused[pid]` says why not."""
@@ -143,10 +154,9 @@ class StackFile:
             return True
         return False
 
-    def _question(self, pid: int, request: int | None = None) -> Asked:
+    def _question(self, pid: int) -> Asked:
         size = size_of(self.path)
-        now = time.monotonic()
-        return Asked(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=now, request=request)
+        return Asked(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=time.monotonic())
 
     def _signal(self, pid: int) -> bool:
         try:
