@@ -1,7 +1,10 @@
-from allready.model import FaultClass
+from dataclasses import replace
+
+from allready.model import Confidence, FaultClass, Live
 from allready.rules.registry import load
+from allready.testing import check
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, operation
+from tests.rules.ruins import ask, operation, ruins
 
 
 def test_names_the_rank_with_another_size_and_the_iteration() -> None:
@@ -29,6 +32,19 @@ def test_other_call_sites_mean_another_flow() -> None:
     known = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
     assert ask("DSY002", mismatches=(known,)).state == "clear"
     assert ask("DSY001", mismatches=(known,)).state == "hit"
+
+
+def test_operations_of_which_only_numbers_are_known_wait_for_their_names() -> None:
+    """A rank that skipped a call is in another operation: its size differs, too."""
+    by_rank = {r: operation(64, "?") for r in range(4)}
+    unknown = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
+    fleet = ruins(mismatches=(unknown,))
+    early, late = (Live(now_s=1000.0 + s, since_s=1000.0) for s in (0.5, 3.0))
+    assert check("DSY002", replace(fleet, live=early)).state == "clear"
+    [hit] = check("DSY002", replace(fleet, live=late)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((3,), Confidence.LIKELY)
+    [hit] = check("DSY002", replace(fleet, live=None)).hits
+    assert hit.confidence is Confidence.LIKELY
 
 
 def test_nothing_differs() -> None:

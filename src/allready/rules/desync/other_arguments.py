@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Mismatch, Severity, clock_time
 from allready.rules._mismatch import evidence_of, first_mismatches, told
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
+
+RECORD_S = 2.5
+"""What records get to say which operations they are, where only their numbers are known to differ."""
 
 
 @Rule(
@@ -20,7 +23,7 @@ from allready.rules.registry import Rule
     "only, mixed precision on some ranks only). Results of this and later operations are not to be trusted, even if "
     "the job ended with 0",
 )
-def other_arguments(after: Aftermath) -> Iterator[Hit]:
+def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The k-th operation of every group, rank by rank: same operation, but another number of elements, data type,
@@ -34,6 +37,9 @@ def other_arguments(after: Aftermath) -> Iterator[Hit]:
     all_to_all with uneven splits, and send/recv, are matched pairwise and not told here.
     """
     for mismatch in first_mismatches(after, flow=False)[:4]:
+        is_known = _is_known(mismatch)
+        if not is_known and live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S:
+            continue  # it may be another operation altogether, and in a moment it is known
         odd = mismatch.odd or tuple(mismatch.by_rank)[:1]
         usual = tuple(r for r in mismatch.by_rank if r not in odd)
         yield Hit(
@@ -47,9 +53,14 @@ def other_arguments(after: Aftermath) -> Iterator[Hit]:
                 "usual": told(mismatch.by_rank, usual),
                 "kind": mismatch.kind,
             },
-            confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
+            confidence=Confidence.CERTAIN if mismatch.odd and is_known else Confidence.LIKELY,
             evidence=evidence_of(mismatch),
             fault_time=clock_time(
                 min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
             ),
         )
+
+
+def _is_known(mismatch: Mismatch) -> bool:
+    """Whether it is known which operations they were, and not only that they differ."""
+    return any(operation.name != "?" for operation in mismatch.by_rank.values())
