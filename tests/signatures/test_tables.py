@@ -107,7 +107,8 @@ def test_patterns_need_linear_time(signature: Signature, line: LinePattern) -> N
     repeated = ("a", "1", " ", line.anchor, line.anchor + " ", line.example, line.example[: len(line.example) * 2 // 3])
     for part in repeated:
         text = (part * (TEXT_SIZE // len(part) + 1))[:TEXT_SIZE]
-        assert min(cpu_s(line, text) for _ in range(2)) < MOST_CPU_S, part[:60]
+        # Again where it took long: on a busy machine one measurement in thousands does.
+        assert any(cpu_s(line, text) < MOST_CPU_S for _ in range(5)), part[:60]
 
 
 @pytest.mark.parametrize("signature", FINDINGS, ids=name_of)

@@ -79,7 +79,7 @@ _BY_SIGNATURE: Mapping[str, End] = {
     "store.address_in_use": End.PORT_IN_USE,
     "nccl.address_in_use": End.PORT_IN_USE,
     "python.module_missing": End.IMPORT_ERROR,
-    "python.library_does_not_fit": End.IMPORT_ERROR,
+    "python.unfit_library": End.IMPORT_ERROR,
     "cuda.out_of_memory": End.OUT_OF_MEMORY,
     "cuda.jax_out_of_memory": End.OUT_OF_MEMORY,
     "nccl.gpu_out_of_memory": End.OUT_OF_MEMORY,

@@ -158,12 +158,9 @@ class WorkerGroup:
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
     def wait(self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None) -> Mapping[int, WorkerEnd]:
-        """`poll` as soon as more than `num_known` ranks have ended, or after `timeout_s`.
+        """`poll` as soon as more than `num_known` ranks have ended or `stop` is set, or after `timeout_s`.
 
-        Args:
-            num_known: see above.
-            timeout_s: see above.
-            stop: ends the wait, too; who sets it calls `wake`.
+        Whoever sets `stop` calls `wake`.
         """
         with self._changed:
             self._changed.wait_for(

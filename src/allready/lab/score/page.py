@@ -86,7 +86,7 @@ def page(board: Scoreboard, language: str) -> str:
 
 
 def _seeds(board: Scoreboard) -> str:
-    """`5`, or `1 to 5` where some rows were played more often."""
+    """`5`, or `1-5` where some rows were played more often."""
     counts = sorted(len(results) for results in by_row(board.results).values())
     return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
 

@@ -122,7 +122,7 @@ class Chosen:
     """What one library chose on one node."""
 
     node: int
-    library: str  # NCCL or Gloo
+    backend: str  # NCCL or Gloo
     choice: InterfaceChoice
     needed: bool  # this job will use the library
 

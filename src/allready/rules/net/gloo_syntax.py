@@ -56,7 +56,7 @@ def gloo_syntax(
     bad = {
         item.node: item
         for item in choices(transport, launch, gpu)
-        if item.library == "Gloo" and item.choice.error and item.choice.pattern and is_nccl_syntax(item.choice.pattern)
+        if item.backend == "Gloo" and item.choice.error and item.choice.pattern and is_nccl_syntax(item.choice.pattern)
     }
     if not bad:
         return

@@ -81,13 +81,13 @@ def ifname_is_virtual(
             if any(a in shared for a in addresses):
                 continue
             loopback = bool(addresses) and all(is_loopback(a) for a in addresses)
-            if loopback and item.library == "Gloo" and item.choice.pattern is None:
+            if loopback and item.backend == "Gloo" and item.choice.pattern is None:
                 continue
             if not loopback and any((node, a) in reached for a in addresses):
                 continue
             fails = any((node, a) in failed for a in addresses)
             if loopback or all(is_private(n) or (is_veth(n) and fails) for n in names):
-                bad.setdefault(item.library, {})[node] = item
+                bad.setdefault(item.backend, {})[node] = item
                 proven |= {node} if loopback or fails else set()
     for library, found in sorted(bad.items(), reverse=True):
         nodes = tuple(sorted(found))

@@ -61,8 +61,8 @@ def ifname_missing(
         if not choice.pattern:
             continue
         # Gloo needs every name of the list, NCCL one that fits; NCCL's other errors are another rule's.
-        fails = choice.error is not None if item.library == "Gloo" else not choice.interfaces
-        if not fails or (item.library == "Gloo" and is_nccl_syntax(choice.pattern)):
+        fails = choice.error is not None if item.backend == "Gloo" else not choice.interfaces
+        if not fails or (item.backend == "Gloo" and is_nccl_syntax(choice.pattern)):
             continue
         bad.setdefault(choice.variable, []).append(item)
     for variable, items in sorted(bad.items()):

@@ -59,7 +59,7 @@ def link_speed_differs(
             for item in items:
                 interfaces = [net[node].interface(n) for n in item.choice.interfaces] if node in net else []
                 speeds = [i.speed_mbit_per_s for i in interfaces if i and i.speed_mbit_per_s and i.speed_mbit_per_s > 0]
-                if item.library == library and speeds and len(speeds) == len(interfaces):
+                if item.backend == library and speeds and len(speeds) == len(interfaces):
                     speed[node], names[node] = sum(speeds), item.choice.interfaces
                     variable = item.choice.variable
         split = Split.by(speed)

@@ -50,9 +50,9 @@ def no_interface(
     for item in choices(transport, launch, gpu):
         choice = item.choice
         nothing = not choice.pattern and (choice.error or not choice.interfaces)
-        other = item.library == "NCCL" and choice.error and choice.interfaces  # NCCL_COMM_ID in no subnet of this node
+        other = item.backend == "NCCL" and choice.error and choice.interfaces  # NCCL_COMM_ID in no subnet of this node
         if item.needed and (nothing or other):
-            bad.setdefault(item.library, []).append(item)
+            bad.setdefault(item.backend, []).append(item)
     for library, items in sorted(bad.items(), reverse=True):
         nodes = tuple(item.node for item in items)
         yield Hit(

@@ -67,7 +67,7 @@ def same_address(
                 nodes=nodes, variables=tuple(sorted({c.choice.variable for c in users if c.choice.pattern is not None}))
             ),
             values={
-                "libraries": ", ".join(sorted({c.library for c in users}, reverse=True)),
+                "libraries": ", ".join(sorted({c.backend for c in users}, reverse=True)),
                 "nodes": on_nodes(world, nodes),
                 "address": address,
                 "interface": ", ".join(interfaces[:3]) or "?",
@@ -76,7 +76,7 @@ def same_address(
             evidence=tuple(
                 Evidence(
                     source=c.choice.variable, node_rank=c.node,
-                    text=f"{c.library} on node {c.node}: {','.join(c.choice.interfaces)} "
+                    text=f"{c.backend} on node {c.node}: {','.join(c.choice.interfaces)} "
                     f"({','.join(c.choice.addresses)}): {c.choice.reason}",
                 )
                 for c in users[:16]

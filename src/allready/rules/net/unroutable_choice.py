@@ -91,7 +91,7 @@ def unroutable_choice(
                 lost = [p for p in paths if _has_no_way(p, net)]
                 no_table = any(n != node and routes.lacks(n, address, net[node]) for n in tables if node in net)
                 if (lost and all(p.outcome not in {"ok", "stuck"} for p in paths)) or no_table:
-                    bad.setdefault(item.library, {}).setdefault(node, (item, interface, address))
+                    bad.setdefault(item.backend, {}).setdefault(node, (item, interface, address))
                     seen += lost[:4]
     for library, found in sorted(bad.items(), reverse=True):
         nodes = tuple(sorted(found))
