@@ -2,9 +2,9 @@
 
 A rank's beacon writes them itself: it holds the GIL then, and nothing moves.  Where it gets no turn because native code
 keeps the GIL, or in a forked child, which has no beacon, a signal that the beacon has registered does it: there nothing
-moves either.  Elsewhere a handler would read frames that others change meanwhile, and could end the rank; that is risked
-only where no thread beats (the interpreter shuts down, or has no GIL).  The
-signal is sent through a pidfd, and only to a process that handles it: it would end any other.
+moves either.  Elsewhere a handler would read frames that others change meanwhile, and could end the rank; that is
+risked only where no thread beats (the interpreter shuts down, or has no GIL).  The signal is sent through a pidfd, and
+only to a process that handles it: it would end any other.
 """
 
 import contextlib
