@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import time
 from dataclasses import replace
 from typing import Any
 
 from allready.agent import orders
+from allready.agent.alone import OwnView
 from allready.agent.lead import JobEnd
 from allready.agent.node import NodeAgent
 from allready.agent.terms import Terms
@@ -14,9 +16,12 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.exchange.link import Link
 from allready.facts.collect import to_json
 from allready.launch.request import RunRequest
+from allready.model import NodeStatus, Report, World, WorldNode
 from allready.preflight.check.member import Member
 
 log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
 
 
 class JobMember(Member):
@@ -45,12 +50,14 @@ class JobMember(Member):
         self._agent = agent
         self.terms.on_wish = agent.wish
         facts = asyncio.ensure_future(self._send_facts_late(link))
+        view = self._own_view()
+        eyes = asyncio.ensure_future(self._watch_own_link(view, link))
         try:
             await self._offer(link)
             over = await agent.follow()
             return JobEnd(exit_code=over.exit_code or 0, report=self.terms.last_report, why=over.why)
         except ExchangeError as error:
-            return await self._without_node_0(agent, str(error))
+            return await self._without_node_0(agent, view, link, str(error))
         except asyncio.CancelledError:
             why = "interrupted on that node"
             raise
@@ -59,7 +66,8 @@ class JobMember(Member):
             raise
         finally:
             facts.cancel()
-            await asyncio.wait({facts}, timeout=1.0)
+            eyes.cancel()
+            await asyncio.wait({facts, eyes}, timeout=1.0)
             await agent.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close(why)
@@ -96,12 +104,54 @@ class JobMember(Member):
         with contextlib.suppress(ExchangeError):
             await link.send("facts", to_json(replace(facts, master_contact=self._contact.facts)))
 
-    async def _without_node_0(self, agent: NodeAgent, why: str) -> JobEnd:
+    def _own_view(self) -> OwnView:
+        launch, contact = self._launch, self._contact.facts
+        known = self._inquiry.last.world if self._inquiry.last is not None else None
+        first = launch.node_rank * launch.nproc_per_node
+        me = WorldNode(
+            node_rank=launch.node_rank, name=self.terms.name,
+            ranks=tuple(range(first, first + launch.nproc_per_node)),
+        )  # fmt: skip
+        world = known if known is not None and any(n.node_rank == launch.node_rank for n in known.nodes) else None
+        return OwnView(
+            launch.node_rank,
+            world or World(
+                num_nodes=launch.num_nodes, world_size=launch.num_nodes * launch.nproc_per_node, nodes=(me,)
+            ),
+            {0: (contact.address,) if contact.address else contact.addresses, launch.node_rank: self.terms.addresses},
+        )  # fmt: skip
+
+    async def _watch_own_link(self, view: OwnView, link: Link) -> None:
+        """Tell at once when this node's own interface is what separates it from node 0, and when it no longer does."""
+        before: Report | None = None
+        seen: NodeStatus | None = None
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            status = self.terms.statuses.get(self._launch.node_rank)
+            if status is None or status is seen:
+                continue
+            seen = status
+            view.see(status)
+            told = view.last if view.last is not None and self.terms.last_report is view.last else None
+            report = view.judge(time.time(), silent_s=link.silent_s)
+            if report is not None and told is None:
+                before = self.terms.last_report
+                self.terms.publish(report)
+            elif report is not None:
+                self.terms.last_report = report  # the same, with newer numbers
+            elif told is not None and before is not None:
+                self.terms.publish(before)
+
+    async def _without_node_0(self, agent: NodeAgent, view: OwnView, link: Link, why: str) -> JobEnd:
         """Node 0's agent is gone: keep what can be seen here, end the ranks, say so."""
         with contextlib.suppress(OSError, ExchangeError):
             await agent.look_now()
+        report = view.judge(time.time(), silent_s=link.silent_s, evidence=agent.last_evidence)
         await agent.end_ranks()
-        report = await self._judge_loss(why)
+        if report is None:
+            report = await self._judge_loss(why)
+        else:
+            self.terms.publish(report)
         return JobEnd(exit_code=1, report=report, why=f"node 0 was lost: {why}")
 
     def _judged(self) -> Any:

@@ -26,11 +26,17 @@ class Link:
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
         self._broken: str | None = None
+        self._heard = time.monotonic()
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
 
     @property
     def node_rank(self) -> int:
         return self._node_rank
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since node 0's last word; it says something every `BEAT_S` at least."""
+        return time.monotonic() - self._heard
 
     async def send(self, kind: str, body: Any) -> None:
         if self._broken is not None:
@@ -96,6 +102,7 @@ class Link:
             while True:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(self._reader)
+                self._heard = time.monotonic()
                 if kind == "clock":
                     self._clock.put_nowait((body[0], body[1]))
                 elif kind != "beat":

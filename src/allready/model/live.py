@@ -66,6 +66,9 @@ class RankStatus:
     gpu_busy_share: float | None = None
     gpu_power_w: float | None = None
     gpu_memory_bytes: int | None = None
+    gpu_sm_share: float | None = None  # of its multiprocessors that ran something, mean of the last second
+    gpu_warp_share: float | None = None  # of the warps that they can hold
+    gpu_data_share: float | None = None  # the busier one of its memory and its arithmetic units
     framework: str = ""  # "torch", "jax", "" until one is imported
     main_cpu_s: float | None = None  # processor time of the main thread so far; one that is blocked uses none at all
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
@@ -92,7 +95,7 @@ class PaceSample:
 class SocketRow:
     """One TCP connection of a rank (or of its children), from INET_DIAG; counters since the connection began.
 
-    `last_sent_s`, `last_received_s`: seconds ago.  `backoff`: doublings of the retransmission time-out now in force: it
+    `last_sent_s`, `last_received_s` (data or an acknowledgement): seconds ago.  `backoff`: doublings of the retransmission time-out now in force: it
     is above 0 only while the other side does not acknowledge.  `send_queue_bytes`: not yet acknowledged;
     `unsent_bytes`: not even sent.  `busy_s`: time with data to send, and of it `receiver_limited_s` (the other side
     does not read), `buffer_limited_s`.

@@ -10,7 +10,7 @@ from tests.live.node.nodes import until
 
 SAYS = """
 import sys
-print('{"0": [0.97, 540.5, 8123456], "3": [null, null, null]}', flush=True)
+print('{"0": [0.97, 540.5, 8123456, 0.93, 0.4, 0.7], "2": [0.5, 90, 7], "3": [null, null, null, null, null, null]}', flush=True)
 print('not json', flush=True)
 print('[1, 2]', flush=True)
 sys.stdin.read()
@@ -22,7 +22,8 @@ MISSING = 'print(\'{"unavailable": "NVML: no driver"}\', flush=True)\n'
 def test_the_newest_values_are_there_at_once() -> None:
     watch = GpuWatch([sys.executable, "-c", SAYS])
     try:
-        assert until(lambda: watch.look(0), lambda now: now is not None) == GpuNow(0.97, 540.5, 8123456)
+        assert until(lambda: watch.look(0), lambda now: now is not None) == GpuNow(0.97, 540.5, 8123456, 0.93, 0.4, 0.7)
+        assert watch.look(2) == GpuNow(0.5, 90.0, 7)
         assert watch.look(3) == GpuNow(None, None, None)
         assert watch.look(7) is None
         assert watch.look(None) is None

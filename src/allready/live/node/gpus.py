@@ -25,6 +25,9 @@ class GpuNow:
     busy_share: float | None
     power_w: float | None
     memory_bytes: int | None
+    sm_share: float | None = None
+    warp_share: float | None = None
+    data_share: float | None = None
 
 
 def has_driver() -> bool:
@@ -99,9 +102,13 @@ class GpuWatch:
 
 
 def _now(values: Sequence[float | None]) -> GpuNow:
-    busy, power, memory = values[:3]
+    busy, power, memory, *shares = (None if value is None else float(value) for value in values)
+    sm, warps, data = (*shares, None, None, None)[:3]
     return GpuNow(
-        busy_share=None if busy is None else float(busy),
-        power_w=None if power is None else float(power),
+        busy_share=busy,
+        power_w=power,
         memory_bytes=None if memory is None else int(memory),
+        sm_share=sm,
+        warp_share=warps,
+        data_share=data,
     )

@@ -144,6 +144,11 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
     def milli(value: int | None) -> float | None:
         return None if value is None else value / 1e3
 
+    def heard() -> float | None:
+        # Data one way only (NCCL's sockets): the end that sends gets acknowledgements and nothing else.
+        times = [t for t in (milli(u32(52)), milli(u32(56))) if t is not None]
+        return min(times, default=None)
+
     probes, backoff = (data[3], data[4]) if len(data) >= 5 else (0, 0)
     rate = u64(160)
     # A receiver that does not read answers every probe with "full": the interval doubles, but nothing is lost.  The
@@ -157,7 +162,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
         "unacked": u32(24) or 0,
         "lost": u32(32) or 0,
         "last_sent_s": milli(u32(44)),
-        "last_received_s": milli(u32(52)),
+        "last_received_s": heard(),
         "rtt_s": micro(u32(68)) or None,
         "rtt_variation_s": micro(u32(72)),
         "total_retransmits": u32(100) or 0,

@@ -250,7 +250,7 @@ def broken(live: Live) -> Broken | None:
 def _broken(live: Live) -> Broken | None:
     stuck = tuple(s for s in stuck_ends(live) if not is_stale(live, s))
     if not stuck:
-        return _unheard(live)
+        return _own_link(live) or _unheard(live)
     pairs = {(min(s.src, s.dst), max(s.src, s.dst)) for s in stuck}
     touched = {n for pair in pairs for n in pair}
     down = {n: links for n in sorted(touched) if (links := down_links(live, n))}
@@ -299,6 +299,20 @@ def _holes(live: Live, stuck: Iterable[Stuck]) -> set[tuple[int, int]]:
     sizes = path_sizes(live)
     ways = {(s.src, s.dst) for s in stuck} & sizes.keys()
     return ways if all(sizes[way].lost_bytes is not None for way in ways) else set()
+
+
+def _own_link(live: Live) -> Broken | None:
+    """A node that is heard, has lost the link of an interface, and is connected to nobody but nodes that are silent."""
+    silent, book = silent_nodes(live), address_book(live)
+    for node in sorted(live.statuses):
+        names = down_links(live, node)
+        peers = {book.get(plain(row.remote), node) for row in newest_sockets(live, node)[0]} - {node}
+        if names and node not in silent and peers and peers <= silent and not any(closed(live, n) for n in peers):
+            return Broken(
+                kind="down", stuck=(), nodes=(node,), interfaces=tuple(f"{name} of node {node}" for name in names),
+                is_silent=True, seconds=min(live.heard_s.get(n, 0.0) for n in peers),
+            )  # fmt: skip
+    return None
 
 
 def _unheard(live: Live) -> Broken | None:

@@ -25,10 +25,10 @@ def heard(live: Live) -> tuple[Evidence, ...]:
     )  # fmt: skip
 
 
-def segment_bytes(stuck: tuple[Stuck, ...]) -> int:
-    """Size of the smallest segments that are stuck; 0 when nothing tells it."""
-    sizes = [s.row.send_queue_bytes // s.row.unacked for s in stuck if s.row.unacked]
-    return min(sizes, default=0)
+def segment_bytes(stuck: tuple[Stuck, ...]) -> int | str:
+    """Size of the smallest segments that are stuck; `?` when nothing tells it."""
+    sizes = [s.row.send_queue_bytes // s.row.unacked for s in stuck if s.row.unacked and s.row.send_queue_bytes]
+    return min(sizes, default="?")
 
 
 def _row(live: Live, end: Stuck) -> Evidence:
@@ -42,7 +42,7 @@ def _row(live: Live, end: Stuck) -> Evidence:
         f"{row.backoff} time-outs"
     )
     if row.last_received_s is not None:
-        text += f", last data received {row.last_received_s:.1f} s ago"
+        text += f", last word from there {row.last_received_s:.1f} s ago"
     if end.way in arrived:
         text += f"; {arrived[end.way]}"
     status = live.statuses.get(end.src)

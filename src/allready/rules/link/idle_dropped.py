@@ -54,7 +54,7 @@ def idle_dropped(live: Live) -> Iterator[Hit]:
         evidence=tuple(
             Evidence(
                 source=f"socket {s.row.local}:{s.row.local_port} -> {s.row.remote}:{s.row.remote_port}",
-                text=f"node {arrows([(s.src, s.dst)])}: {s.row.backoff} time-outs, last data received "
+                text=f"node {arrows([(s.src, s.dst)])}: {s.row.backoff} time-outs, last word from there "
                 f"{s.row.last_received_s or 0.0:.0f} s ago; {len(alive_beside(live, s))} others of this path work",
                 node_rank=s.src,
             )

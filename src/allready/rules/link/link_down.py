@@ -15,8 +15,7 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=18,
     title="A network interface of a node lost its link while the job runs",
-    message="{interfaces} has no link any more, and what {who} and its peers have sent each other is unacknowledged "
-    "for {for_s} s",
+    message="{interfaces} has no link any more: nothing has passed between {who} and its peers for {for_s} s",
     remedy="check cable, transceiver and switch port of {who}: `ip -s link`, `ethtool IFNAME`, "
     "`dmesg -T | grep -i link`; the job goes on by itself only if the link comes back soon",
 )
@@ -24,7 +23,8 @@ def link_down(live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether an interface that was up with a carrier within the last half minute is so no longer, on a node whose
-    connections have data that goes unacknowledged.
+    connections have data that goes unacknowledged, or whose peers are all silent.  A node that is cut off so says it
+    itself, on its own terminal and in its own report: node 0 cannot hear it, and of two nodes cannot know which it is.
     ## Why it matters
     The addresses stay, so nothing is refused and nothing fails: every rank waits for the network in silence.
     ## Check by hand

@@ -1,8 +1,21 @@
 """LIV011."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import (
+    Aftermath,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    GroupMark,
+    Hit,
+    Live,
+    Severity,
+    World,
+    clock_time,
+)
 from allready.rules._live import mark_of, named
 from allready.rules.live._decide import decide
 from allready.rules.live._say import LEAST_WAIT_S, common, fill, told
@@ -25,43 +38,118 @@ from allready.rules.registry import Rule
 def gpu_behind(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    The recorder tells apart operations that were launched, begun on the GPU and completed.  Where all ranks launched
-    the same one and only some have begun it, the others' GPUs are still at something else.
+    Where all ranks have launched the same operation, whose GPU runs something else.  The recorder tells it where starts
+    are noted (`TORCH_NCCL_ENABLE_TIMING=1`): some have begun the operation and others have not.  Without that the GPU
+    does (Hopper and newer): kernels of one operation occupy the same number of multiprocessors and warps on every rank,
+    to a few thousandths, so that most ranks show one value and the rank that is held up another.
     ## Why it matters
     Seen from the CPU every rank is in the collective; only the GPU shows who is not.
     ## Check by hand
-    `started` against `enqueued` in the flight-recorder dumps of all ranks.
+    `started` against `enqueued` in the flight-recorder dumps of all ranks; `nvidia-smi dmon --gpm-metrics=2,3`
+    (multiprocessors and warps in use) for all of their GPUs.
     ## When it is harmless
-    When the GPU has a lot of own work before the operation: until --hang-after it is told as waiting only.
+    When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
+    waiting only, until --hang-after.
     """
     decision = decide(live, after)
     if decision.kind != "level" or decision.wait is None or decision.for_s < LEAST_WAIT_S:
         return
-    seq = decision.wait.operation.seq
     marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}
-    if any(m.started is None or m.started < 0 for m in marks.values()):
+    shown = _by_recorder(marks, decision.wait.operation.seq) or _by_gpu(live, marks, decision.for_s)
+    if shown is None:
         return
-    behind = tuple(sorted(r for r, m in marks.items() if (m.started or 0) < seq))
-    if not behind or len(behind) >= len(marks):
-        return
-    too_long = decision.for_s >= min(live.hang_after_s, 5.0 + 3 * max(_period(live, r) for r in behind))
+    is_spinning = shown.is_idle_otherwise
+    soon_s = SOON_S + 3 * max(_period(live, r) for r in shown.behind)
+    too_long = decision.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
     values = common(live, world, decision, ())
+    few = len(shown.behind) < len(marks) / 2 or len(shown.behind) == 1
     yield Hit(
-        culprits=Culprits(ranks=behind),
+        culprits=Culprits(ranks=shown.behind),
         values={
             **fill(values, "operation", "waits_since"),
-            "who": named(live, world, behind),
-            "pid": live.ranks()[behind[0]].pid or "?",
+            "who": named(live, world, shown.behind),
+            "pid": live.ranks()[shown.behind[0]].pid or "?",
         },
         severity=None if too_long else Severity.WARNING,
-        confidence=Confidence.LIKELY if len(behind) < len(marks) / 2 or len(behind) == 1 else Confidence.POSSIBLE,
-        evidence=(
-            *(Evidence(source=f"rank {r}", text=f"launched {m.enqueued}, begun {m.started}, completed {m.completed}")
-              for r, m in sorted(marks.items())[:8]),
-            *told(live, decision, ()),
-        )[:12],
+        confidence=Confidence.LIKELY if few and (is_spinning or too_long) else Confidence.POSSIBLE,
+        evidence=(*shown.evidence, *told(live, decision, ()))[:12],
         fault_time=clock_time(decision.began_s),
-    )  # fmt: skip
+    )
+
+
+SOON_S = 5.0
+MEASURED_S = 2.5
+"""Two samples of the counters lie within a wait of this length."""
+SAME_SHARE = 0.02
+"""Kernels of one operation: 0.181823, 0.181803 and 0.181818 of the multiprocessors of three H200s."""
+OTHER_SHARE = 0.1
+LEAST_SHARE = 0.001
+"""One of 132 multiprocessors is 0.0076; one without any has nothing to do, and is not held up by its GPU."""
+WORKS_SHARE = 0.002
+"""Of memory or arithmetic: waiting kernels show 0.000005, one that spins in registers the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """Who runs something else.  `is_idle_otherwise`: nothing shows that it is work."""
+
+    behind: tuple[int, ...]
+    evidence: tuple[Evidence, ...]
+    is_idle_otherwise: bool = True
+
+
+def _by_recorder(marks: Mapping[int, GroupMark], seq: int) -> _Shown | None:
+    if not marks or any(m.started is None or m.started < 0 for m in marks.values()):
+        return None
+    behind = tuple(sorted(r for r, m in marks.items() if (m.started or 0) < seq))
+    if not behind or len(behind) >= len(marks):
+        return None
+    return _Shown(
+        behind=behind,
+        evidence=tuple(
+            Evidence(source=f"rank {r}", text=f"launched {m.enqueued}, begun {m.started}, completed {m.completed}")
+            for r, m in sorted(marks.items())[:8]
+        ),
+    )
+
+
+def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
+    """Two thirds at least run one kernel, the others another; nothing where a GPU does not tell or is shared."""
+    found = {r: s for r in sorted(ranks) if (s := live.ranks().get(r)) is not None}
+    used = [(live.node_of_rank().get(r), s.gpu) for r, s in found.items()]
+    if for_s < MEASURED_S or len(found) < 3 or len(set(used)) < len(used):
+        return None
+    shares: dict[int, tuple[float, float]] = {}
+    for rank, status in found.items():
+        if status.gpu_sm_share is None or status.gpu_warp_share is None or status.gpu_sm_share < LEAST_SHARE:
+            return None
+        shares[rank] = status.gpu_sm_share, status.gpu_warp_share
+    # Whoever is held up by work of its own differs from those that wait, and these from nobody.
+    usual = max(shares.values(), key=lambda share: sum(_is_same(share, other) for other in shares.values()))
+    behind = tuple(r for r, share in shares.items() if _is_other(usual, share))
+    same = sum(_is_same(usual, share) for share in shares.values())
+    if not behind or same + len(behind) < len(shares) or same < 2 * len(behind):
+        return None
+    return _Shown(
+        behind=behind,
+        evidence=tuple(
+            Evidence(
+                source=f"NVML, GPU {found[r].gpu} of rank {r}",
+                text=f"{shares[r][0]:.2%} of the multiprocessors and {shares[r][1]:.3%} of the warps in use"
+                + (f", {found[r].gpu_power_w:.0f} W" if found[r].gpu_power_w is not None else ""),
+            )
+            for r in (*behind, *(r for r in shares if r not in behind))[:8]
+        ),
+        is_idle_otherwise=all((found[r].gpu_data_share or 0.0) < WORKS_SHARE for r in behind),
+    )
+
+
+def _is_same(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return all(abs(a - b) <= SAME_SHARE * max(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _is_other(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return any(abs(a - b) >= OTHER_SHARE * max(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _period(live: Live, rank: int) -> float:

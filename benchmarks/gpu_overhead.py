@@ -1,0 +1,160 @@
+"""What `allready run` costs a job on GPUs: the step time of an NCCL loop under it and under torchrun, in turns.
+
+    python benchmarks/gpu_overhead.py OUT.json --pairs 12
+
+Whole jobs of 2 ranks, one GPU each, in the order ABBA.  A step multiplies matrices for about 20 ms, reduces 4 MiB and
+waits for the GPU.  Printed and kept: the ratio of the mean step within each pair, their median with its 95 % confidence
+interval by order statistics, and the same of torchrun against itself (neighbouring torchrun jobs), which is the noise.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+LIMIT_S = 120.0
+
+LOOP = """
+import os, time, torch, torch.distributed as dist
+rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local)
+dist.init_process_group("nccl")
+a, gradient = torch.randn(4096, 4096, device="cuda"), torch.ones(1 << 20, device="cuda")
+
+def step(turns):
+    for _ in range(turns):
+        a @ a
+    dist.all_reduce(gradient)
+    gradient.fill_(1.0)
+    torch.cuda.synchronize()
+
+for _ in range(20):
+    step(3)
+began = time.perf_counter()
+for _ in range(20):
+    step(3)
+turns = torch.tensor(max(1, round(3 * 0.02 / ((time.perf_counter() - began) / 20))), device="cuda")
+dist.broadcast(turns, 0)
+turns = int(os.environ["TURNS"]) or int(turns)
+for _ in range(40):
+    step(turns)
+times = []
+for _ in range(int(os.environ["STEPS"])):
+    began = time.perf_counter()
+    step(turns)
+    times.append(time.perf_counter() - began)
+if rank == 0:
+    times.sort()
+    print("STEPS", turns, sum(times) / len(times), times[len(times) // 2], flush=True)
+dist.destroy_process_group()
+"""
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on right now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def one(launcher: str, script: Path, steps: int, turns: int) -> dict[str, float]:
+    """One job: its number of multiplications (0: as many as take 20 ms), mean and median step in seconds.
+
+    Raises:
+        RuntimeError: the job failed; everything of it is gone.
+    """
+    argv = [
+        sys.executable, "-m", *(("torch.distributed.run",) if launcher == "torchrun" else ("allready", "run")),
+        "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(script),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        argv, cwd=script.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=os.environ | {"STEPS": str(steps), "TURNS": str(turns), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        out, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    found = next((line for line in out.splitlines() if "STEPS" in line), None)
+    if process.returncode != 0 or found is None:
+        raise RuntimeError(f"{launcher}: exit code {process.returncode}\n{out[-2000:]}")
+    used, mean, median = found.split("STEPS")[1].split()
+    return {"turns": float(used), "mean_s": float(mean), "median_s": float(median)}
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the median by order statistics; the whole range where there are too few."""
+    ordered, n = sorted(values), len(values)
+    below, total = 0, 0.0
+    while below < n // 2:
+        total += _binomial(n, below)
+        if total > 0.025:
+            break
+        below += 1
+    at = max(below - 1, 0)
+    return ordered[at], ordered[n - 1 - at]
+
+
+def _binomial(n: int, k: int) -> float:
+    from math import comb
+
+    return float(comb(n, k)) / 2.0**n
+
+
+def main() -> int:
+    """Run the pairs; a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    import torch
+
+    jobs: list[tuple[str, dict[str, float]]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "loop.py"
+        script.write_text(LOOP)
+        turns = int(one("torchrun", script, 20, 0)["turns"])
+        for pair in range(args.pairs):
+            for launcher in ("torchrun", "allready run") if pair % 2 == 0 else ("allready run", "torchrun"):
+                jobs.append((launcher, one(launcher, script, args.steps, turns)))
+                sys.stdout.write(f"{pair:3} {launcher:13} {jobs[-1][1]}\n")
+                sys.stdout.flush()
+    summary: dict[str, object] = {}
+    for key in ("mean_s", "median_s"):
+        pairs = [dict(jobs[at : at + 2]) for at in range(0, len(jobs), 2)]
+        ratios = [p["allready run"][key] / p["torchrun"][key] for p in pairs]
+        plain = [job[key] for launcher, job in jobs if launcher == "torchrun"]
+        noise = [b / a for a, b in pairwise(plain)]
+        summary[key] = {
+            "ratio": statistics.median(ratios), "interval": interval(ratios), "ratios": ratios,
+            "torchrun_against_itself": statistics.median(noise), "noise_interval": interval(noise),
+            "noise_range": (min(noise), max(noise)),
+        }  # fmt: skip
+        sys.stdout.write(f"{key}: {json.dumps(summary[key])}\n")
+    args.out.write_text(
+        json.dumps(
+            {
+                "machine": f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}, {os.cpu_count()} CPUs",
+                "torch": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+                "python": platform.python_version(), "pairs": args.pairs, "steps": args.steps,
+                "step_s": statistics.median(j["mean_s"] for _, j in jobs), "summary": summary, "jobs": jobs,
+            },
+            indent=1,
+        )
+    )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
