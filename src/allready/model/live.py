@@ -95,10 +95,10 @@ class PaceSample:
 class SocketRow:
     """One TCP connection of a rank (or of its children), from INET_DIAG; counters since the connection began.
 
-    `last_sent_s`, `last_received_s` (data or an acknowledgement): seconds ago.  `backoff`: doublings of the retransmission time-out now in force: it
-    is above 0 only while the other side does not acknowledge.  `send_queue_bytes`: not yet acknowledged;
-    `unsent_bytes`: not even sent.  `busy_s`: time with data to send, and of it `receiver_limited_s` (the other side
-    does not read), `buffer_limited_s`.
+    `last_sent_s`, `last_received_s` (data or an acknowledgement): seconds ago.  `backoff`: doublings of the
+    retransmission time-out now in force: it is above 0 only while the other side does not acknowledge.
+    `send_queue_bytes`: not yet acknowledged; `unsent_bytes`: not even sent.  `busy_s`: time with data to send, and of
+    it `receiver_limited_s` (the other side does not read), `buffer_limited_s`.
     """
 
     rank: int | None

@@ -118,6 +118,26 @@ for step in range(100000):
         assert not list(second.folder.glob("*.part"))
 
 
+def test_a_dump_does_not_import_torchs_compiler(tmp_path: Path) -> None:
+    """It would take seconds of a job that may be healthy, and crash one that ends meanwhile."""
+    script = write(tmp_path, GLOO + """
+import os, sys
+while not os.path.exists(os.environ["ASKED"]):
+    dist.all_reduce(torch.ones(4))
+    time.sleep(0.005)
+print("imported", "torch._inductor" in sys.modules, type(torch._lazy_modules).__name__, hasattr(torch, "_inductor"))
+os._exit(0)
+""")  # fmt: skip
+    asked = tmp_path / "asked"
+    with Pair(tmp_path, script, ASKED=str(asked)) as (first, _):
+        first.until(lambda s: mark(s)[0] > 20)
+        answered(first, dump=True)
+        assert str(script).encode() in dump_path(first.folder).read_bytes()
+        asked.touch()
+        first.process.wait(PATIENCE_S)
+        assert b"imported False set True" in first.end()
+
+
 def test_who_waits_and_who_does_not_come_is_seen_within_a_second(tmp_path: Path) -> None:
     script = write(tmp_path, GLOO + """
 def dawdle():

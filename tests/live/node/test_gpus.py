@@ -10,7 +10,7 @@ from tests.live.node.nodes import until
 
 SAYS = """
 import sys
-print('{"0": [0.97, 540.5, 8123456, 0.93, 0.4, 0.7], "2": [0.5, 90, 7], "3": [null, null, null, null, null, null]}', flush=True)
+print('{"0": [0.97, 540.5, 8123456, 0.93, 0.4, 0.7], "2": [0.5, 90, 7], "3": [null, null, null, null]}', flush=True)
 print('not json', flush=True)
 print('[1, 2]', flush=True)
 sys.stdin.read()

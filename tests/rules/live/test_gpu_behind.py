@@ -39,7 +39,7 @@ def test_nobody_is_behind_when_all_are() -> None:
 H200_WAITS = {"gpu_sm_share": 0.181823, "gpu_warp_share": 0.045456, "gpu_data_share": 0.000004, "gpu_busy_share": 1.0}
 H200_SPINS = {"gpu_sm_share": 0.007576, "gpu_warp_share": 0.000118, "gpu_data_share": 0.000004, "gpu_busy_share": 1.0}
 H200_WORKS = {"gpu_sm_share": 0.99138, "gpu_warp_share": 0.848, "gpu_data_share": 0.8762, "gpu_busy_share": 1.0}
-"""As measured: three ranks wait in an all-reduce, one is in `torch.cuda._sleep`, or in a long row of multiplications."""
+"""As measured: ranks wait in an all-reduce, one is in `torch.cuda._sleep`, or in a long row of multiplications."""
 
 
 def on_gpus(shares: Mapping[int, Mapping[str, float]], **changes: Any) -> list[RankStatus]:

@@ -7,6 +7,7 @@ NCCL and one for the CPU backends (from 2.7); older versions have only NCCL's, o
 import os
 import sys
 import time
+from _thread import get_ident
 
 from allready.live.beacon import names
 from allready.live.beacon.payload import compressed
@@ -249,11 +250,15 @@ class Recorder:
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:
-        """Write the pickles with stacks.  The first takes about a second: torch imports its compiler for it."""
+        """Write the pickles with stacks."""
         used = [s for s in self._sources or () if s.is_used and s.dump is not None]
         for at, source in enumerate(used):
             assert source.dump is not None
-            data = source.dump(True, True, False)
+            hidden = _HiddenCompiler.put_in_place()
+            try:
+                data = source.dump(True, True, False)
+            finally:
+                _HiddenCompiler.take_away(hidden)
             path = f"{self._folder}/{source.files[1] if at else names.DUMP}"
             _put(path, data.encode("latin-1") if isinstance(data, str) else data)
 
@@ -261,6 +266,37 @@ class Recorder:
         """Writing failed; told, and tried again later."""
         self._ring_at = self._names_at = time.monotonic()
         self._tell(f"the flight recorder's ring cannot be written: {type(error).__name__}: {error}")
+
+
+class _HiddenCompiler(set[str]):
+    """In place of `torch._lazy_modules` while stacks are written: torch asks for `torch._inductor` to name frames of
+    compiled code, and where nobody has imported it this would, in this thread: seconds in which the script's own
+    thread gets the GIL by turns, and a crash when the process ends meanwhile.  Other threads find what is there.
+    """
+
+    ident = 0
+
+    def __contains__(self, name: object) -> bool:
+        return not (name == "_inductor" and get_ident() == self.ident) and set.__contains__(self, name)
+
+    @classmethod
+    def put_in_place(cls) -> "set[str] | None":
+        """What was there before; None where torch has nothing of the kind, and imports as it likes."""
+        torch = sys.modules.get("torch")
+        known = getattr(torch, "_lazy_modules", None)
+        if torch is None or type(known) is not set or "_inductor" in vars(torch):
+            return None
+        hidden = cls(known)
+        hidden.ident = get_ident()
+        torch._lazy_modules = hidden  # type: ignore[attr-defined]  # noqa: SLF001
+        return known
+
+    @classmethod
+    def take_away(cls, known: "set[str] | None") -> None:
+        """As it was."""
+        torch = sys.modules.get("torch")
+        if known is not None and isinstance(getattr(torch, "_lazy_modules", None), cls):
+            torch._lazy_modules = known  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:

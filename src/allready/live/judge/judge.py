@@ -64,8 +64,8 @@ MOST_KEPT = 64
 class GatherOrder:
     """Evidence is wanted of all agents.
 
-    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; the first time they cost a
-    rank about a second of its processor, which hides for some seconds whether it was idle.
+    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; not at the first question
+    of a wait, which mostly goes by.
     """
 
     number: int
