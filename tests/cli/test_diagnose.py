@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from allready.cli import diagnose
-from allready.cli.diagnose_judge import undecided
+from allready.cli.diagnose_judge import Saved, undecided
 from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
@@ -257,6 +257,41 @@ def test_a_broken_report_is_named_and_loses_nothing(
     assert (code, report["verdict"]["culprits"]["ranks"]) == (1, [2])
 
 
+def live_report(began: str, code: str, **culprits: list[int]) -> dict[str, Any]:
+    """As `allready run` leaves it: a stopped rank, for a job that began then and lasted a minute."""
+    saved: dict[str, Any] = json.loads((H200 / "two_nodes_stopped.node0.json").read_text())
+    accused: dict[str, list[int]] = {"nodes": [], "ranks": [], "links": [], "variables": []} | culprits
+    finding = saved["findings"][0] | {"code": code, "severity": "error", "culprits": accused, "confidence": "certain"}
+    verdict = saved["verdict"] | {"code": code, "culprits": accused}
+    return saved | {
+        "command": "run", "started": began, "duration_s": 60.0, "status": "fault", "findings": [finding],
+        "verdict": verdict, "roll": None, "reach": None, "collectives": None, "facts": {},
+    }  # fmt: skip
+
+
+def test_what_run_saw_counts_and_a_node_that_only_lost_node_0_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = "2026-11-20T10:00:00.000+00:00"
+    for node, report in enumerate([live_report(began, "LIV001", ranks=[3]), live_report(began, "JOB010", nodes=[0])]):
+        (tmp_path / f"node{node}.json").write_text(json.dumps(report))
+    _, report = diagnosed(capsys, tmp_path)
+    assert (report["verdict"]["code"], report["verdict"]["culprits"]["ranks"]) == ("LIV001", [3])
+    assert "JOB010" not in {f["code"] for f in report["findings"]}
+
+
+def test_only_the_newest_run_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = (
+        live_report("2026-11-19T10:00:00+00:00", "LIV001", ranks=[1]),
+        live_report("2026-11-20T10:00:00+00:00", "LIV001", ranks=[2]),
+    )
+    for name, written in (("a", old), ("b", new)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(written))
+    _, report = diagnosed(capsys, tmp_path)
+    assert report["verdict"]["culprits"]["ranks"] == [2]
+    assert any("1 reports of earlier `allready run`" in note for note in report["notes"])
+
+
 def test_a_trace_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     diagnosed(capsys, runs / "sigstop", "--trace", tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -440,5 +475,5 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = Aftermath(progress=(group,), expected_ranks=2)
-    assert [n.why for n in undecided(after, readings)] == ["nothing read says how the run ended"]
-    assert undecided(replace(after, ended_well=frozenset({0, 1})), readings) == ()
+    assert [n.why for n in undecided(after, readings, Saved())] == ["nothing read says how the run ended"]
+    assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()

@@ -8,12 +8,14 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
-from allready.model import Aftermath, Difference, Fleet, NotChecked, Report, Status
+from allready.model import Aftermath, Difference, Finding, Fleet, NotChecked, Report, Status
+from allready.rules.registry import load
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that only a live check can look at."""
 
 INPUT = "input"
+NODE_0_LOST = "JOB010"
 MOST_NOTES = 50
 
 
@@ -62,11 +64,13 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.rules.verdict import status_of, verdict_of
 
     after = aftermath_of(readings, question)
-    checked, refused = last_check(readings)
-    fleet = fleet_of(after, checked)
+    saved = saved_reports(readings)
+    fleet = fleet_of(after, saved.check)
     findings, unchecked = judge(fleet)
+    if question.since is None:
+        findings = with_live(findings, saved.runs)
     crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
-    open_questions = undecided(after, readings, checked)
+    open_questions = undecided(after, readings, saved)
     shown = after if question.ranks is None else only_ranks(after, question.ranks)
     ruins = digest(shown, onset_s=onset(after))
     if question.baseline is not None:
@@ -85,16 +89,32 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         findings=findings,
         not_checked=(*open_questions, *unchecked),
         ruins=ruins,
-        notes=(*notes(readings), *refused, *after.notes[:MOST_NOTES]),
+        notes=(*notes(readings), *saved.refused, *after.notes[:MOST_NOTES]),
     )
     return masked_all(report), after
 
 
-def last_check(readings: Sequence[Reading]) -> tuple[Report | None, tuple[str, ...]]:
-    """The newest report of `allready check` in the input, and why others could not be used."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """Reports in the input.  check: the newest of `allready check`.  runs: those of one `allready run`, node 0's first
+    where it is there; several nodes of a job write one each.  refused: why others could not be used."""
+
+    check: Report | None = None
+    runs: tuple[Report, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether the run itself says so.  Only of a job that is over it tells the ranks' ends."""
+        return bool(self.runs) and all(r.status is Status.HEALTHY and r.ruins is not None for r in self.runs)
+
+
+def saved_reports(readings: Sequence[Reading]) -> Saved:
+    """What `check` and `run` had said, as far as it lies in the input."""
     from allready.report.json_report import decode
 
-    found: list[Report] = []
+    checks: list[Report] = []
+    runs: list[Report] = []
     refused = []
     for reading in readings:
         for text in reading.reports:
@@ -104,10 +124,49 @@ def last_check(readings: Sequence[Reading]) -> tuple[Report | None, tuple[str, .
                 refused.append(f"{reading.source.path}: {error}")
                 continue
             if report.command == "check":
-                found.append(report)
+                checks.append(report)
+            elif report.command == "run":
+                runs.append(report)
             else:
                 refused.append(f"{reading.source.path}: a report of `allready {report.command}`; its inputs tell more")
-    return max(found, key=lambda r: r.started, default=None), tuple(refused[:MOST_NOTES])
+    newest = max(runs, key=_end_s, default=None)
+    job = [r for r in runs if newest is not None and _end_s(r) >= _start_s(newest) and _start_s(r) <= _end_s(newest)]
+    if len(job) < len(runs):
+        refused.append(f"{len(runs) - len(job)} reports of earlier `allready run` in the input are not judged")
+    return Saved(
+        check=max(checks, key=lambda r: r.started, default=None),
+        runs=tuple(sorted(job, key=lambda r: (-len(r.world.nodes), r.started))),
+        refused=tuple(refused[:MOST_NOTES]),
+    )
+
+
+def _start_s(report: Report) -> float:
+    try:
+        return datetime.fromisoformat(report.started).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _end_s(report: Report) -> float:
+    return _start_s(report) + report.duration_s
+
+
+def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Finding, ...]:
+    """The findings together with what `allready run` saw while the processes lived: states, sockets, counters of GPUs.
+
+    A node that only lost node 0 knows less than anybody who names a fault, and stays out then.
+    """
+    told = [f for run in runs for f in run.findings]
+    if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
+        told = [f for f in told if f.code != NODE_0_LOST]
+    rules = load()
+    known = {(f.code, f.culprits): f for f in (*reversed(told), *findings) if f.code in rules}
+    return tuple(
+        sorted(
+            known.values(),
+            key=lambda f: (-f.severity.weight, rules[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes),
+        )
+    )
 
 
 def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
@@ -122,18 +181,18 @@ def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
     return replace(before, world=world if world.nodes else checked.world, aftermath=after)
 
 
-def undecided(after: Aftermath, readings: Sequence[Reading], checked: Report | None = None) -> tuple[NotChecked, ...]:
+def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be said: nothing decisive was found.
 
-    Decisive is that every expected rank says that it ended well.  That all operations in all dumps are complete is not:
-    a dump is a moment, and a rank can be stuck outside of them.
+    Decisive is that every expected rank says that it ended well, or `allready run` that its job did.  That all
+    operations in all dumps are complete is not: a dump is a moment, and a rank can be stuck outside of them.
     """
     if not is_readable(readings):
         return (
             NotChecked(code=INPUT, node=None, why="nothing in the input is a log, a dump, a stack or an answer of RAS"),
         )
-    expected = after.expected_ranks
-    if expected and len(after.ended_well) >= expected:
+    expected, checked = after.expected_ranks, saved.check
+    if saved.has_ended_well or (expected and len(after.ended_well) >= expected):
         return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)

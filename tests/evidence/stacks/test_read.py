@@ -339,3 +339,15 @@ def test_of_the_beacon_nothing_is_shown() -> None:
 def test_runpy_of_anybody_else_stays() -> None:
     [stack] = read(FAULTHANDLER + '  File "<frozen runpy>", line 88 in _run_code\n')
     assert stack.threads[-1].frames[-1].function == "_run_code"
+
+
+def test_where_torchs_watchdog_says_that_a_collective_was_called_stands_nobody() -> None:
+    text = """[rank0]:[E1122 10:47:47.662279747 ProcessGroupNCCL.cpp:733] Stack trace of the failed collective:
+#0 all_reduce from /opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:3068
+#1 <module> from /home/user/train.py:47
+
+"""
+    assert read_stacks((text + PYSPY).encode(), "out.log").stacks[0].pid == 4711
+    assert read_stacks(text.encode(), "out.log").stacks == []
+    [gdb] = read_stacks(b"Thread 1 (LWP 77):\n#0  0x00007f in poll () from /lib/libc.so.6\n", "gdb.txt").stacks
+    assert gdb.threads[0].frames[0].function == "poll"

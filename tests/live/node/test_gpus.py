@@ -4,7 +4,11 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from allready.live.node.gpu_feed import Counters
 from allready.live.node.gpus import GpuNow, GpuWatch
 from tests.live.node.nodes import until
 
@@ -86,3 +90,61 @@ def test_the_real_child_speaks_of_a_fake_library(tmp_path: Path) -> None:
         assert until(lambda: watch.look(0), lambda now: now is not None) == GpuNow(0.5, None, 7)
     finally:
         watch.close()
+
+
+class FakeCounters:
+    """A binding of NVML whose GPU has been in use for 0.1, 0.2, ... of its multiprocessors."""
+
+    NVML_GPM_METRICS_GET_VERSION = 1
+    NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_SM_OCCUPANCY = 2, 3
+    NVML_GPM_METRIC_ANY_TENSOR_UTIL, NVML_GPM_METRIC_DRAM_BW_UTIL = 5, 10
+    NVML_GPM_METRIC_FP64_UTIL, NVML_GPM_METRIC_FP32_UTIL, NVML_GPM_METRIC_FP16_UTIL = 11, 12, 13
+
+    def __init__(self, fails: int = 0, is_old: bool = False) -> None:
+        self.fails, self.is_old, self.samples, self.num_samples = fails, is_old, set[int](), 0
+
+    def nvmlGpmQueryDeviceSupport(self, handle: int) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(isSupportedDevice=0 if self.is_old else 1)
+
+    def nvmlGpmSampleAlloc(self) -> int:  # noqa: N802
+        self.num_samples += 1
+        self.samples.add(self.num_samples)
+        return self.num_samples
+
+    def nvmlGpmSampleFree(self, sample: int) -> None:  # noqa: N802
+        self.samples.remove(sample)
+
+    def nvmlGpmSampleGet(self, handle: int, sample: int) -> None:  # noqa: N802
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("in use by a profiler")
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, value=0.0, nvmlReturn=0) for _ in range(20)])
+
+    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> None:  # noqa: N802
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.value = {2: 10.0 * asked.sample1, 3: 4.0, 10: 87.0, 12: 1.5}.get(metric.metricId, 0.0)
+            metric.nvmlReturn = 3 if metric.metricId == 13 else 0
+
+
+def test_counters_are_means_between_two_looks() -> None:
+    nvml = FakeCounters()
+    counters = Counters(nvml, 0)
+    assert [counters.shares() for _ in range(3)] == [[None] * 3, [0.1, 0.04, 0.87], [0.2, 0.04, 0.87]]
+    assert len(nvml.samples) == 1  # all others were freed
+
+
+def test_counters_that_are_refused_are_not_asked_for_ever() -> None:
+    nvml = FakeCounters(fails=2)
+    counters = Counters(nvml, 0)
+    assert [counters.shares()[0] for _ in range(4)] == [None, None, None, 0.3]
+    broken = FakeCounters(fails=99)
+    counters = Counters(broken, 0)
+    assert [counters.shares() for _ in range(6)] == [[None] * 3] * 6
+    assert (broken.fails, broken.samples) == (96, set())
+
+
+@pytest.mark.parametrize("nvml", [FakeCounters(is_old=True), object()])
+def test_an_older_gpu_or_binding_has_no_counters(nvml: object) -> None:
+    assert Counters(nvml, 0).shares() == [None] * 3

@@ -43,7 +43,9 @@ H200_WORKS = {"gpu_sm_share": 0.99138, "gpu_warp_share": 0.848, "gpu_data_share"
 
 
 def on_gpus(shares: Mapping[int, Mapping[str, float]], **changes: Any) -> list[RankStatus]:
-    return [waiting(r, gpu=r % 2, gpu_power_w=118.0, **(H200_WAITS | shares.get(r, {})), **changes) for r in range(4)]
+    return [
+        waiting(r, gpu=r % 2, gpu_power_w=118.0, **(H200_WAITS | dict(shares.get(r, {}))), **changes) for r in range(4)
+    ]
 
 
 def test_names_the_gpu_that_runs_another_kernel_than_the_others() -> None:

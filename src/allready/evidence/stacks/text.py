@@ -29,6 +29,8 @@ _FH_NOTE = re.compile(
 
 _GDB_THREAD = re.compile(r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$')
 _GDB_FRAME = re.compile(r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$")
+_CALL_SITE = re.compile(r"^#\d{1,6} .{1,400} from .{1,400}:\d{1,9}$")
+"""torch's watchdog: where the failed collective was called once.  No process stands there."""
 _GDB_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})")
 _GDB_PROCESS = re.compile(r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b")
 _EU_THREAD = re.compile(r"^TID (\d{1,10}):$")
@@ -172,6 +174,8 @@ class StackLines:
             name = (match.group(3) if is_gdb else None) or f"LWP {lwp}"
             is_main = lwp == str(process.pid) or (is_gdb and match.group(1) == "1")
             self.thread = process.begin(OpenThread(name=name, ident=lwp, is_main=is_main))
+        elif _CALL_SITE.match(line):
+            return True
         elif match := _GDB_FRAME.match(line):
             process = self._of_kind("gdb", number)
             if self.thread is None or (match.group(1) == "0" and self.thread.frames):
