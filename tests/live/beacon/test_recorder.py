@@ -208,7 +208,7 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
     assert real is not None
 
     def slow(entries: bool, active: bool) -> Any:
-        clock.cpu += 0.05
+        clock.cpu += 0.045
         return real(entries, active)
 
     source.ring = slow
@@ -216,8 +216,16 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
     clock.now = 10.0
     assert not recorder.is_ring_due()  # nothing moved
     move()
-    assert not recorder.is_ring_due()  # 50 ms are 0.25 % of 20 s
-    clock.now = 22.2
+    assert not recorder.is_ring_due()  # 45 ms are 0.25 % of 18 s
+    clock.now = 15.9
+    assert not recorder.is_ring_due()
+    clock.now = 16.1  # when all ranks read theirs, be it every 2, 4, 8 or 16 s
+    assert recorder.is_ring_due()
+    recorder.write_ring()
+    move()
+    clock.now = 31.9
+    assert not recorder.is_ring_due()
+    clock.now = 32.0
     assert recorder.is_ring_due()
 
 

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 RING_EVERY_S = 2.0
+"""And two, four, ... times that, where it costs (about) more than its share.  All ranks read theirs in the same moments of the
+wall clock: while one reads, it keeps the GIL and the others wait for it in their next operation, so that pauses of
+many ranks at different times add up and those of the same moment do not."""
 RING_SHARE = 0.0025
 """Of the time."""
+_SELDOM_S = 64.0
 _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
 """What has been pending so long, and does not move, is looked up in the ring."""
@@ -114,6 +118,7 @@ class Recorder:
         self.is_on: bool | None = None
         self._ring_cost_s = 0.0
         self._ring_at = float("-inf")  # monotonic
+        self._ring_wall_s = 0.0
         self._names_at = float("-inf")
         self._moves = self._moves_of_ring = 0
         self._num_groups = -1
@@ -157,8 +162,12 @@ class Recorder:
             return True
         if self._doubts > self._doubts_of_ring:  # once for each time that it stands still
             return now - self._ring_at >= max(_DOUBT_S, self._ring_cost_s / RING_SHARE / 4)
-        wait_s = max(RING_EVERY_S, self._ring_cost_s / RING_SHARE)
-        return self._moves != self._moves_of_ring and now - self._ring_at >= wait_s
+        every_s = RING_EVERY_S
+        while every_s * 1.25 < min(self._ring_cost_s / RING_SHARE, _SELDOM_S):
+            every_s *= 2
+        if self._moves == self._moves_of_ring or now - self._ring_at < every_s / 2:
+            return False
+        return int(time.time() / every_s) != int(self._ring_wall_s / every_s)
 
     def _has_groups(self) -> bool:
         """Whether torch.distributed has a process group.  Holds none of them: the last reference destroys a group."""
@@ -229,7 +238,7 @@ class Recorder:
 
     def write_ring(self) -> None:
         """Write the rings whole or not at all, and learn the groups' names from them."""
-        began_s, began = time.thread_time(), time.monotonic()
+        began_s, began, began_wall_s = time.thread_time(), time.monotonic(), time.time()
         moves, doubts = self._moves, self._doubts
         used: list[tuple[Source, bytes]] = []
         for source in self._sources or ():
@@ -239,14 +248,16 @@ class Recorder:
             source.is_used = _HAS_ENTRIES in data
             if source.is_used:
                 used.append((source, data))
-                source.known.update(names_in_ring(data))
-                if source.notes_late and any(g.pending_s is not None for g in list(source.groups.values())):
+                if self._needs_names or not source.known:
+                    source.known.update(names_in_ring(data))
+                if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
         for at, (source, data) in enumerate(used):
             _put(f"{self._folder}/{source.files[0] if at else names.RING}", data)
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
+        self._ring_wall_s = began_wall_s
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:

@@ -51,6 +51,15 @@ def start(rank_dir: str) -> "Beacon":
     return beacon
 
 
+def _until_next(every_s: float) -> float:
+    """Seconds to the next multiple of the wall clock: what all ranks do in the same moments costs a job that waits for
+    the slowest of them once, and not once per rank.  Below 0: for ever."""
+    if every_s <= 0:
+        return -1
+    left_s = every_s - time.time() % every_s
+    return left_s if left_s > every_s / 4 else left_s + every_s
+
+
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -98,7 +107,7 @@ class _Worker:
         self.task = f"/proc/self/task/{_thread.get_native_id()}"
         try:
             while True:
-                wake.acquire(timeout=every_s)
+                wake.acquire(timeout=_until_next(every_s))
                 if self._is_halted or wake is not self._wake:
                     return
                 work()

@@ -34,7 +34,9 @@ INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 
 EVERY_S = 0.25
 CALM_EVERY_S = 1.0
-"""Between two looks at everything while nothing is suspected."""
+CALM_MOST_S = 3.0
+"""Between two looks at everything while nothing is suspected: the first once there is more to judge than that all
+still live (rhythms, connections), the second without."""
 GATHER_AGAIN_S = (1.5, 2.0, 2.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Between questions of one suspicion: looking costs the ranks a little each time."""
 CALM_S = 1.5
@@ -121,6 +123,7 @@ class Judge:
         self._notes: list[str] = []
         self._told: object = None
         self._told_at = 0.0
+        self._is_news = True
         self._judged_wall_s = 0.0
         self.last: Report | None = None
         self.fleet: Fleet | None = None
@@ -133,6 +136,7 @@ class Judge:
         attempt = self._board.attempt
         if self._board.take_status(status, now):
             self._pace.add(status)
+            self._is_news = self._is_news or bool(status.pace or status.sockets)
             self._forget_if_new(attempt)
 
     def take_evidence(self, evidence: NodeEvidence, now: float) -> None:
@@ -158,6 +162,7 @@ class Judge:
         self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
         self._kept.clear()
         self._standing = Standing()
+        self._is_news = True
 
     def statuses(self) -> Mapping[int, NodeStatus]:
         """The newest word of each node."""
@@ -251,7 +256,8 @@ class Judge:
         """
         self._suspect(now)
         calm = self._suspicion is None and self._standing.finding is None
-        if self._judged is not None and now - self._judged < (CALM_EVERY_S if calm else EVERY_S):
+        every_s = EVERY_S if not calm else CALM_EVERY_S if self._is_news else CALM_MOST_S
+        if self._judged is not None and now - self._judged < every_s:
             return None
         if not self._board.statuses and not self._board.lost:
             return None
@@ -284,6 +290,7 @@ class Judge:
 
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False) -> Report:
         self._judged, self._judged_wall_s = now, wall_s
+        self._is_news = False
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
             self._since_s = wall_s
