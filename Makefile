@@ -22,6 +22,8 @@ setup: .venv/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
 	@# the signature tables once more as JSON, which loads faster; a stale copy is never used
 	$(BIN)/python -m allready.signatures
+	@# as pip does for a package that is not editable: where PYTHONDONTWRITEBYTECODE is set, every start would compile
+	$(BIN)/python -m compileall -q src
 	@# the fault laboratory's packet filters; only where we may install them
 	@if [ "$$(id -u)" = 0 ] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then \
 		{ apt-get update -qq && apt-get install -y -qq nftables; } >/dev/null 2>&1 || \

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 RING_EVERY_S = 2.0
-"""And two, four, ... times that, where it costs (about) more than its share.  All ranks read theirs in the same moments of the
-wall clock: while one reads, it keeps the GIL and the others wait for it in their next operation, so that pauses of
-many ranks at different times add up and those of the same moment do not."""
+"""And two, four, ... times that, where it costs (about) more than its share.  All ranks read theirs in the same moments
+of the wall clock: while one reads, it keeps the GIL and the others wait for it in their next operation, so that pauses
+of many ranks at different times add up and those of the same moment do not."""
 RING_SHARE = 0.0025
 """Of the time."""
 _SELDOM_S = 64.0

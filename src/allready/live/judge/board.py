@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from allready.evidence.reading import Reading
 from allready.live.judge.progress import shifts_of
-from allready.live.judge.readings import readings_of
 from allready.model import GroupMark, Live, NodeEvidence, NodeStatus, World, WorldNode
 
 HISTORY_S = 30.0
@@ -79,6 +78,8 @@ class Board:
                 self.take_status(answer.status, now)
         self.answers[answer.node_rank] = answer
         self.answered[answer.node_rank] = now
+        from allready.live.judge.readings import readings_of  # loads all readers: a job that ends at once needs none
+
         self.readings[answer.node_rank] = readings_of(answer)
         self.shifts |= {r.rank: shifts_of(r.ring) for r in answer.ranks if r.ring}
         self.num_changes += 1
