@@ -5,7 +5,7 @@
     python benchmarks/diagnosis_overhead.py OUT.json --device cuda --against torchrun   (NCCL, two GPUs)
 
 Jobs of 2 ranks in the order ABBA.  A step computes for about 20 ms (or sleeps so long), reduces 4 MiB (1 MiB on CPUs)
-and waits for it.  "Without" is `allready run --no-diagnosis` or torchrun.  Printed and kept: the ratio of the step within
+and waits for it.  "Without" is `allready run --no-diagnosis` or torchrun.  Printed and kept: the ratio of the step in
 each pair, their median with its 95 % confidence interval by order statistics, and the same of neighbouring jobs
 without diagnosis against each other, which is the noise; of the mean step of a job and of its median step.
 """
