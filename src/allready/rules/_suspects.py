@@ -1,10 +1,11 @@
 """Why a rank that others wait for is late: what its stack, its end, RAS and its silence say."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allready.model import Aftermath, Confidence, Evidence, FaultClass, Role, clock_time
-from allready.rules._ruins import evidence
+from allready.model import Aftermath, Confidence, Death, Event, Evidence, FaultClass, Role, clock_time
+from allready.rules._ruins import WAITED, evidence
 from allready.rules._waits import Picture
 
 STUCK = {
@@ -42,6 +43,10 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
         main = next((t for t in stack.threads if t.is_main), stack.threads[0] if stack.threads else None)
         frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in main.frames[:4]) if main else stack.error
         found.append(evidence(stack.origin, f"rank {rank} main thread: {frames}", stack.time_s))
+    elsewhere = None if doing else left_early(after, rank) or _in_a_call_of_two(after, rank)
+    if elsewhere is not None:
+        doing, site, shown = elsewhere
+        found.append(shown)
     silent = {p.absent[rank] for p in after.progress if rank in p.absent}
     found += [
         evidence(p.origin, f"RAS: rank {rank} is {p.absent[rank]}")
@@ -51,7 +56,7 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
     fault_class, confidence = FaultClass.CPU_STUCK, Confidence.LIKELY
     if doing in BUSY or (not doing and _works_alone(after, rank, picture)):
         fault_class = FaultClass.CPU_BUSY
-    elif doing in LEAVING or rank in after.ended_well:
+    elif doing in LEAVING | {CALL_OF_TWO} or rank in after.ended_well:
         fault_class = FaultClass.DESYNC_FLOW
     elif not doing and peer_ended(after):
         fault_class = FaultClass.DEAD  # somebody's connection was closed from the other end
@@ -65,6 +70,68 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
     return Suspect(
         rank=rank, fault_class=fault_class, confidence=confidence, doing=doing, site=site, evidence=tuple(found[:4])
     )
+
+
+def left_early(after: Aftermath, rank: int) -> tuple[str, str, Evidence] | None:
+    """(what, where, evidence) of a rank that had gone in order while others waited; None where nothing shows it."""
+    torn_down = _torn_down(after, rank)
+    if torn_down is not None:
+        shown = evidence(torn_down.origin, f"rank {rank}: {torn_down.text}", torn_down.time_s)
+        return "exit", "its communicator was torn down", shown
+    told = _not_told_to_end(after, rank)
+    if told is not None:
+        pids = ", ".join(str(d.pid) for d in after.deaths if d.by_launcher and d.origin.source == told.origin.source)
+        shown = evidence(told.origin, f"the launcher told only {pids} to end: rank {rank} had ended", told.time_s)
+        return "exit", "its process had ended with exit code 0", shown
+    return None
+
+
+def _torn_down(after: Aftermath, rank: int) -> Event | None:
+    """The line with which a rank took its communicator down before anybody gave up waiting, or was ended.
+
+    Lines without times tell no order.
+    """
+    ends = [e for e in after.events if e.signature == "nccl.aborted" and e.time_s is not None]
+    own = min((e for e in ends if e.origin.rank == rank), key=_time, default=None)
+    if own is None or any(_time(e) < _time(own) for e in ends):
+        return None
+    before = [e for e in after.events if e.time_s is not None and _time(e) <= _time(own)]
+    if any(e.signature in WAITED or e.role is Role.ROOT for e in before):
+        return None
+    ended = [d.time_s for d in after.deaths if d.time_s is not None]
+    return None if any(t <= _time(own) for t in ended) else own
+
+
+def _not_told_to_end(after: Aftermath, rank: int) -> Death | None:
+    """The launcher's signal to another rank of its node, when it sent none to this one, whose process is known.
+
+    torchrun signals all that still run, and would have told of one that failed.
+    """
+    if any(d.rank == rank for d in after.deaths):
+        return None
+    node = after.node_of_rank.get(rank)
+    pids = {p.pid for p in after.processes if p.rank == rank and p.pid is not None}
+    told = [d for d in after.deaths if d.by_launcher and d.pid is not None and d.rank is not None]
+    same = [d for d in told if node is not None and after.node_of_rank.get(d.rank or 0) == node]
+    return same[0] if pids and same and not any(d.pid in pids for d in told) else None
+
+
+def _in_a_call_of_two(after: Aftermath, rank: int) -> tuple[str, str, Evidence] | None:
+    """The rank gave up in send or recv: for its first one to a peer torch makes a communicator of two, by a key of both
+    ranks, and the peer did not come to it."""
+    for death in after.deaths:
+        if death.rank == rank and (match := _KEY_OF_TWO.search(death.text)) and str(rank) in match.groups():
+            shown = evidence(death.origin, f"rank {rank}: {death.text[:300]}", death.time_s)
+            return CALL_OF_TWO, death.site or f"with rank {match[2] if match[1] == str(rank) else match[1]}", shown
+    return None
+
+
+CALL_OF_TWO = "send or recv"
+_KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
+
+
+def _time(event: Event) -> float:
+    return event.time_s or 0.0
 
 
 def peer_ended(after: Aftermath) -> bool:

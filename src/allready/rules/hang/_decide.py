@@ -67,7 +67,8 @@ def decide(after: Aftermath) -> Decision:
             if left and len(left) < len(waiting):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
-                return _of("partial", picture, left, found)
+                seen = _seen_behind(after, picture, left, found)
+                return seen or _of("partial", picture, left, found)
         level = [w for w in picture.level if not _went_through(w)]
         if level and not picture.waits and picture.source == "torch":
             idle = _idle(after, picture)
@@ -81,6 +82,24 @@ def decide(after: Aftermath) -> Decision:
                 return _of("transport", picture, (), found, (), whole)
             return _of("partial", picture, (), found, (), level[0])
     return Decision(kind="")
+
+
+def _seen_behind(
+    after: Aftermath, picture: Picture, left: tuple[int, ...], found: tuple[Picture, ...]
+) -> Decision | None:
+    """Ranks that have no record where somebody has given up waiting, and whose logs count fewer operations; only where
+    logs are there of all that have no record."""
+    if not picture.frozen:
+        return None
+    for other in found:
+        if other is picture or other.cycle or (other.source == "coll log" and was_told_to_stop(after)):
+            continue
+        behind = tuple(r for r in other.roots if r not in other.unseen)
+        seen = {r for w in other.waits for r in (*w.waiting, *w.behind)}
+        if behind and set(behind) <= set(left) <= seen and not _many_behind(other, behind):
+            wait = next((w for w in picture.waits if set(behind) & set(w.unseen)), None)
+            return _of("missing", other, behind, found, (), wait)
+    return None
 
 
 def _of(

@@ -12,7 +12,11 @@ ALWAYS = 0.8
 """Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""
 
 NOISES = 3.0
-"""Its lateness must exceed what clocks and scheduling can feign by this factor."""
+"""Its lateness must exceed what clocks and scheduling can feign by this factor, to be sure."""
+
+BARELY, NEARLY_ALL, MANY = 1.25, 0.95, 30
+"""So much more than what clocks leave open, in so large a share of so many operations, is likely enough: what they
+leave open is the most that they can be apart, not what they are."""
 
 LEAST_S = 0.005
 LEAST_SHARE_OF_PERIOD = 0.05
@@ -50,7 +54,7 @@ def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         return
     told: set[int] = set()
     for lag in sorted(after.lags, key=lambda g: -g.num_operations):
-        for rank in _slow(lag):
+        for rank, is_sure in _slow(lag).items():
             if rank in told:
                 continue
             told.add(rank)
@@ -62,7 +66,7 @@ def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
                     "num": lag.num_operations,
                     "late": f"{lag.median_late_s[rank]:.3f}",
                 },
-                confidence=Confidence.CERTAIN if lag.last_share[rank] >= 0.9 else Confidence.LIKELY,
+                confidence=Confidence.CERTAIN if is_sure and lag.last_share[rank] >= 0.9 else Confidence.LIKELY,
                 evidence=tuple(
                     Evidence(
                         source=lag.source,
@@ -73,8 +77,16 @@ def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
             )
 
 
-def _slow(lag: Lag) -> tuple[int, ...]:
+def _slow(lag: Lag) -> dict[int, bool]:
+    """The slow ranks, and whether their lateness leaves no doubt."""
     if lag.num_operations < 10 or len(lag.median_late_s) < 2:
-        return ()
-    least = max(LEAST_S, NOISES * lag.noise_s, LEAST_SHARE_OF_PERIOD * (lag.median_period_s or 0.0))
-    return tuple(r for r, late in lag.median_late_s.items() if late > least and lag.last_share.get(r, 0.0) >= ALWAYS)
+        return {}
+    least = max(LEAST_S, LEAST_SHARE_OF_PERIOD * (lag.median_period_s or 0.0))
+    found = {}
+    for rank, late in lag.median_late_s.items():
+        share = lag.last_share.get(rank, 0.0)
+        is_sure = late > NOISES * lag.noise_s
+        is_likely = late > BARELY * lag.noise_s and share >= NEARLY_ALL and lag.num_operations >= MANY
+        if late > least and share >= ALWAYS and (is_sure or is_likely):
+            found[rank] = is_sure
+    return found
