@@ -97,6 +97,19 @@ async def test_the_clock_offset_of_the_same_clock_is_inside_its_uncertainty() ->
         await link.close()
 
 
+async def test_how_long_node_0_has_been_silent_begins_anew_with_every_word() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        await asyncio.sleep(0.3)
+        silent_s = link.silent_s
+        assert silent_s >= 0.25
+        await hub.send(None, "result", "word")
+        await link.receive(timeout_s=20)
+        assert link.silent_s < silent_s
+        await link.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({"num_nodes": 4}, "num_nodes_differs"), ({"node_rank": 0, "instance": "other"}, "duplicate_rank")],
