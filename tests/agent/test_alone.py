@@ -67,3 +67,17 @@ def test_the_time_of_the_first_verdict_stays() -> None:
 
 def test_what_was_half_a_minute_ago_or_in_another_attempt_is_forgotten() -> None:
     assert view(status(45.0), DOWN).judge(NOW, silent_s=60.0) is None
+
+
+def test_another_interface_that_goes_down_at_the_same_time_is_not_accused() -> None:
+    """docker0 loses its link when the last container ends; node 0 is silent for a reason of its own."""
+
+    def word(age_s: float, *, docker0: bool, num_bytes: int) -> NodeStatus:
+        links = (
+            LinkRow(name="eth0", is_up=True, sent_bytes=num_bytes, received_bytes=num_bytes),
+            LinkRow(name="docker0", is_up=True, has_carrier=docker0),
+        )
+        return NodeStatus(node_rank=1, time_s=NOW - age_s, sockets=(row(1, 0),), links=links)
+
+    seen = view(word(4.0, docker0=True, num_bytes=0), word(0.0, docker0=False, num_bytes=5000))
+    assert seen.judge(NOW, silent_s=60.0) is None

@@ -26,9 +26,9 @@ from tests.launch.processes import python
 TRACEBACK = """\
 step 11
 Traceback (most recent call last):
-  File "/work/train.py", line 31, in <module>
+  File "/home/me/train.py", line 31, in <module>
     main()
-  File "/work/train.py", line 22, in main
+  File "/home/me/train.py", line 22, in main
     {statement}
 {error}
 """
@@ -64,7 +64,7 @@ ERRORS = {
     "KeyError: 'loss'": End.USER_EXCEPTION,
     "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='data'): Max retries": End.USER_EXCEPTION,
     "ModuleNotFoundError: No module named 'apex'": End.IMPORT_ERROR,
-    "ImportError: cannot import name 'x' from 'y' (/work/y.py)": End.IMPORT_ERROR,
+    "ImportError: cannot import name 'x' from 'y' (/home/me/y.py)": End.IMPORT_ERROR,
     "MemoryError": End.OUT_OF_MEMORY,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has": End.OUT_OF_MEMORY,
     "OSError: [Errno 28] No space left on device": End.ENVIRONMENT,

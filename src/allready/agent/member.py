@@ -68,6 +68,8 @@ class JobMember(Member):
             facts.cancel()
             eyes.cancel()
             await asyncio.wait({facts, eyes}, timeout=1.0)
+            if eyes.done() and not eyes.cancelled() and eyes.exception() is not None:
+                log.error("looking at this node's own link failed", exc_info=eyes.exception())
             await agent.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await link.close(why)

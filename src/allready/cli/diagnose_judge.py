@@ -9,6 +9,7 @@ from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.model import Aftermath, Difference, Finding, Fleet, NotChecked, Report, Status
+from allready.rules.engine import in_order
 from allready.rules.registry import load
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -161,12 +162,7 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
         told = [f for f in told if f.code != NODE_0_LOST]
     rules = load()
     known = {(f.code, f.culprits): f for f in (*reversed(told), *findings) if f.code in rules}
-    return tuple(
-        sorted(
-            known.values(),
-            key=lambda f: (-f.severity.weight, rules[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes),
-        )
-    )
+    return in_order(known.values(), rules)
 
 
 def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
@@ -192,7 +188,9 @@ def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tu
             NotChecked(code=INPUT, node=None, why="nothing in the input is a log, a dump, a stack or an answer of RAS"),
         )
     expected, checked = after.expected_ranks, saved.check
-    if saved.has_ended_well or (expected and len(after.ended_well) >= expected):
+    if saved.has_ended_well and expected in {0, saved.runs[0].world.world_size}:  # else the logs are of another job
+        return ()
+    if expected and len(after.ended_well) >= expected:
         return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)

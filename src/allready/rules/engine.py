@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,10 +91,17 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
             unchecked.append(NotChecked(code=rule.code, node=None, why=f"the rule itself failed: {last_line}"))
-    findings.sort(
-        key=lambda f: (-f.severity.weight, chosen[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes)
+    return in_order(findings, chosen), tuple(unchecked)
+
+
+def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
+    """The one that explains most first; every finding's code is in `rules`."""
+    return tuple(
+        sorted(
+            findings,
+            key=lambda f: (-f.severity.weight, rules[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes),
+        )
     )
-    return tuple(findings), tuple(unchecked)
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:

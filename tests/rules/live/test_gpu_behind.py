@@ -61,6 +61,13 @@ def test_a_gpu_that_computes_is_waited_for() -> None:
     assert (hit.culprits.ranks, hit.severity, hit.confidence) == ((2,), Severity.WARNING, Confidence.POSSIBLE)
 
 
+def test_a_gpu_that_does_not_tell_whether_it_computes_is_waited_for() -> None:
+    unknown = {k: v for k, v in H200_SPINS.items() if k != "gpu_data_share"}
+    ranks = [replace(r, gpu_data_share=None) if r.rank == 2 else r for r in on_gpus({2: unknown})]
+    [hit] = ask("LIV011", *ranks).hits
+    assert (hit.severity, hit.confidence) == (Severity.WARNING, Confidence.POSSIBLE)
+
+
 def test_a_counter_of_a_thousandth_more_is_the_same_kernel() -> None:
     assert ask("LIV011", *on_gpus({1: H200_WAITS | {"gpu_sm_share": 0.1820}})).state == "clear"
 

@@ -29,8 +29,6 @@ _FH_NOTE = re.compile(
 
 _GDB_THREAD = re.compile(r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$')
 _GDB_FRAME = re.compile(r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$")
-_CALL_SITE = re.compile(r"^#\d{1,6} .{1,400} from .{1,400}:\d{1,9}$")
-"""torch's watchdog: where the failed collective was called once.  No process stands there."""
 _GDB_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})")
 _GDB_PROCESS = re.compile(r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b")
 _EU_THREAD = re.compile(r"^TID (\d{1,10}):$")
@@ -174,9 +172,9 @@ class StackLines:
             name = (match.group(3) if is_gdb else None) or f"LWP {lwp}"
             is_main = lwp == str(process.pid) or (is_gdb and match.group(1) == "1")
             self.thread = process.begin(OpenThread(name=name, ident=lwp, is_main=is_main))
-        elif _CALL_SITE.match(line):
-            return True
         elif match := _GDB_FRAME.match(line):
+            if _is_call_site(match.group(2)):
+                return True
             process = self._of_kind("gdb", number)
             if self.thread is None or (match.group(1) == "0" and self.thread.frames):
                 self.thread = process.begin(OpenThread(name=""))
@@ -244,6 +242,12 @@ def _pyspy_frame(line: str) -> Frame | None:
     if colon and number.isdecimal() and len(number) < 10:
         return Frame(function=name[:200], file=file[-400:], line=int(number))
     return Frame(function=name[:200], file=where[-400:])
+
+
+def _is_call_site(text: str) -> bool:
+    """torch's watchdog tells so where the failed collective was called once: no process stands there."""
+    _, mark, where = text.partition(" from ")
+    return bool(mark) and where.rpartition(":")[2].isdecimal() and ":" in where
 
 
 def _gdb_frame(text: str) -> Frame:

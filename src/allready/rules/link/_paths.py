@@ -305,7 +305,7 @@ def _own_link(live: Live) -> Broken | None:
     """A node that is heard, has lost the link of an interface, and is connected to nobody but nodes that are silent."""
     silent, book = silent_nodes(live), address_book(live)
     for node in sorted(live.statuses):
-        names = down_links(live, node)
+        names = tuple(name for name in down_links(live, node) if _carried_most(live, node, name))
         peers = {book.get(plain(row.remote), node) for row in newest_sockets(live, node)[0]} - {node}
         if names and node not in silent and peers and peers <= silent and not any(closed(live, n) for n in peers):
             return Broken(
@@ -313,6 +313,20 @@ def _own_link(live: Live) -> Broken | None:
                 is_silent=True, seconds=min(live.heard_s.get(n, 0.0) for n in peers),
             )  # fmt: skip
     return None
+
+
+def _carried_most(live: Live, node: int, name: str) -> bool:
+    """Whether no other interface of the node, loopback left out, took more bytes lately: docker0 that goes down at the
+    same time is not what the job used."""
+    words = [s.links for s in snapshots(live, node) if s.links]
+    if not words:
+        return False
+    first = {link.name: link for link in words[0]}
+    took = {
+        link.name: link.sent_bytes + link.received_bytes - first[link.name].sent_bytes - first[link.name].received_bytes
+        for link in words[-1] if link.name in first and link.name != "lo"
+    }  # fmt: skip
+    return took.get(name, 0) >= max(took.values(), default=0)
 
 
 def _unheard(live: Live) -> Broken | None:

@@ -140,7 +140,7 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
             )
             for r in (*behind, *(r for r in shares if r not in behind))[:8]
         ),
-        is_idle_otherwise=all((found[r].gpu_data_share or 0.0) < WORKS_SHARE for r in behind),
+        is_idle_otherwise=all((data := found[r].gpu_data_share) is not None and data < WORKS_SHARE for r in behind),
     )
 
 
