@@ -19,6 +19,9 @@ from allready.model.live import NodeStatus, RankStatus
 T = TypeVar("T")
 
 SLEEPS = "import time\nwhile True: time.sleep(0.05)\n"
+ALIVE = {"running", "sleeping", "disk"}
+"""States of a rank that nothing was done to; "disk" for the moment in which it reads a page of its program."""
+
 COMPUTES = "while True: sum(range(100000))\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from allready.live.node.process import children_of, command_of, parse_stat, read_stat
 from allready.live.node.syscalls import parse_syscall
-from tests.live.node.nodes import COMPUTES, SLEEPS, Node, until
+from tests.live.node.nodes import ALIVE, COMPUTES, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
 
@@ -31,7 +31,7 @@ while True: time.sleep(0.05)
 
 def test_a_stopped_rank_is_seen_by_the_next_look(make_node: MakeNode) -> None:
     node = make_node([SLEEPS, SLEEPS])
-    assert node.rank(0).process_state in {"running", "sleeping"}
+    assert node.rank(0).process_state in ALIVE
     node.kill(0, signal.SIGSTOP)
     until(lambda: read_stat(node.processes[0].pid), lambda s: s is not None and s.state == "stopped")
     status = node.look()

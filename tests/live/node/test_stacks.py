@@ -15,7 +15,7 @@ from allready.live.beacon.cell import CellReader, CellWriter
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.node.process import caught_signals, children_of
 from allready.live.node.stacks import StackFile, spy, spy_program
-from tests.live.node.nodes import SLEEPS, Node, until
+from tests.live.node.nodes import ALIVE, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
 
@@ -71,9 +71,9 @@ def test_a_process_without_the_handler_is_not_sent_the_signal(make_node: MakeNod
     (tmp_path / "stacks").touch()
     file.ask(pid)
     assert "no handler" in file.why_not(pid)
-    assert node.rank(0).process_state in {"running", "sleeping"}
+    assert node.rank(0).process_state in ALIVE
     (rank,) = node.observer.gather(1).ranks
-    assert node.rank(0).process_state in {"running", "sleeping"}
+    assert node.rank(0).process_state in ALIVE
     assert rank.stack or rank.why_no_stack
 
 
@@ -84,7 +84,7 @@ def test_who_handles_the_signal_for_itself_is_not_sent_it(make_node: MakeNode, t
     until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
     node.observer.gather(1)
     time.sleep(0.3)
-    assert node.rank(0).process_state in {"running", "sleeping"}
+    assert node.rank(0).process_state in ALIVE
 
 
 def test_a_rank_that_ended_has_the_stack_of_its_crash(make_node: MakeNode) -> None:
