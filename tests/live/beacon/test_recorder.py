@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -227,6 +228,33 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
     assert not recorder.is_ring_due()
     clock.now = 32.0
     assert recorder.is_ring_due()
+
+
+@pytest.mark.parametrize(("per_s", "every_s"), [(6, 8.0), (20, 8.0), (60, 4.0), (90, 2.0)])
+def test_the_ring_of_a_job_that_goes_on_as_before_is_read_less_often(
+    per_s: int, every_s: float, torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only as far as the ring holds all that was done meanwhile; and as often as ever once the speed is another."""
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    said: dict[str, Any] = {"pg_status": {"0": status(1)}, "entries": [entry(0, "0")] * 320}
+    torch.records("fr", said)
+    recorder = Recorder(str(tmp_path))
+
+    def read_at(begin_s: float, end_s: float, speed: float) -> list[float]:
+        before, read = said["pg_status"]["0"]["last_enqueued_collective"], []
+        for look in range(1, round((end_s - begin_s) / 0.2) + 1):
+            clock.now = begin_s + look * 0.2 + 0.001
+            said["pg_status"]["0"] = status(before + int(look * 0.2 * speed))
+            recorder.look(clock.now)
+            if recorder.is_ring_due():
+                recorder.write_ring()
+                read.append(round(clock.now))
+        return read
+
+    assert len(read_at(0.0, 10.0, per_s)) >= 5
+    assert {b - a for a, b in pairwise(read_at(10.0, 64.0, per_s)[2:])} == {every_s}
+    assert [read for read in read_at(64.0, 72.0, per_s / 2) if read > 66] == [68, 70, 72]
 
 
 def done(seq: int, *, retired: bool = True, p2p: bool = False, number: int = 0) -> dict[str, object]:

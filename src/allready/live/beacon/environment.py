@@ -13,7 +13,7 @@ BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Beginning of the files that torch itself writes when a collective times out; it appends the rank."""
 BUFFER_ENTRIES = 512
-"""A ring costs about 10 us per entry to read, and is read every two seconds."""
+"""A ring costs about 10 us per entry to read, and is read every two to eight seconds."""
 
 _NEW_NAMES_SINCE = (2, 8)
 

@@ -11,6 +11,7 @@ from _thread import get_ident
 
 from allready.live.beacon import names
 from allready.live.beacon.payload import compressed
+from allready.live.beacon.rhythm import Rhythm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ of the wall clock: while one reads, it keeps the GIL and the others wait for it 
 of many ranks at different times add up and those of the same moment do not."""
 RING_SHARE = 0.0025
 """Of the time."""
+CALM_EVERY_S = 8.0
+"""Where operations come at the same speed as before, as long as the ring holds all of that time."""
 _SELDOM_S = 64.0
 _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
@@ -30,6 +33,7 @@ _DOUBT_S = 0.4
 _LARGEST_COUNT = 1 << 60
 _MOST_NAMES, _LONGEST_NAMES = 4096, 2000
 _HAS_ENTRIES = b'"pg_id":'
+_ONE_ENTRY = b'"collective_seq_id":'
 _KINDS = (
     ("_dump_nccl_trace_json", "_dump_nccl_trace", names.RING, names.DUMP),
     ("_dump_fr_trace_json", "_dump_fr_trace", names.CPU_RING, names.CPU_DUMP),
@@ -120,6 +124,8 @@ class Recorder:
         self._ring_at = float("-inf")  # monotonic
         self._ring_wall_s = 0.0
         self._names_at = float("-inf")
+        self._ring_entries = 0
+        self._rhythm = Rhythm()
         self._moves = self._moves_of_ring = 0
         self._num_groups = -1
         self._needs_names = False
@@ -144,6 +150,7 @@ class Recorder:
                 source.is_broken = True
                 self._tell(f"the flight recorder does not answer: {type(error).__name__}: {error}")
         if found:
+            self._rhythm.note(now_s, sum(group.enqueued for group in found.values()))
             self.is_on = True
         elif self.is_on is None and self._sources is not None and not self._sources:
             self.is_on = False
@@ -165,6 +172,9 @@ class Recorder:
         every_s = RING_EVERY_S
         while every_s * 1.25 < min(self._ring_cost_s / RING_SHARE, _SELDOM_S):
             every_s *= 2
+        if self._rhythm.is_calm:
+            while every_s < CALM_EVERY_S and 2 * every_s * self._rhythm.per_s <= self._ring_entries:
+                every_s *= 2
         if self._moves == self._moves_of_ring or now - self._ring_at < every_s / 2:
             return False
         return int(time.time() / every_s) != int(self._ring_wall_s / every_s)
@@ -258,6 +268,7 @@ class Recorder:
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
         self._ring_wall_s = began_wall_s
+        self._ring_entries = sum(data.count(_ONE_ENTRY) for _, data in used)
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:

@@ -216,7 +216,7 @@ class Beacon:
         self._is_ending = True
         if not self._recorder.has_sources():
             return
-        # What it did last explains why it left, and the ring on disk is up to two seconds old.
+        # What it did last explains why it left, and the ring on disk is seconds old.
         self._fetches.halt(_END_WAIT_S)
         try:
             self._recorder.write_ring()
