@@ -43,6 +43,8 @@ OFFERS_S = 10.0
 FACTS = "facts"
 LAST_CALL_S = 30.0  # torchrun's: with MIN:MAX nodes, so long after MIN are here
 TICK_S = 0.2
+CALM_TICK_S = 0.5
+"""Where nothing is suspected: words that matter come by themselves, see `suspicion.TOLD_EVERY_S`."""
 AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 
@@ -266,7 +268,8 @@ class JobLead(Lead):
         why = ""
         while True:
             now, wall_s = time.monotonic(), time.time()
-            for kind, node, body in await self._take(timeout_s=TICK_S):
+            is_calm = failed_s is None and self._wished is None and (of_job is None or of_job.is_calm)
+            for kind, node, body in await self._take(timeout_s=CALM_TICK_S if is_calm else TICK_S):
                 if kind == orders.STATUS:
                     of_job.take_status(body, now, wall_s)
                 elif kind == orders.EVIDENCE:

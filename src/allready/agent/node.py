@@ -5,6 +5,7 @@ Node 0 has a `NodeAgent` like everyone else, at the local end of its hub.
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal as signals
 import threading
@@ -18,12 +19,15 @@ from allready.agent.terms import Terms
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.exchange.channel import NodeSide, convert
 from allready.launch.request import RunRequest
+from allready.live.judge.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
 from allready.model import NodeStatus, Report
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
-TELL_EVERY_S = 1.0
+LOOK_SOON_S = 0.2
+"""While somebody waits, who may soon be worth telling."""
+TELL_EVERY_S = TOLD_EVERY_S
 GATHER_S = 1.5
 KEEP_S = 3.0
 """Evidence that is being gathered is waited for so long before ranks are ended."""
@@ -52,6 +56,8 @@ class NodeAgent:
         self._gathers: set[asyncio.Task[Any]] = set()
         self._told_s = float("-inf")
         self._status: NodeStatus | None = None
+        self._waiting: frozenset[int] = frozenset()  # told to wait for long
+        self._is_soon = False
         self._looking = asyncio.Lock()
         self.last_evidence: Any = None
 
@@ -154,6 +160,10 @@ class NodeAgent:
 
     def _attempt_told(self, kind: str, body: Any) -> None:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
+        if kind == orders.STARTED:
+            # torch and the rules have made some 300,000 objects that stay: every search for garbage among them takes
+            # 50 ms of a processor that the ranks may need.
+            gc.freeze()
         if kind == orders.STARTED and self._attempt is not None and self._observer is not None:
             self._observer.set_ranks(self._attempt.handles(), self._attempt.number)
         self._spawn(self._tell(kind, body))
@@ -172,7 +182,7 @@ class NodeAgent:
     async def _look_again_and_again(self) -> None:
         while True:
             await self._look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_SOON_S if self._is_soon else LOOK_EVERY_S)
 
     async def _look(self, *, at_once: bool = False) -> None:
         if self._attempt is None or not self._attempt.has_started or self._observer is None:
@@ -192,7 +202,12 @@ class NodeAgent:
         self._status = status
         self._terms.seen(status)
         now = time.monotonic()
-        if changed or at_once or status.pace or status.sockets or now - self._told_s >= TELL_EVERY_S - 0.05:
+        waits = waits_s(status)
+        self._is_soon = any(LOOK_EVERY_S / 2 < wait_s < FLOOR_S for wait_s in waits.values())
+        waiting = frozenset(rank for rank, wait_s in waits.items() if wait_s >= FLOOR_S)
+        is_news = changed or at_once or not waiting <= self._waiting
+        self._waiting = waiting
+        if is_news or status.pace or status.sockets or now - self._told_s >= TELL_EVERY_S - 0.05:
             self._told_s = now
             await self._node.send(orders.STATUS, status)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from allready.live.judge.suspicion import Suspicion, suspect
+from allready.live.judge.suspicion import FLOOR_S, TOLD_EVERY_S, Suspicion, suspect, waits_s
 from allready.model import GroupMark, NodeStatus
 from tests.rules.live.made import NODES, NOW, behind, ended, mark, waiting
 
@@ -31,6 +31,23 @@ def test_a_wait_of_a_second_without_progress_is_one() -> None:
     assert kind(look(*waits, replace(late, num_operations=500))) == "waiting"
     short = [replace(w, groups=(mark(64, waiting_s=0.6, moved_s=NOW - 0.6),)) for w in waits]
     assert look(*short, replace(late, num_operations=500)) is None
+
+
+def test_a_short_wait_in_an_older_word_is_none() -> None:
+    """Agents tell once a second: a loop that reduces in every step is often seen waiting, and moves on unseen."""
+    waits = [waiting(r, num_operations=500, groups=(mark(64, waiting_s=0.2, moved_s=NOW - 0.2),)) for r in NODES]
+    assert look(*waits, heard={0: TOLD_EVERY_S, 1: TOLD_EVERY_S}) is None
+    assert kind(look(*waits, heard={0: TOLD_EVERY_S + FLOOR_S, 1: TOLD_EVERY_S + FLOOR_S})) == "waiting"
+
+
+def test_who_waits_for_long_is_told_by_its_agent() -> None:
+    ranks = (
+        waiting(0, groups=(mark(64, waiting_s=1.2, moved_s=NOW - 1.5),)),
+        waiting(1, groups=(mark(64, waiting_s=0.3, moved_s=NOW - 0.4), mark(7, pending=False))),
+        behind(2, groups=(mark(63, pending=False, moved_s=NOW - 9.0),)),
+        ended(3, 1),
+    )
+    assert waits_s(NodeStatus(node_rank=0, time_s=NOW, ranks=ranks)) == {0: 1.2, 1: 0.3, 2: 0.0}
 
 
 def test_first_steps_are_given_more_time() -> None:

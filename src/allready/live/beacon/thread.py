@@ -29,6 +29,8 @@ LOOK_SHARE = 0.001
 IDLE_SHARE = 0.2
 """Of one CPU, below which a thread counts as waiting."""
 _SLOWEST_LOOK_S = 2.0
+_HURRY = 4.0
+"""Times the share where an operation was pending at the last look: whether it still is should be known soon."""
 _FORK_WAIT_S = 0.05
 _END_WAIT_S = 0.3
 _TASK_S = 0.0001
@@ -141,6 +143,7 @@ class Beacon:
         self._looked_at = time.monotonic()
         self._look_cost_s = 0.0
         self._next_look = 0.0
+        self._is_pending = False
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
@@ -252,7 +255,8 @@ class Beacon:
                 self._look(now)
                 cost = time.thread_time() - began
                 self._look_cost_s += (cost - self._look_cost_s) / 4
-                self._next_look = now + min(self._look_cost_s / LOOK_SHARE, _SLOWEST_LOOK_S) - BEAT_S / 2
+                wait_s = min(self._look_cost_s / LOOK_SHARE, _SLOWEST_LOOK_S)
+                self._next_look = now + (wait_s / _HURRY if self._is_pending else wait_s) - BEAT_S / 2
             self._ask(ring, dump)
         except Exception as error:  # noqa: BLE001 - told in the cell; the beat goes on
             self._note(f"{type(error).__name__}: {error}")
@@ -269,6 +273,7 @@ class Beacon:
     def _look(self, now: float) -> None:
         now_s = time.time()
         groups = self._recorder.look(now_s)
+        self._is_pending = any(group.pending_s is not None for group in groups)
         interval_s = max(now - self._looked_at, 1e-3)
         main_s, all_s = _cpu_s(self._main_clock), time.process_time()
         main_share = 1.0 if main_s is None else (main_s - self._main_cpu_s) / interval_s
@@ -290,7 +295,7 @@ class Beacon:
         elif phase == "backend":
             phase = "joining" if _is_jax_job() else "compiling"
         elif phase == "computing":
-            is_pending = any(g.pending_s is not None for g in groups)
+            is_pending = self._is_pending
             is_jax_job = not groups and _is_jax_job()
             blocking = sight.blocking
             if not blocking and is_still and (is_pending or (is_jax_job and all_share < IDLE_SHARE)):

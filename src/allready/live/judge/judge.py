@@ -234,6 +234,11 @@ class Judge:
     # Judgement
 
     @property
+    def is_calm(self) -> bool:
+        """Whether nothing is suspected and nothing is said of the job."""
+        return self._suspicion is None and self._standing.finding is None
+
+    @property
     def is_settled(self) -> bool:
         """Whether a verdict stands that no word still on its way is likely to change."""
         standing = self._standing
@@ -255,8 +260,7 @@ class Judge:
             wall_s: node 0's time of day.
         """
         self._suspect(now)
-        calm = self._suspicion is None and self._standing.finding is None
-        every_s = EVERY_S if not calm else CALM_EVERY_S if self._is_news else CALM_MOST_S
+        every_s = EVERY_S if not self.is_calm else CALM_EVERY_S if self._is_news else CALM_MOST_S
         if self._judged is not None and now - self._judged < every_s:
             return None
         if not self._board.statuses and not self._board.lost:

@@ -25,7 +25,7 @@ BACKENDS_WITH_STATES = frozenset({"nccl", "rccl", "xccl", "ncclx", "rcclx", "hcc
 """Backends whose recorder sees an operation start and complete."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One operation as the recorder writes it; what is not needed here is passed over unread."""
 
     profiling_name: str = ""
