@@ -47,12 +47,12 @@ def step(turns):
     if device == "cuda":
         torch.cuda.synchronize()
 
-for _ in range(20):
+for _ in range(100):
     step(3)
 began = time.perf_counter()
-for _ in range(20):
+for _ in range(100):
     step(3)
-turns = torch.tensor(max(1, round(3 * 0.02 / ((time.perf_counter() - began) / 20))), device=device)
+turns = torch.tensor(max(1, round(3 * 0.02 / ((time.perf_counter() - began) / 100))), device=device)
 dist.broadcast(turns, 0)
 turns = int(os.environ["TURNS"]) or int(turns)
 for _ in range(40):

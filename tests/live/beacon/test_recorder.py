@@ -241,8 +241,9 @@ def test_the_ring_of_a_job_that_goes_on_as_before_is_read_less_often(
     torch.records("fr", said)
     recorder = Recorder(str(tmp_path))
 
-    def read_at(begin_s: float, end_s: float, speed: float) -> list[float]:
-        before, read = said["pg_status"]["0"]["last_enqueued_collective"], []
+    def read_at(begin_s: float, end_s: float, speed: float) -> list[int]:
+        before = said["pg_status"]["0"]["last_enqueued_collective"]
+        read: list[int] = []
         for look in range(1, round((end_s - begin_s) / 0.2) + 1):
             clock.now = begin_s + look * 0.2 + 0.001
             said["pg_status"]["0"] = status(before + int(look * 0.2 * speed))
