@@ -22,7 +22,7 @@ def test_calm_after_some_windows_at_one_speed() -> None:
     assert rhythm.per_s == pytest.approx(48.0, rel=0.05)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.5, 0.85, 1.2, 3.0])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 0.92, 1.1, 3.0])
 def test_another_speed_ends_it_within_a_window(factor: float) -> None:
     rhythm = Rhythm()
     now_s, operations = run(rhythm, 100.0, 10, 48.0)
@@ -34,7 +34,7 @@ def test_another_speed_ends_it_within_a_window(factor: float) -> None:
 def test_small_differences_and_single_operations_are_nothing() -> None:
     rhythm = Rhythm()
     now_s, operations = run(rhythm, 100.0, 10, 48.0)
-    now_s, operations = run(rhythm, now_s, 4, 50.0, operations)
+    now_s, operations = run(rhythm, now_s, 4, 49.5, operations)
     assert rhythm.is_calm
     slow = Rhythm()
     run(slow, 100.0, 40, 0.7)  # one operation in this window, two in the next
@@ -46,7 +46,7 @@ def test_a_creeping_change_is_one_in_the_end() -> None:
     now_s, operations, per_s = *run(rhythm, 100.0, 10, 50.0), 50.0
     was_calm = []
     for _ in range(6):
-        per_s *= 0.96
+        per_s *= 0.98
         now_s, operations = run(rhythm, now_s, 1, per_s, operations)
         was_calm.append(rhythm.is_calm)
     assert not all(was_calm)

@@ -2,7 +2,7 @@
 
 WINDOW_S = 2.0
 """Windows begin at multiples of it on the wall clock: all ranks judge in the same moments."""
-TOLERANCE = 0.1
+TOLERANCE = 0.05
 """Of the usual number of operations in a window; and one operation, which may fall into this window or the next."""
 CALM_WINDOWS = 5
 
