@@ -17,6 +17,11 @@ def parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return mapped or parsed
 
 
+def is_name(address: str) -> bool:
+    """Whether it has to be looked up, so that it may mean something else elsewhere."""
+    return parse(address) is None
+
+
 def is_loopback(address: str) -> bool:
     """127.0.0.0/8 or ::1."""
     parsed = parse(address)

@@ -1,6 +1,6 @@
 import pytest
 
-from allready.model import FactMissing, FaultClass
+from allready.model import Confidence, FactMissing, FaultClass
 from allready.testing import check, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
@@ -28,6 +28,18 @@ def test_a_silent_neighbour_is_node_0s_absence() -> None:
     silent = worker_alone("no_route", detail="No route to host (EHOSTUNREACH)")
     assert check("PRT003", silent).state == "clear"
     assert check("JOB011", silent).state == "hit"
+
+
+def test_a_silent_neighbour_behind_a_name_is_a_path_and_nobodys_fault() -> None:
+    """Node 0's machine may be off, or the name may mean another machine on this node alone."""
+    silent = worker_alone(
+        "no_route", detail="No route to host (EHOSTUNREACH)", master_addr="node0", address="10.0.0.77"
+    )
+    [hit] = check("PRT003", silent).hits
+    assert (hit.culprits.nodes, hit.culprits.variables, hit.culprits.links) == ((), (), ((1, 0),))
+    assert (hit.fault_class, hit.confidence) == (FaultClass.START_PATH, Confidence.LIKELY)
+    [beside] = check("JOB011", silent).hits
+    assert beside.confidence is Confidence.POSSIBLE
 
 
 def test_is_clear_when_all_got_through() -> None:

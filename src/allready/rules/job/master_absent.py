@@ -15,7 +15,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, host_is_silent, is_loopback, is_misnamed, own_addresses, reached
+from allready.rules._common import endpoint, host_is_silent, is_loopback, is_misnamed, is_name, own_addresses, reached
 from allready.rules.registry import Rule
 
 
@@ -39,8 +39,8 @@ def master_absent(
     """
     ## What it checks
     What the other nodes see of node 0 while none of them gets through.  Node 0 is missing when its machine gives no
-    sign of life on a subnet that this node is directly connected to, or when the machine refuses the port and nothing
-    of the kind answers on a port nearby.
+    sign of life on a subnet that this node is directly connected to (only "possible" where MASTER_ADDR is a name, see
+    PRT003), or when the machine refuses the port and nothing of the kind answers on a port nearby.
 
     A refused port alone tells two causes not apart: node 0 is not started, or it listens on another port.  PRT001 says
     so and comes first; this finding then stands beside it as possible.  Silence (PRT002) and a missing route (PRT003)
@@ -83,8 +83,8 @@ def master_absent(
 
 
 def _confidence(facts: MasterContactFacts, net: NetFacts | None) -> Confidence | None:
-    if host_is_silent(facts, net):
-        return Confidence.LIKELY
+    if host_is_silent(facts, net):  # a name may lead to another machine here: PRT003
+        return Confidence.POSSIBLE if is_name(facts.master_addr) else Confidence.LIKELY
     here = is_misnamed(facts.master_addr, facts.addresses) or (
         net is not None and not is_loopback(facts.address or "") and facts.address in own_addresses(net)
     )
