@@ -224,6 +224,26 @@ def scored_for_memory() -> str:
     return _scored("B07")
 
 
+def score_ended_by_a_signal() -> str:
+    """`allready lab score` gets SIGTERM while the ranks of its first scenario run."""
+    with tempfile.TemporaryDirectory() as folder:
+        argv = [sys.executable, "-m", "allready", "lab", "score", "--only", "K0,B02", "--out", folder]
+        process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "80"}
+        )
+        try:
+            deadline = time.monotonic() + 40
+            while time.monotonic() < deadline and not list(Path(folder).glob("K0-0/enter/enter-*")):
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+        saved = json.loads((Path(folder) / "scoreboard.json").read_text())
+        return f"exit code {process.returncode}, {len(saved['results'])} results"
+
+
 def main(scene: str) -> None:
     # Others on this machine use the shared one meanwhile.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)

@@ -22,10 +22,11 @@ lab = pytest.mark.lab
 SCENES = (
     "normal", "exception", "commands", "two_labs", "killed_half_way", "killed_when_up", "killed_with_commands",
     "holder_killed", "refused", "scored_stand_in",
+    "score_ended_by_a_signal",
 )  # fmt: skip
 
 
-SLOW_IN_BOTH = ("scored_stand_in", "killed_half_way", "killed_with_commands", "two_labs")
+SLOW_IN_BOTH = ("scored_stand_in", "killed_half_way", "killed_with_commands", "two_labs", "score_ended_by_a_signal")
 
 
 @lab
@@ -60,6 +61,7 @@ def nothing_is_left(scene: str, *, user_namespace: bool) -> None:
         "refused": "LabError: this machine refuses a namespace of the lab: mount: ",
         "scored_stand_in": "missed",
         "scored": "right",
+        "score_ended_by_a_signal": "exit code 143, 0 results",
     }
     assert seen["note"].startswith(expected.get(scene, "")), seen["note"]
 

@@ -160,9 +160,9 @@ class NodeAgent:
 
     def _attempt_told(self, kind: str, body: Any) -> None:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
-        if kind == orders.STARTED:
-            # torch and the rules have made some 300,000 objects that stay: every search for garbage among them takes
-            # 50 ms of a processor that the ranks may need.
+        if kind == orders.STARTED and not gc.get_freeze_count():
+            # torch and the rules have made 200,000 objects that stay: every search for garbage among them takes 50 ms
+            # of a processor that the ranks may need.
             gc.freeze()
         if kind == orders.STARTED and self._attempt is not None and self._observer is not None:
             self._observer.set_ranks(self._attempt.handles(), self._attempt.number)

@@ -1,13 +1,17 @@
 """`allready lab score`: plays the fault suite against `allready run` and says how often, and how soon, it was right."""
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
+from allready.cli.interrupts import NUMBERS
 from allready.cli.options import count
 from allready.errors import UsageError
 from allready.text.ui import ui
@@ -45,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, language: str) -> int:
     """Play, print, save.  Exit code 0: all right; 1: misses, wrong verdicts or false alarms; 3: some were not played.
 
+    SIGINT, SIGTERM and SIGHUP end the scenario under way, with its job and its lab; what was played is saved, and the
+    exit code is 128 + N.
+
     Raises:
         UsageError: no such row, or a file that cannot be written.
     """
@@ -68,7 +75,8 @@ def run(args: argparse.Namespace, language: str) -> int:
             print(result_line(result, language), file=sys.stderr, flush=True)
 
     options = Options(out=args.out.absolute(), keep=not args.discard)
-    made = board.score(rows, seeds, options, jobs=args.jobs, on_result=on_result)
+    with ending_by_signals(options.stop.set) as caught:
+        made = board.score(rows, seeds, options, jobs=args.jobs, on_result=on_result)
     board.save(made, args.out / "scoreboard.json")
     if args.json == "-":
         sys.stdout.write((args.out / "scoreboard.json").read_text(encoding="utf-8"))
@@ -78,9 +86,29 @@ def run(args: argparse.Namespace, language: str) -> int:
         _write_page(made, args.markdown, language)
     if args.json != "-":
         _print(made, language)
+    if caught:
+        return 128 + caught[0]
     if any(not r.passed and r.outcome != "not played" for r in made.results):
         return _MISSES
     return _NOT_PLAYED if made.summary.num_not_played or not made.results else _ALL_RIGHT
+
+
+@contextlib.contextmanager
+def ending_by_signals(end: Callable[[], object]) -> Iterator[list[int]]:
+    """Signals call `end`, as often as they come, instead of ending this process; gives those that came."""
+    caught: list[int] = []
+
+    def heard(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+        end()
+
+    numbers = [n for n in NUMBERS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, heard) for number in numbers}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def result_line(result: "Result", language: str) -> str:

@@ -110,7 +110,8 @@ def score(
 ) -> Scoreboard:
     """Play every row with every seed, `jobs` at a time; those that this machine cannot show are listed with the reason.
 
-    `on_result` is called after each, from the thread that played it.
+    `on_result` is called after each, from the thread that played it.  Once `options.stop` is set no other scenario
+    begins; the one under way is ended, and the scoreboard has only those that came to their end.
     """
     begun = time.monotonic()
     not_shown, shown = [], []
@@ -121,14 +122,18 @@ def score(
         else:
             shown.append(row)
 
-    def one(task: tuple[Row, int]) -> Result:
+    def one(task: tuple[Row, int]) -> Result | None:
+        if options.stop.is_set():
+            return None
         result = play(*task, options)
+        if options.stop.is_set():
+            return None
         on_result(result)
         return result
 
     tasks = [(row, seed) for seed in seeds for row in shown]
     with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-        results = tuple(pool.map(one, tasks))
+        results = tuple(result for result in pool.map(one, tasks) if result is not None)
     return Scoreboard(
         made=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         versions=versions(),

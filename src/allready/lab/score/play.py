@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,13 +43,18 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How scenarios are played.  `run_argv`: the launcher, by default this installation's `allready run`."""
+    """How scenarios are played.
+
+    run_argv: the launcher, by default this installation's `allready run`.
+    stop: once set, what is under way is ended and tidied up, and nothing new begins.
+    """
 
     out: Path
     run_argv: tuple[str, ...] = (sys.executable, "-m", "allready", "run")
     run_flags: tuple[str, ...] = ("--grace", "3")
     state_dir: Path | None = None
     keep: bool = True  # the reports and logs of the job
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def play(row: Row, seed: int, options: Options) -> Result:
@@ -152,7 +157,7 @@ class _Stage:
         words = [sys.executable, *argv[1:]] if argv[0] == "python" else list(argv)
         process = lab.popen(node, words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + BEFORE_LIMIT_S
-        while time.monotonic() < deadline and process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None and not self._options.stop.is_set():
             if _listens(process.pid):
                 return
             time.sleep(0.05)
@@ -187,7 +192,9 @@ class _Stage:
             stands_since = (stands_since or now) if self._stands() and onset_s is not None else None
             if not setup.runs_to_its_end and stands_since is not None and now - stands_since > SETTLE_S:
                 break
-            _pause.wait(LOOK_EVERY_S)
+            if self._options.stop.wait(LOOK_EVERY_S):
+                self.problem = "it was ended before its end"
+                break
         self.shows_s = self._shows(job)
         self.ran = setup.expected.may_run and self._runs()
 
@@ -254,9 +261,6 @@ class _Stage:
         others = [time_s for rank, time_s in self._entered().items() if rank not in culprits]
         hung = bool(others) and time.time() - max(others) > 1.0
         return max([onset_s, *(others if hung else [])])
-
-
-_pause = threading.Event()
 
 
 def _listens(pid: int) -> bool:
