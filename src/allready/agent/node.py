@@ -58,6 +58,7 @@ class NodeAgent:
         self._status: NodeStatus | None = None
         self._waiting: frozenset[int] = frozenset()  # told to wait for long
         self._is_soon = False
+        self._has_frozen = False
         self._looking = asyncio.Lock()
         self.last_evidence: Any = None
 
@@ -160,7 +161,8 @@ class NodeAgent:
 
     def _attempt_told(self, kind: str, body: Any) -> None:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
-        if kind == orders.STARTED and not gc.get_freeze_count():
+        if kind == orders.STARTED and not self._has_frozen:
+            self._has_frozen = True
             # torch and the rules have made 200,000 objects that stay: every search for garbage among them takes 50 ms
             # of a processor that the ranks may need.
             gc.freeze()

@@ -104,7 +104,7 @@ def _pulses(pick: Pick) -> Setup:
 
 
 def _neighbour(pick: Pick) -> Setup:
-    return _slow_rank(pick, "neighbour", "processes=3", COMPUTE)
+    return _slow_rank(pick, "neighbour", "processes=8", COMPUTE)
 
 
 def _slow_data(pick: Pick) -> Setup:
