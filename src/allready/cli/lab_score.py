@@ -75,7 +75,14 @@ def run(args: argparse.Namespace, language: str) -> int:
             print(result_line(result, language), file=sys.stderr, flush=True)
 
     options = Options(out=args.out.absolute(), keep=not args.discard)
-    with ending_by_signals(options.stop.set) as caught:
+    ending = f"{ui('lab.score_ending', language)}\n".encode()
+
+    def end() -> None:
+        if not options.stop.is_set():
+            os.write(2, ending)  # in the middle of anything: no stream may be used here
+        options.stop.set()
+
+    with ending_by_signals(end) as caught:
         made = board.score(rows, seeds, options, jobs=args.jobs, on_result=on_result)
     board.save(made, args.out / "scoreboard.json")
     if args.json == "-":

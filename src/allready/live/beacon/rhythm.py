@@ -26,9 +26,8 @@ class Rhythm:
 
     def note(self, now_s: float, operations: int) -> None:
         """Take the number of all operations so far at a moment of the wall clock; cheap, called at every look."""
-        if (
-            self._at_s is None or now_s < self._at_s or operations < self._operations
-        ):  # a clock was set, a group is gone
+        # Below: the clock was set, or a group is gone.
+        if self._at_s is None or now_s < self._at_s or operations < self._operations:
             self._at_s, self._operations, self._windows, self._usual_per_s = now_s, operations, 0, -1.0
             return
         if int(now_s / WINDOW_S) == int(self._at_s / WINDOW_S):
