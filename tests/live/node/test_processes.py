@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from allready.live.node.process import children_of, command_of, parse_stat, read_stat
+import pytest
+
+from allready.live.node import process as processes
+from allready.live.node.process import children_of, command_of, main_thread_s, parse_stat, read_stat
 from allready.live.node.syscalls import parse_syscall
 from tests.live.node.nodes import ALIVE, COMPUTES, SLEEPS, Node, until
 
@@ -108,6 +111,30 @@ def test_cpu_time_tells_who_computes(make_node: MakeNode) -> None:
     assert found.ranks[0].rss_bytes is not None
     assert found.ranks[0].rss_bytes > 1 << 20
     assert found.ranks[0].num_threads == 1
+
+
+def test_who_waits_for_a_cpu_is_told(make_node: MakeNode) -> None:
+    if main_thread_s(os.getpid())[1] is None:
+        pytest.skip("this kernel does not count it")
+    node = make_node([COMPUTES, COMPUTES, COMPUTES, SLEEPS])
+    one = min(os.sched_getaffinity(0))
+    for process in node.processes[:3]:
+        os.sched_setaffinity(process.pid, {one})
+    node.look()
+    wanted = 0.35  # two of three wait at any time
+    found = until(node.look, lambda s: all((r.queued_share or 0.0) > wanted for r in s.ranks[:3]), timeout_s=40.0)
+    assert (found.ranks[3].queued_share or 0.0) < wanted
+
+
+def test_a_kernel_that_does_not_count_waiting_still_tells_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = processes.read_small
+    monkeypatch.setattr(
+        processes, "read_small", lambda path, most=8192: None if "schedstat" in path else real(path, most)
+    )
+    cpu_s, queued_s = main_thread_s(os.getpid())
+    assert cpu_s is not None
+    assert cpu_s > 0
+    assert queued_s is None
 
 
 def test_forked_workers_are_loaders_and_a_stopped_one_shows(make_node: MakeNode) -> None:

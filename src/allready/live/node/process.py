@@ -74,10 +74,16 @@ def read_thread(pid: int, thread: int) -> Stat | None:
     return None if data is None else parse_stat(thread, data)
 
 
-def main_cpu_s(pid: int) -> float | None:
-    """Processor time of the main thread so far; None when it is gone."""
+def main_thread_s(pid: int) -> tuple[float | None, float | None]:
+    """Of the main thread so far: processor time, and time in which it could run and waited for a CPU.
+
+    None when it is gone; the second one also where the kernel does not count it (no /proc/PID/task/TID/schedstat).
+    """
+    words = (read_small(f"/proc/{pid}/task/{pid}/schedstat", 128) or b"").split()
+    if len(words) >= 2 and words[0].isdigit() and words[1].isdigit():
+        return int(words[0]) / 1e9, int(words[1]) / 1e9
     stat = read_thread(pid, pid)
-    return stat.cpu_s if stat is not None else None
+    return (stat.cpu_s if stat is not None else None), None
 
 
 def age_s(pid: int) -> float:

@@ -15,7 +15,7 @@ from allready.live.node.family import Family, Window
 from allready.live.node.gpus import GpuNow
 from allready.live.node.handle import RankHandle
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.process import Stat, exit_of_zombie, main_cpu_s, read_stat
+from allready.live.node.process import Stat, exit_of_zombie, main_thread_s, read_stat
 from allready.live.node.rings import MOST_BYTES, Pace
 from allready.model.live import PaceSample, RankStatus
 
@@ -64,6 +64,7 @@ class RankWatch:
     problems: tuple[str, ...] = ()
     _read_s: float = 0.0
     _cpu: Window = field(default_factory=Window)
+    _queued: Window = field(default_factory=Window)
     _throttled: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
     _ring_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
@@ -163,6 +164,9 @@ class RankWatch:
         age_s = own.beat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
         end = self.end
         marks = own.groups if own is not None else ()
+        main_cpu_s, queued_s = main_thread_s(self.handle.pid) if is_alive else (None, None)
+        if queued_s is not None:
+            self._queued.add(now_s, queued_s)
         periods = [(p.num_operations(), period) for _, p in self.rings if (period := p.period_s()) is not None]
         return RankStatus(
             rank=self.handle.rank,
@@ -193,7 +197,8 @@ class RankWatch:
             gpu_warp_share=gpu.warp_share if gpu is not None else None,
             gpu_data_share=gpu.data_share if gpu is not None else None,
             framework=own.framework if own is not None else "",
-            main_cpu_s=main_cpu_s(self.handle.pid) if is_alive else None,
+            main_cpu_s=main_cpu_s,
+            queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
         )
 

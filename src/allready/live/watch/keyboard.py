@@ -31,7 +31,11 @@ class Keyboard:
             mode[3] &= ~(termios.ECHO | termios.ICANON)
             mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
             mode[6][termios.VSUSP] = b"\0"  # a stopped program would leave the shell with our screen
-            termios.tcsetattr(0, termios.TCSAFLUSH, mode)
+            try:
+                termios.tcsetattr(0, termios.TCSAFLUSH, mode)
+            except BaseException:
+                self.__exit__()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +82,11 @@ class Screen:
         self._stream = stream
 
     def __enter__(self) -> Self:
-        self._write(_ENTER)
+        try:
+            self._write(_ENTER)
+        except BaseException:  # a Ctrl-C right after it: `with` does not leave what it has not entered
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

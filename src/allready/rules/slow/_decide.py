@@ -14,6 +14,7 @@ from allready.rules.slow._pace import (
     Slow,
     is_standing,
     paused_share,
+    queued_share,
     share_of_looks,
     slow_ranks,
     throttled_share,
@@ -28,6 +29,8 @@ OWN_WORK = 0.3
 OWN_PHASES = ("evaluating", "saving", "compiling", "importing", "starting", "joining", "ending")
 PRESSED = 0.25
 MORE_PRESSED = 3.0
+QUEUED = 0.15
+MORE_QUEUED = 2.0
 BUSY_PATHS = 0.4
 """Where data is under way for so much of the time, ranks may be late only because they got out of an operation late."""
 WORST_LOSS = 0.008
@@ -36,8 +39,9 @@ WORST_LOSS = 0.008
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """`ranks`: slow by themselves, with the cause in `causes` ("throttled", "paused", "loading", "crowded", "").
+    """`ranks`: slow by themselves, with the cause in `causes`.
 
+    Causes: "throttled", "paused", "loading", "queued", "crowded", "".
     `heavier`: ranks with more work in every turn, which is no fault.  `path`, `lossy`: slow and lossy links.
     """
 
@@ -75,7 +79,7 @@ def decide(live: Live, after: Aftermath | None) -> Decision:
 def _decide(live: Live, after: Aftermath | None) -> Decision:
     if live.is_starting or silent_nodes(live) or broken(live) is not None:
         return Decision(causes={})
-    held = {n for r, n in live.node_of_rank().items() if max(throttled_share(live, r), paused_share(live, r)) >= PAUSED}
+    held = {n for r, n in live.node_of_rank().items() if _is_held(live, r)}
     path, lossy = slow_path(live), lossy_path(live)
     # A process that is held back in the middle of a system call keeps its socket from answering.
     path = None if path is not None and held & _ends(path.nodes, path.links) else path
@@ -95,7 +99,9 @@ def _decide(live: Live, after: Aftermath | None) -> Decision:
         cause = causes[slow.rank]
         if cause in {"throttled", "paused"}:
             (ranks if slow.share >= HEAVY_WITH_CAUSE else heavier).append(slow)
-        elif slow.chance > CHANCE or slow.lead < DOMINANT or (may_be_victim and not slow.computes_longer):
+        elif slow.chance > CHANCE or slow.lead < DOMINANT:
+            continue
+        elif may_be_victim and not slow.computes_longer and cause != "queued":
             continue
         elif slow.share >= HEAVY and not _has_own_work(live, slow.rank):
             ranks.append(slow)
@@ -125,7 +131,21 @@ def _cause(live: Live, slow: Slow, late: set[int]) -> str:
         rest = [s for r in live.ranks() if r not in late and (s := share_of_looks(live, r, "loading")) is not None]
         if not rest or own >= 2 * median(rest):
             return "loading"
+    if _is_queued(live, slow.rank, late):
+        return "queued"
     return "crowded" if _is_crowded(live, slow.rank) else ""
+
+
+def _is_held(live: Live, rank: int) -> bool:
+    """Whether something keeps the rank from running."""
+    return max(throttled_share(live, rank), paused_share(live, rank)) >= PAUSED or _is_queued(live, rank, {rank})
+
+
+def _is_queued(live: Live, rank: int, late: set[int]) -> bool:
+    """Whether the rank's own thread waits for a free CPU, and those of the ranks that are not late do not."""
+    own = queued_share(live, rank)
+    rest = [share for r in live.ranks() if r not in late and (share := queued_share(live, r)) is not None]
+    return own is not None and bool(rest) and own >= max(QUEUED, MORE_QUEUED * median(rest))
 
 
 def _is_crowded(live: Live, rank: int) -> bool:

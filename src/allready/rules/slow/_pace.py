@@ -153,6 +153,12 @@ def throttled_share(live: Live, rank: int) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
+def queued_share(live: Live, rank: int) -> float | None:
+    """Share of the last seconds in which the rank's main thread waited for a free CPU; None when not known."""
+    shares = [r.queued_share for _, r in looks(live, rank, 6.0) if r.queued_share is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
 def paused_share(live: Live, rank: int) -> float:
     """Share of the last seconds in which the rank was stopped, 0 when it was never seen so."""
     words = [r for _, r in looks(live, rank, 6.0)]
