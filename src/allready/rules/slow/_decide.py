@@ -97,11 +97,10 @@ def _decide(live: Live, after: Aftermath | None) -> Decision:
     heavier: list[Slow] = []
     for slow in late:
         cause = causes[slow.rank]
+        explains = slow.computes_longer or cause == "queued"  # what waits for data only does neither
         if cause in {"throttled", "paused"}:
             (ranks if slow.share >= HEAVY_WITH_CAUSE else heavier).append(slow)
-        elif slow.chance > CHANCE or slow.lead < DOMINANT:
-            continue
-        elif may_be_victim and not slow.computes_longer and cause != "queued":
+        elif slow.chance > CHANCE or slow.lead < DOMINANT or (may_be_victim and not explains):
             continue
         elif slow.share >= HEAVY and not _has_own_work(live, slow.rank):
             ranks.append(slow)
