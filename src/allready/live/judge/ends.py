@@ -6,6 +6,7 @@ from dataclasses import replace
 from allready.evidence.flight.groups import by_rank, groups_of
 from allready.evidence.flight.tracks import operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
+from allready.live.judge.pace_digest import ALIKE
 from allready.model import Aftermath, Death, Mismatch, NodeStatus, Operation, Origin, RankStatus, SourceRecord
 
 TOGETHER_S = 0.3
@@ -93,7 +94,7 @@ def _as_asked(death: Death) -> Death:
 
 def with_sizes_told(after: Aftermath, dumps: Sequence[FlightDump]) -> Aftermath:
     """A rank that died of a peer's size, and whose own last operation its ring does not hold any more: it is the odd
-    one if all others made that call alike.
+    one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
     """
     told = [d for d in after.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
     if after.mismatches or len(told) != 1:
@@ -116,6 +117,8 @@ def with_sizes_told(after: Aftermath, dumps: Sequence[FlightDump]) -> Aftermath:
         if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
             continue
         one = next(iter(made.values()))
+        if one.name not in ALIKE:
+            continue
         mismatch = Mismatch(
             group=progress.group, source=progress.source, kind="size", seq=seq, label=progress.label, odd=(rank,),
             by_rank={**made, rank: Operation(seq=seq, name=one.name, site=told[0].site)}, origin=told[0].origin,
