@@ -98,6 +98,10 @@ def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
     first, second = entry(1, 50.0), entry(2, 51.0, "all_to_all", size=16)
     rings = [dump(0, first, second), dump(1, first), dump(2, first, second)]
     assert with_sizes_told(Aftermath(deaths=deaths, progress=(group,)), rings).mismatches == ()
+    third = entry(3, 52.0)  # the others have gone on meanwhile
+    rings = [dump(0, first, second, third), dump(1, first), dump(2, first, second, third)]
+    group = replace(group, positions={0: Position(enqueued=3), 1: Position(enqueued=2), 2: Position(enqueued=3)})
+    assert with_sizes_told(Aftermath(deaths=deaths, progress=(group,)), rings).mismatches == ()
 
 
 def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -> None:

@@ -17,6 +17,7 @@ INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank", "message truncated", "size mismatch",
          "received data size", "nbytes")  # fmt: skip
 """What libraries say when a peer's operation was of another size."""
+_MOST_SINCE = 1000
 OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 
 
@@ -117,7 +118,9 @@ def with_sizes_told(after: Aftermath, dumps: Sequence[FlightDump]) -> Aftermath:
         if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
             continue
         one = next(iter(made.values()))
-        if one.name not in ALIKE:
+        low = max(tracks[rank].hi if rank in tracks else 0, progress.positions[rank].completed or 0)
+        since = (operation_at(group, tracks[min(others)], n) for n in range(max(low + 1, seq - _MOST_SINCE), seq + 1))
+        if any(o is None or o.name not in ALIKE for o in since):  # it may have died in any of these
             continue
         mismatch = Mismatch(
             group=progress.group, source=progress.source, kind="size", seq=seq, label=progress.label, odd=(rank,),
