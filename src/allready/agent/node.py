@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 LOOK_SOON_S = 0.2
 """While somebody waits, who may soon be worth telling."""
-TELL_EVERY_S = TOLD_EVERY_S
 GATHER_S = 1.5
 KEEP_S = 3.0
 """Evidence that is being gathered is waited for so long before ranks are ended."""
@@ -209,7 +208,7 @@ class NodeAgent:
         waiting = frozenset(rank for rank, wait_s in waits.items() if wait_s >= FLOOR_S)
         is_news = changed or at_once or not waiting <= self._waiting
         self._waiting = waiting
-        if is_news or status.pace or status.sockets or now - self._told_s >= TELL_EVERY_S - 0.05:
+        if is_news or status.pace or status.sockets or now - self._told_s >= TOLD_EVERY_S - 0.05:
             self._told_s = now
             await self._node.send(orders.STATUS, status)
 

@@ -24,6 +24,27 @@ def this_process_ends_here() -> None:
     _program = True
 
 
+@contextlib.contextmanager
+def noted_signals(on_signal: Callable[[int], object] = lambda _: None) -> Iterator[list[int]]:
+    """Of the main thread: signals are kept in the list and told to `on_signal`, as often as they come; they end nothing.
+
+    SIGHUP stays ignored under nohup.  The handlers from before are put back.
+    """
+    caught: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        caught.append(number)
+        on_signal(number)
+
+    numbers = [n for n in NUMBERS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Interrupts:
     """Context manager of the main thread; puts back what was there before.
 

@@ -8,10 +8,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from allready.cli.interrupts import noted_signals
 from allready.cli.options import count, positive_s
 from allready.errors import UsageError
 from allready.text.ui import ui
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from allready.lab.inject.truth import Injected
 
 _TIMED_OUT = 124
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +109,7 @@ def _run(args: argparse.Namespace, language: str, command: list[str], lab: "Lab"
     printer, teller = _Printer(), _Teller(language)
     job = Job(lab, commands, plan, folder, output=printer.pipe)
     try:
-        with _counted_signals() as caught, job:
+        with noted_signals() as caught, job:
             code = _follow(args, language, job, folder, caught, teller)
             job.end(grace_s=args.grace)
     finally:
@@ -185,17 +184,6 @@ def _print_truth(found: "list[Injected]", problems: list[str], language: str, *,
         print(ui("lab.run_never", language, id=number), file=sys.stderr)
     for problem in problems:
         print(ui("lab.run_problem", language, problem=problem), file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _counted_signals() -> Iterator[list[int]]:
-    caught: list[int] = []
-    before = {number: signal.signal(number, lambda n, _frame: caught.append(n)) for number in _SIGNALS}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Printer:

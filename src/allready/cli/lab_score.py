@@ -3,15 +3,13 @@
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
-from allready.cli.interrupts import NUMBERS
+from allready.cli.interrupts import noted_signals
 from allready.cli.options import count
 from allready.errors import UsageError
 from allready.text.ui import ui
@@ -77,12 +75,14 @@ def run(args: argparse.Namespace, language: str) -> int:
     options = Options(out=args.out.absolute(), keep=not args.discard)
     ending = f"{ui('lab.score_ending', language)}\n".encode()
 
-    def end() -> None:
-        if not options.stop.is_set():
-            os.write(2, ending)  # in the middle of anything: no stream may be used here
+    def end(_number: int) -> None:
+        is_first = not options.stop.is_set()
         options.stop.set()
+        if is_first:
+            with contextlib.suppress(OSError):
+                os.write(2, ending)  # in the middle of anything: no stream may be used here
 
-    with ending_by_signals(end) as caught:
+    with noted_signals(end) as caught:
         made = board.score(rows, seeds, options, jobs=args.jobs, on_result=on_result)
     board.save(made, args.out / "scoreboard.json")
     if args.json == "-":
@@ -98,24 +98,6 @@ def run(args: argparse.Namespace, language: str) -> int:
     if any(not r.passed and r.outcome != "not played" for r in made.results):
         return _MISSES
     return _NOT_PLAYED if made.summary.num_not_played or not made.results else _ALL_RIGHT
-
-
-@contextlib.contextmanager
-def ending_by_signals(end: Callable[[], object]) -> Iterator[list[int]]:
-    """Signals call `end`, as often as they come, instead of ending this process; gives those that came."""
-    caught: list[int] = []
-
-    def heard(number: int, _frame: FrameType | None) -> None:
-        caught.append(number)
-        end()
-
-    numbers = [n for n in NUMBERS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, heard) for number in numbers}
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def result_line(result: "Result", language: str) -> str:

@@ -23,7 +23,7 @@ def test_calm_after_some_windows_at_one_speed() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 0.92, 1.1, 3.0])
-def test_another_speed_ends_it_within_a_window(factor: float) -> None:
+def test_another_speed_ends_it_within_two_windows(factor: float) -> None:
     rhythm = Rhythm()
     now_s, operations = run(rhythm, 100.0, 10, 48.0)
     assert rhythm.is_calm

@@ -35,3 +35,9 @@ def test_a_rank_without_a_cpu_answers_late_and_its_link_is_not_blamed() -> None:
     assert ask("SLW009", (late(1),), ranks=queued, flows=slow).state == "clear"
     assert ask("SLW007", (late(1),), ranks=queued, flows=slow).state == "clear"
     assert ask("SLW013", (late(1),), ranks=queued, flows=slow).state == "hit"
+
+
+def test_a_little_waiting_for_cpus_does_not_hide_a_slow_link() -> None:
+    queued = {r: {"queued_share": 0.2 if r == 1 else 0.02} for r in range(4)}
+    slow = {pair: {"busy": 0.9, "rtt_s": 0.08} for pair in ((1, 0), (2, 1))}
+    assert ask("SLW007", ranks=queued, flows=slow).state == ask("SLW007", flows=slow).state

@@ -31,6 +31,8 @@ PRESSED = 0.25
 MORE_PRESSED = 3.0
 QUEUED = 0.15
 MORE_QUEUED = 2.0
+HELD_QUEUED = 0.3
+"""A rank that waits so long for a CPU leaves its sockets unanswered; a link is not blamed then."""
 BUSY_PATHS = 0.4
 """Where data is under way for so much of the time, ranks may be late only because they got out of an operation late."""
 WORST_LOSS = 0.008
@@ -137,7 +139,9 @@ def _cause(live: Live, slow: Slow, late: set[int]) -> str:
 
 def _is_held(live: Live, rank: int) -> bool:
     """Whether something keeps the rank from running."""
-    return max(throttled_share(live, rank), paused_share(live, rank)) >= PAUSED or _is_queued(live, rank, {rank})
+    if max(throttled_share(live, rank), paused_share(live, rank)) >= PAUSED:
+        return True
+    return (queued_share(live, rank) or 0.0) >= HELD_QUEUED and _is_queued(live, rank, {rank})
 
 
 def _is_queued(live: Live, rank: int, late: set[int]) -> bool:

@@ -20,7 +20,8 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     message="the others wait for {who} during {share} of the time, by {late} ms at the median: its main thread could "
     "run and gets no CPU {queued} of the time (the others: {rest})",
     remedy="see what else computes on the CPUs of {who}: `taskset -pc PID` and `top` (key 1, then P); move it away, or "
-    "bind the rank to CPUs of its own; two ranks bound to the same CPUs look the same",
+    "bind the rank to CPUs of its own; too many threads or loader workers of its own, or two ranks bound to the same "
+    "CPUs, look the same",
 )
 def rank_queued(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     """
@@ -31,7 +32,7 @@ def rank_queued(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     Collectives go at the pace of the slowest rank; a neighbour on the CPUs of one rank slows the whole job.  A rank
     that is bound to its CPUs cannot move away, however idle the rest of the machine is.
     ## Check by hand
-    `cat /proc/PID/task/PID/schedstat` twice: the second number grows by nearly a second per second; `taskset -pc PID`;
+    `cat /proc/PID/task/PID/schedstat` twice: the second number grows by up to 1e9 (ns) a second; `taskset -pc PID`;
     `ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head`.
     ## When it is harmless
     When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
