@@ -58,6 +58,7 @@ class FlightShape:
     """What an entry of a flight recorder does, without when and where; a ring has many entries and few shapes.
 
     `src`, `dst`: ranks in the group, for send and recv.  `sizes`, `dtypes` are those of the input, then of the output.
+    `root` (a global rank), `splits` (elements to and from each member): where a beacon has noted them.
     """
 
     name: str  # canonical, as in model.Operation
@@ -70,6 +71,8 @@ class FlightShape:
     in_dtypes: tuple[str, ...] = ()
     out_dtypes: tuple[str, ...] = ()
     timeout_s: float | None = None
+    root: int | None = None
+    splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

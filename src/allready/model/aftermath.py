@@ -148,10 +148,21 @@ class GroupProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
+
+    sender: int
+    receiver: int
+    num_sent: int
+    num_expected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
     """The first operation of a group at which its ranks did not do the same.
 
-    kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv).
+    kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
+    all_to_all; then `misfits` has the pairs, and `by_rank` the ranks in them).
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
     """
 
@@ -167,6 +178,7 @@ class Mismatch:
     odd: tuple[int, ...] = ()  # the minority; empty on a tie
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origin: Origin | None = None
+    misfits: tuple[Misfit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from allready.model import Aftermath, Evidence, Mismatch, Operation
 
+_WITH_ROOT = {"broadcast", "reduce", "gather", "scatter", "send", "recv", "?"}
+
 
 def is_flow(mismatch: Mismatch) -> bool:
     """Some rank made a call more or less, or another call; not the same call with other arguments."""
@@ -11,6 +13,8 @@ def is_flow(mismatch: Mismatch) -> bool:
         return True
     if mismatch.kind == "name":
         return True
+    if mismatch.misfits:
+        return False
     sites = {o.site for o in mismatch.by_rank.values() if o.site}
     return len(sites) > 1 and all(o.site for o in mismatch.by_rank.values())
 
@@ -28,7 +32,7 @@ def described(operation: Operation) -> str:
         parts.append(operation.dtype)
     if operation.redop:
         parts.append(operation.redop)
-    if operation.root is not None and operation.name in {"broadcast", "reduce", "gather", "scatter", "send", "recv"}:
+    if operation.root is not None and operation.name in _WITH_ROOT:
         parts.append(f"root/peer {operation.root}")
     return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.live.judge.ends import reading_of_ends, settled, with_sizes_told
-from allready.model import Aftermath, Death, GroupProgress, NodeStatus, Origin, Position, RankStatus
+from allready.model import Aftermath, Death, GroupProgress, Misfit, NodeStatus, Origin, Position, RankStatus
 from allready.rules._deaths import causes
 from tests.live.judge.made import entry
 
@@ -113,3 +113,26 @@ def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -
     assert (found.odd, found.seq) == ((2,), 7)
     two = (one, death(1, text=text, is_collective_error=True))
     assert with_sizes_told(Aftermath(deaths=two, progress=(group,)), []).mismatches == ()
+
+
+def exchange(rank: int, to_each: list[int]) -> FlightDump:
+    """A ring with one all_to_all of three ranks, whose splits are known."""
+    rows = [["0", 2, "all_to_all", None, to_each, [500, 250, 250]]]
+    entries = [entry(1, 50.0), entry(2, 51.0, "all_to_all", size=1000)]
+    text = json.dumps({"version": "2.10", "entries": entries, "arguments": rows})
+    [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
+    return found
+
+
+def test_what_gloo_refused_tells_whose_splits_do_not_fit() -> None:
+    """4000 bytes are 1000 floats, and only one rank sent so many to the rank that died."""
+    deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    group = GroupProgress(group="0", source="flight recorder", label="default_pg", members=(0, 1, 2),
+                          positions={r: Position(enqueued=2) for r in range(3)})  # fmt: skip
+    after = Aftermath(deaths=deaths, progress=(group,))
+    died = dump(1, entry(1, 50.0))
+    [found] = with_sizes_told(after, [exchange(0, [500, 250, 500]), died, exchange(2, [200, 1000, 250])]).mismatches
+    assert (found.kind, found.seq, found.odd, found.missing) == ("splits", 2, (2,), (1,))
+    assert found.misfits[-1] == Misfit(sender=2, receiver=1, num_sent=1000, num_expected=500)
+    either = with_sizes_told(after, [exchange(0, [500, 1000, 250]), died, exchange(2, [250, 1000, 250])])
+    assert either.mismatches == ()

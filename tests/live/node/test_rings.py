@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allready.live.judge.pace_digest import UNKNOWN, call_of, differ, root_of, with_root
 from allready.live.node.rings import MOST_OPERATIONS, Pace
 
 START_NS = 1_795_000_000_000_000_000
@@ -170,10 +171,35 @@ def test_a_ring_that_is_mostly_known_is_not_read_as_a_whole() -> None:
     pace = Pace(0)
     entries = [entry(n) for n in range(1, 101)]
     assert pace.take(compact(entries))
-    assert pace._entries(compact(entries)) == []
+    assert pace._entries(compact(entries)).entries == []
     more = compact([*entries[2:], entry(101), entry(102)])
-    assert [e.record_id for e in pace._entries(more)] == [101, 102]
+    assert [e.record_id for e in pace._entries(more).entries] == [101, 102]
     (sample,) = pace.take(more)
     assert sample.seqs == (101, 102)
     (sample,) = pace.take(compact([entry(n) for n in range(200, 203)]))  # another part altogether
     assert sample.seqs == (200, 201, 202)
+
+
+def test_roots_stand_beside_the_digest() -> None:
+    def told(*rows: list[Any]) -> bytes:
+        entries = [entry(1, profiling_name="gloo:broadcast"), entry(2), entry(3, profiling_name="gloo:broadcast")]
+        return json.dumps({"entries": entries, "arguments": list(rows)}).encode()
+
+    (plain,) = Pace(0).take(told())
+    rows = [["0", 1, "broadcast", 5, None, None], ["0", 2, "broadcast", 5, None, None], ["1", 3, "broadcast", 5, 0, 0]]
+    (rooted,) = Pace(0).take(told(*rows))
+    assert [root_of(d) for d in rooted.digests] == [5, None, None]
+    assert [call_of(d) for d in rooted.digests] == list(plain.digests)
+    assert differ(rooted.digests[0], with_root(plain.digests[0], 4))
+    assert not differ(rooted.digests[0], plain.digests[0])
+    assert with_root(UNKNOWN, 3) == UNKNOWN
+
+
+def test_roots_are_read_with_what_is_new_of_a_ring() -> None:
+    def told(last: int) -> bytes:
+        entries = [entry(i, profiling_name="gloo:broadcast") for i in range(1, last + 1)]
+        rows = [["0", i, "broadcast", i, None, None] for i in range(1, last + 1)]
+        return json.dumps({"version": "2.10", "entries": entries, "arguments": rows}, separators=(",", ":")).encode()
+
+    pace = Pace(0)
+    assert [[root_of(d) for d in s.digests] for n in (2, 4) for s in pace.take(told(n))] == [[1, 2], [3, 4]]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allready.live.judge.pace import PaceBook
+from allready.live.judge.pace_digest import with_root
 from allready.model import GroupMark, NodeStatus, PaceSample, RankStatus
 
 BEGIN = 1_000.0
@@ -213,3 +214,51 @@ def test_memory_is_bounded_however_long_it_runs() -> None:
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 1.2 * settled + 100_000
+
+
+def rooted(roots: Mapping[int, Sequence[int | None]]) -> list[NodeStatus]:
+    """One rank per node; the operations name these roots."""
+    return [
+        word(r, {r: times(num=len(named))}, digests={r: [with_root(SAME, root) for root in named]})
+        for r, named in roots.items()
+    ]
+
+
+def test_who_names_another_root_than_most_is_odd() -> None:
+    usual = [0] * 40
+    roots = dict.fromkeys(range(4), usual) | {2: [*usual[:30], 3, *usual[31:]]}
+    [found] = book(*rooted(roots)).mismatches()
+    assert (found.seq, found.odd, found.missing) == (40, (2,), ())
+    assert dict(found.roots) == {0: 0, 1: 0, 2: 3, 3: 0}
+
+
+def test_a_root_that_is_not_known_differs_from_none() -> None:
+    usual: list[int | None] = [0] * 40
+    unknown: dict[int, Sequence[int | None]] = dict.fromkeys(range(4), usual) | {2: [None] * 40}
+    assert book(*rooted(unknown)).mismatches() == ()
+    late: dict[int, Sequence[int | None]] = {
+        2: [None] * 40,
+        0: usual,
+        1: usual,
+        3: [*usual[:30], 1, *usual[31:]],
+    }  # the first to tell knows no roots
+    [found] = book(*rooted(late)).mismatches()
+    assert (found.seq, found.odd, found.missing) == (40, (), (2,))
+    assert dict(found.roots) == {0: 0, 1: 0, 3: 1}
+
+
+def test_another_call_is_told_as_such_whatever_its_root() -> None:
+    words = rooted({r: [0] * 40 for r in range(3)})
+    other = word(3, {3: times()}, digests={3: [with_root(SAME, 0)] * 30 + [with_root(5, 1)] + [with_root(SAME, 0)] * 9})
+    [found] = book(*words, other).mismatches()
+    assert (found.odd, dict(found.roots)) == ((3,), {})
+    assert found.by_rank == {0: SAME, 1: SAME, 2: SAME, 3: 5}
+
+
+def test_roots_that_take_turns_leave_the_rhythm() -> None:
+    turning = {r: [i % 4 for i in range(40)] for r in range(4)}
+    made = book(*rooted(turning))
+    assert made.mismatches() == ()
+    [lag] = made.lags()
+    assert lag.median_period_s == pytest.approx(PERIOD, rel=0.1)
+    assert made.rhythms()["0"].period_s == pytest.approx(PERIOD, rel=0.1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
 
@@ -76,8 +77,9 @@ class Columns:
 class _Tables:
     """Shapes and stacks seen so far, each once."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Columns, given: Mapping[tuple[str, int], Given]) -> None:
         self.columns = columns
+        self.given = given
         self.shape_codes: dict[Any, tuple[int, int, int]] = {}
         self.by_identity: dict[tuple[int, ...], int] = {}
         self.by_text: dict[tuple[str, ...], int] = {(): 0}
@@ -90,22 +92,24 @@ class _Tables:
         timeout = entry.get("timeout_ms")
         if type(timeout) is not int:
             timeout = number(timeout)
-        key: Any = (name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout)
+        given = given_to(entry, operation_name(name)[0], self.given) if self.given and not is_p2p else None
+        key: Any = (name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout, given)
         found = self.shape_codes.get(key)
         if found is not None:
             return found
         num_in, num_out = num_elements(ins), num_elements(outs)
         if len(self.columns.shapes) < MOST_SHAPES:
             found = self.shape_codes[key] = (len(self.columns.shapes), num_in, num_out)
-            self.columns.shapes.append(_shape(name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout))
+            self.columns.shapes.append(_shape(name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout, given))
             return found
         # Sizes that are never the same twice (experts, uneven batches): from here on only their numbers are kept.
         self.columns.has_other_sizes = True
-        short = (name[:64], is_p2p, in_dtypes[:1], out_dtypes[:1], timeout)
+        root = Given(given.operation, given.root) if given is not None and given.root is not None else None
+        short = (name[:64], is_p2p, in_dtypes[:1], out_dtypes[:1], timeout, root)
         if short not in self.shape_codes:
             code = min(len(self.columns.shapes), 2 * MOST_SHAPES)
             if code == len(self.columns.shapes):
-                self.columns.shapes.append(_shape(short[0], is_p2p, None, None, short[2], short[3], timeout))
+                self.columns.shapes.append(_shape(short[0], is_p2p, None, None, short[2], short[3], timeout, root))
             self.shape_codes[short] = (min(code, len(self.columns.shapes) - 1), -1, -1)
         return self.shape_codes[short][0], num_in, num_out
 
@@ -147,14 +151,15 @@ class _Tables:
         return code
 
 
-def columns_of(entries: Sequence[Any]) -> Columns:
+def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | None = None) -> Columns:
     """The columns of a dump's entries, which are in the order of recording; of too many, the last.
 
     Args:
         entries: as loaded; anything that is not what it should be is passed over and counted.
+        given: arguments that the recorder did not write down, by group and number.
     """
     columns = Columns()
-    tables = _Tables(columns)
+    tables = _Tables(columns, given or {})
     groups: dict[str, _Open] = {}
     columns.num_skipped = max(0, len(entries) - MOST_ENTRIES)
     for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
@@ -313,8 +318,12 @@ def _shape(
     in_dtypes: tuple[str, ...],
     out_dtypes: tuple[str, ...],
     timeout_ms: int | None,
+    given: Given | None,
 ) -> FlightShape:
     canonical, _, src, dst = operation_name(name)
+    splits = given.splits if given is not None else None
+    if splits is None and canonical == "all_to_all" and ins and outs and len(ins) == len(outs) > 1:  # of lists
+        splits = (tuple(map(math.prod, ins)), tuple(map(math.prod, outs)))
     return FlightShape(
         name=canonical[:MOST_TEXT],
         raw=name,
@@ -326,6 +335,8 @@ def _shape(
         in_dtypes=tuple(map(dtype_name, in_dtypes)),
         out_dtypes=tuple(map(dtype_name, out_dtypes)),
         timeout_s=timeout_ms / 1000 if timeout_ms and 0 < timeout_ms < _BIG else None,
+        root=given.root if given is not None else None,
+        splits=splits,
     )
 
 

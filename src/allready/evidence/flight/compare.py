@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from allready.evidence.flight.arguments import other_root, other_splits
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import ANY, Track, operation_at
@@ -27,6 +28,9 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     if not _is_comparable(tracks.values()):
         return []
     found = _first_difference(lines)
+    given = [m for m in (other_root(group, tracks), other_splits(group, tracks)) if m is not None]
+    if given and (found is None or min(m.seq for m in given) < found[0]):
+        return [min(given, key=lambda m: m.seq)]
     if found is not None:
         return [_mismatch(group, tracks, lines, *found)]
     shifted = _other_sites(group, tracks)

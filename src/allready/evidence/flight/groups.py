@@ -153,7 +153,7 @@ def _add_silent(groups: Iterable[Group], rank: int, dump: FlightDump) -> None:
 
 
 def _measure(group: Group) -> None:
-    """Size, and with it members, of a group that no dump describes (Gloo): an all_gather's output tells it."""
+    """Size, and with it members, of a group that no dump describes (Gloo): an all_gather's output or splits tell it."""
     sizes = {s for dump in group.dumps.values() for s in _sizes(dump, group.name)}
     if len(sizes) != 1:
         return
@@ -176,6 +176,8 @@ def _sizes(dump: FlightDump, name: str) -> set[int]:
 
 
 def _size_of(shape: FlightShape) -> int | None:
+    if shape.splits is not None:
+        return len(shape.splits[0])
     if not shape.in_sizes or not shape.out_sizes:
         return None
     num_in, num_out = sum(map(math.prod, shape.in_sizes)), sum(map(math.prod, shape.out_sizes))

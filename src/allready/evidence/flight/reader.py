@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from allready.evidence.flight.columns import Columns, columns_of, number
+from allready.evidence.flight.given import KEY, given_of
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import rank_in_name
 from allready.evidence.flight.unpickle import load
@@ -69,7 +70,7 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
     dumps: list[FlightDump] = []
     num_unreadable = 0
     try:
-        for number_of_part, part in enumerate(_parts(data)):
+        for number_of_part, part in enumerate(_with_arguments(_parts(data))):
             if number_of_part >= MOST_DUMPS:
                 problems.append(f"more than {MOST_DUMPS} dumps in one file; the rest was not read")
                 break
@@ -128,6 +129,22 @@ def _parts(data: bytes) -> Iterator[_Part]:
         at = loaded.end
         while data[at : at + 1] in _PADDING:
             at += 1
+
+
+def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """A part that holds nothing but arguments belongs to the dump before it."""
+    held: _Part | None = None
+    for part in parts:
+        value = part.value
+        if held is not None and isinstance(value, dict) and set(value) == {KEY}:
+            if isinstance(held.value, dict):
+                held = replace(held, value=held.value | value)
+            continue
+        if held is not None:
+            yield held
+        held = part
+    if held is not None:
+        yield held
 
 
 def _looks_pickled(data: bytes) -> bool:
@@ -261,7 +278,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
     if not _is_dump_value(value):
         return None, 0
     entries = value.get("entries")
-    columns = columns_of(entries if isinstance(entries, list) else [])
+    columns = columns_of(entries if isinstance(entries, list) else [], given_of(value.get(KEY)))
     groups = _groups(value.get("pg_config"))
     for name, label in columns.labels.items():
         if name not in groups:

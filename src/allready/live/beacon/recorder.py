@@ -1,7 +1,8 @@
 """How far this rank came in each of its process groups, from torch's own flight recorder in this process.
 
-Nothing of torch is imported or changed: what it has loaded is asked, where it can be asked.  torch has one recorder for
-NCCL and one for the CPU backends (from 2.7); older versions have only NCCL's, or its pickle.
+Nothing of torch is imported: what it has loaded is asked, where it can be asked.  torch has one recorder for NCCL and
+one for the CPU backends (from 2.7); older versions have only NCCL's, or its pickle.  Arguments that none of them writes
+down (see `arguments`) are added to what they say.
 """
 
 import os
@@ -10,13 +11,16 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
+from allready.live.beacon.arguments import KEY, Arguments
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
+
+    from allready.live.beacon.arguments import Noted
 
 RING_EVERY_S = 2.0
 """And two, four, ... times that, where it costs (about) more than its share.  All ranks read theirs in the same moments
@@ -115,6 +119,7 @@ class Recorder:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._arguments = Arguments()
         self._sources: list[Source] | None = None
         self.problems: list[str] = []
         self.ring_s: float | None = None
@@ -135,6 +140,9 @@ class Recorder:
 
     def look(self, now_s: float) -> list[Group]:
         """The groups now; empty as long as there are none, or nothing tells."""
+        self._arguments.attach()
+        if self._arguments.problem:
+            self._tell(self._arguments.problem)
         if not self._has_groups():
             return []
         if self._sources is None:
@@ -262,8 +270,9 @@ class Recorder:
                     source.known.update(names_in_ring(data))
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
+        calls = self._arguments.told()
         for at, (source, data) in enumerate(used):
-            _put(f"{self._folder}/{source.files[0] if at else names.RING}", data)
+            _put(f"{self._folder}/{source.files[0] if at else names.RING}", _with_calls(data, calls))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
@@ -282,7 +291,7 @@ class Recorder:
             finally:
                 _HiddenCompiler.take_away(hidden)
             path = f"{self._folder}/{source.files[1] if at else names.DUMP}"
-            _put(path, data.encode("latin-1") if isinstance(data, str) else data)
+            _put(path, (data.encode("latin-1") if isinstance(data, str) else data) + _pickled(self._arguments.told()))
 
     def failed(self, error: BaseException) -> None:
         """Writing failed; told, and tried again later."""
@@ -348,6 +357,25 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
             if isinstance(pair, list) and len(pair) == 2:
                 found[str(entry.get("pg_id"))] = (str(pair[0]), _label(pair[1]))
     return found
+
+
+def _with_calls(ring: bytes, calls: "Sequence[Noted]") -> bytes:
+    """The ring's JSON with the calls beside the entries."""
+    whole = ring.rstrip()
+    if not calls or not whole.endswith(b"}"):
+        return ring
+    from json import dumps
+
+    return b'%s,"%s":%s}' % (whole[:-1], KEY.encode(), dumps(calls, separators=(",", ":")).encode())
+
+
+def _pickled(calls: "Sequence[Noted]") -> bytes:
+    """The same after a pickle, as one of its own: who loads one object sees what torch wrote."""
+    if not calls:
+        return b""
+    from pickle import dumps
+
+    return dumps({KEY: [list(call) for call in calls]}, protocol=2)
 
 
 def _settle(groups: "Mapping[str, Group]", ring: bytes) -> None:

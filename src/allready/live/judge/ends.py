@@ -1,13 +1,17 @@
 """How ranks ended: what agents and logs say, put in order; who ended because another one had."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from allready.evidence.flight.groups import by_rank, groups_of
-from allready.evidence.flight.tracks import operation_at, tracks_of
+from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
+from allready.evidence.flight.given import Splits
+from allready.evidence.flight.groups import Group, by_rank, groups_of
+from allready.evidence.flight.names import element_bytes
+from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.live.judge.pace_digest import ALIKE
-from allready.model import Aftermath, Death, Mismatch, NodeStatus, Operation, Origin, RankStatus, SourceRecord
+from allready.model import Aftermath, Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, SourceRecord
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
@@ -18,6 +22,7 @@ SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank
          "received data size", "nbytes")  # fmt: skip
 """What libraries say when a peer's operation was of another size."""
 _MOST_SINCE = 1000
+_TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")
 OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 
 
@@ -98,6 +103,7 @@ def with_sizes_told(after: Aftermath, dumps: Sequence[FlightDump]) -> Aftermath:
     one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
     """
     told = [d for d in after.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
+    after = _with_misfits_told(after, told, dumps)
     if after.mismatches or len(told) != 1:
         return after
     rank = told[0].rank
@@ -130,6 +136,46 @@ def with_sizes_told(after: Aftermath, dumps: Sequence[FlightDump]) -> Aftermath:
     if any(word in told[0].text.lower() for word in OWN_CHECKS):
         return replace(after, mismatches=(_own_fault(told[0], after),))
     return after
+
+
+def _with_misfits_told(after: Aftermath, told: Sequence[Death], dumps: Sequence[FlightDump]) -> Aftermath:
+    """A rank that got more than it had room for, in an all_to_all that its ring does not hold any more: Gloo says how
+    much it was, and the splits of the others whose it was.
+    """
+    if any(not m.misfits for m in after.mismatches):
+        return after
+    chosen, _ = by_rank(dumps)
+    for group in groups_of(chosen):
+        tracks, _ = tracks_of(group)
+        for seq, known in sorted(splits_of(group, tracks).items(), reverse=True)[:1]:
+            more = [m for d in told if d.rank not in known for m in _received(d, group, tracks, seq, known)]
+            if more:
+                mismatch = splits_mismatch(group, tracks, seq, known, [*misfits_of(group, known), *more])
+                others = [m for m in after.mismatches if m.group != mismatch.group]
+                return replace(after, mismatches=(mismatch, *others))
+    return after
+
+
+def _received(
+    death: Death, group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits]
+) -> Iterator[Misfit]:
+    """From whom came what was too long; nothing where several sent so much."""
+    said = _TOO_LONG.search(death.text)
+    if said is None or death.rank not in group.members:
+        return
+    assert death.rank is not None
+    num_bytes, room_bytes = map(int, said.groups())
+    place = list(group.members).index(death.rank)
+    senders = []
+    for rank, (sent, _) in known.items():
+        operation = operation_at(group, tracks[rank], seq)
+        width = element_bytes(operation.dtype) if operation is not None and operation.dtype else None
+        if width and sent[place] * width == num_bytes:
+            senders.append(Misfit(
+                sender=rank, receiver=death.rank, num_sent=sent[place], num_expected=room_bytes // width,
+            ))  # fmt: skip
+    if len(senders) == 1:
+        yield senders[0]
 
 
 def _own_fault(death: Death, after: Aftermath) -> Mismatch:

@@ -58,6 +58,8 @@ HANG_GAPS = 3.0
 RETELL_S = 5.0
 """A verdict whose words changed, and nothing else, is told again after this."""
 SILENT_S = 2.5
+DESYNC = ("DSY001", "DSY002", "DSY004")
+"""Rules about what ranks did differently."""
 MOST_NOTES = 20
 MOST_KEPT = 64
 
@@ -348,7 +350,7 @@ class Judge:
 
     def _keep_mismatches(self, after: Aftermath, findings: Sequence[Finding]) -> None:
         """Rings forget; what did not match does not become right by that."""
-        if any(f.code in {"DSY001", "DSY002"} for f in findings):
+        if any(f.code in DESYNC for f in findings):
             for mismatch in after.mismatches[:MOST_KEPT]:
                 self._kept[mismatch.group] = mismatch
 
@@ -425,4 +427,4 @@ def visible_of(after: Aftermath) -> dict[str, float]:
         for m in after.mismatches
         if (made := [o.created_s for o in m.by_rank.values() if o.created_s is not None])
     ]
-    return found | dict.fromkeys(("DSY001", "DSY002"), min([*times, *ends])) if times or ends else found
+    return found | dict.fromkeys(DESYNC, min([*times, *ends])) if times or ends else found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from allready.live.judge.pace_digest import UNKNOWN
+from allready.live.judge.pace_digest import UNKNOWN, call_of, differ, root_of
 from allready.live.judge.pace_lines import Line
 from allready.model import Lag, NodeStatus, PaceSample
 
@@ -45,7 +45,8 @@ class DigestMismatch:
     """The first operation of a group at which its ranks did not do the same, as far as digests tell.
 
     `odd`: ranks that differ from more than half of all members; empty when no half is bigger.  `missing`: members of
-    which this operation is not known.  `size_bytes`: by rank, where told.
+    which this operation is not known.  `size_bytes`: by rank, where told.  `roots`: by rank, where nothing else
+    differs; then `by_rank` has only ranks whose root is known.
     """
 
     group: str
@@ -55,6 +56,7 @@ class DigestMismatch:
     odd: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     size_bytes: Mapping[int, int] = field(default_factory=dict)
+    roots: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,9 @@ class PaceBook:
             if digest == UNKNOWN:
                 continue
             known = group.reference.setdefault(seq, digest)
-            if known != digest and (group.first_odd is None or seq < group.first_odd):
+            if root_of(known) is None and call_of(known) == call_of(digest):
+                group.reference[seq] = digest
+            if differ(known, digest) and (group.first_odd is None or seq < group.first_odd):
                 group.first_odd = seq
 
     def mismatches(self) -> tuple[DigestMismatch, ...]:
@@ -264,7 +268,7 @@ class PaceBook:
             waited = max(gap for j, gap in enumerate(longest_s) if j != i)
             if value > noise_s + IMPOSSIBLE * waited:
                 return None
-        codes = [one.digests[at] for seq in seqs if (at := one.place_of(seq)) is not None]
+        codes = [call_of(one.digests[at]) for seq in seqs if (at := one.place_of(seq)) is not None]
         turn = _turn(codes)
         period_s = None if turn is None else took_s * turn / (seqs[-1] - seqs[0])
         long_s = max(noise_s, LONG * (period_s or took_s / len(seqs)))
@@ -324,6 +328,12 @@ def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
             by_rank[rank] = line.digests[at]
             if line.sizes[at] >= 0:
                 sizes[rank] = line.sizes[at]
+    roots: dict[int, int] = {}
+    if len({call_of(d) for d in by_rank.values()}) > 1:
+        by_rank = {r: call_of(d) for r, d in by_rank.items()}
+    else:
+        roots = {r: root for r, d in by_rank.items() if (root := root_of(d)) is not None}
+        by_rank = {r: by_rank[r] for r in roots}
     if len(set(by_rank.values())) < 2:
         return None
     everybody = len(group.members) or len(by_rank)
@@ -336,12 +346,13 @@ def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
         odd=tuple(r for r, d in by_rank.items() if d != digest) if 2 * number > everybody else (),
         missing=tuple(r for r in group.members if r not in by_rank),
         size_bytes=sizes,
+        roots=roots,
     )
 
 
 def _period(line: Line) -> float | None:
     """How long one turn of the loop takes."""
-    turn = _turn(line.digests.tolist())
+    turn = _turn([call_of(d) for d in line.digests])
     if turn is None or line.seqs[-1] == line.seqs[0]:
         return None
     return (line.created[-1] - line.created[0]) * turn / (line.seqs[-1] - line.seqs[0])

@@ -14,6 +14,10 @@ from allready.evidence.flight.names import dtype_name, operation_name
 UNKNOWN = 0
 """Digest of an operation of which the recorder tells too little; it is never compared."""
 
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+_MOST_ROOTS = 1 << 30
+
 INPUTS, OUTPUTS, NOTHING = "inputs", "outputs", ""
 
 ALIKE: Mapping[str, str] = {
@@ -39,6 +43,28 @@ def digests_of(entries: Iterable[Mapping[str, Any]]) -> dict[int, int]:
         if isinstance(seq, int) and not entry.get("is_p2p"):
             parts.setdefault(seq, []).append(_signature(entry))
     return {seq: _number(signatures) for seq, signatures in parts.items()}
+
+
+def with_root(digest: int, root: int | None) -> int:
+    """The digest with the root that the call named (a global rank) in its upper half; nothing there: not known."""
+    return digest if digest == UNKNOWN or root is None or not 0 <= root < _MOST_ROOTS else digest | (root + 1) << _BITS
+
+
+def call_of(digest: int) -> int:
+    """The digest without the root."""
+    return digest & _MASK
+
+
+def root_of(digest: int) -> int | None:
+    """The root alone."""
+    return (digest >> _BITS) - 1 if digest >> _BITS else None
+
+
+def differ(one: int, other: int) -> bool:
+    """Whether two ranks did not do the same, as far as both digests tell."""
+    if call_of(one) != call_of(other):
+        return True
+    return one != other and root_of(one) is not None and root_of(other) is not None
 
 
 def _number(signatures: Sequence[str | None]) -> int:

@@ -7,6 +7,7 @@ from allready.evidence.join import assemble
 from allready.live.judge.board import Board
 from allready.live.judge.ends import reading_of_ends, settled, with_sizes_told
 from allready.live.judge.pace import DigestMismatch
+from allready.live.judge.pace_digest import call_of
 from allready.live.judge.progress import progress_of
 from allready.model import Aftermath, Lag, Mismatch, Operation, World
 
@@ -100,11 +101,15 @@ def _weight(mismatch: Mismatch) -> tuple[bool, int, int]:
 def _of_digests(digest: DigestMismatch) -> Mismatch:
     """Numbers that differ; what the operations were, nobody recorded any longer."""
     operations = {
-        r: Operation(seq=digest.seq, name="?", size_bytes=digest.size_bytes.get(r), redop=f"digest {d:08x}")
+        r: Operation(
+            seq=digest.seq, name="?", size_bytes=digest.size_bytes.get(r), root=digest.roots.get(r),
+            redop=f"digest {call_of(d):08x}",
+        )
         for r, d in digest.by_rank.items()
-    }
+    }  # fmt: skip
     sizes = set(digest.size_bytes.values())
+    kind = "root" if digest.roots else "size" if len(sizes) > 1 else "dtype"
     return Mismatch(
-        group=digest.group, source="flight recorder", kind="size" if len(sizes) > 1 else "dtype", seq=digest.seq,
+        group=digest.group, source="flight recorder", kind=kind, seq=digest.seq,
         by_rank=operations, label=digest.label, missing=digest.missing, odd=digest.odd,
     )  # fmt: skip

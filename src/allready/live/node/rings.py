@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from allready.evidence.flight.names import dtype_name, element_bytes
+from allready.evidence.flight.given import Given, given_of
+from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
 from allready.model.live import PaceSample
 
 MOST_BYTES = 16 << 20
@@ -46,6 +47,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 class _Ring(msgspec.Struct, frozen=True):
     entries: list[Entry] = []
+    arguments: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Ring)
@@ -83,10 +85,11 @@ class Pace:
             self.problem = f"the ring of rank {self.rank} is larger than {MOST_BYTES >> 20} MiB"
             return ()
         try:
-            entries = self._entries(ring)
+            told = self._entries(ring)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self.problem = f"the ring of rank {self.rank} cannot be read: {error}"
             return ()
+        entries = told.entries
         held = next((at for at, entry in enumerate(entries) if _is_usable(entry) and _is_held(entry)), len(entries))
         if held and (number := entries[held - 1].record_id) is not None:
             self._mark = b'"record_id":%d,' % number
@@ -96,18 +99,19 @@ class Pace:
                 name = entry.process_group[0] if entry.process_group else str(entry.pg_id or 0)
                 if name in by_group or len(by_group) < MOST_GROUPS:
                     by_group.setdefault(name, []).append(entry)
-        return tuple(s for name, found in by_group.items() if (s := self._sample(name, found)) is not None)
+        given = given_of(told.arguments)
+        return tuple(s for name, found in by_group.items() if (s := self._sample(name, found, given)) is not None)
 
-    def _entries(self, ring: bytes) -> list[Entry]:
+    def _entries(self, ring: bytes) -> _Ring:
         """What comes after the mark, or everything: most of a ring is known from the last time, and reading costs."""
         at = ring.rfind(self._mark) if self._mark else -1
         if at >= 0:
             begin = ring.find(_NEXT_ENTRY, at)
             if begin < 0:
-                return []
+                return _Ring()
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return _DECODER.decode(b'{"entries":[' + ring[begin + 1 :]).entries
-        return _DECODER.decode(ring).entries
+                return _DECODER.decode(b'{"entries":[' + ring[begin + 1 :])
+        return _DECODER.decode(ring)
 
     def period_s(self) -> float | None:
         """Median time between the last operations of the group with the most of them."""
@@ -120,7 +124,7 @@ class Pace:
         """Of the busiest group, as far as they were seen."""
         return max((g.num for g in self._groups.values()), default=0)
 
-    def _sample(self, name: str, entries: list[Entry]) -> PaceSample | None:
+    def _sample(self, name: str, entries: list[Entry], given: Mapping[tuple[str, int], Given]) -> PaceSample | None:
         group = self._groups.setdefault(name, _Group())
         fresh = list(self._fresh(group, entries))
         if not fresh:
@@ -135,13 +139,17 @@ class Pace:
         rows = list(by_seq.items())[-MOST_OPERATIONS:]
         completed = [max(_seconds(e.time_discovered_completed_ns) for e in entries) for _, entries in rows]
         judged = [self._judged(entries) for _, entries in rows]
+        digests = [digest for digest, _ in judged]
+        if given:
+            digests = [_with_root(d, entries, given.get((name, seq)))
+                       for d, (seq, entries) in zip(digests, rows, strict=True)]  # fmt: skip
         return PaceSample(
             rank=self.rank,
             group=name[:200],
             seqs=tuple(seq for seq, _ in rows),
             created_s=tuple(_seconds(entries[0].time_created_ns) for _, entries in rows),
             completed_s=tuple(completed) if any(completed) else (),
-            digests=tuple(digest for digest, _ in judged),
+            digests=tuple(digests),
             size_bytes=tuple(size for _, size in judged),
         )
 
@@ -157,14 +165,15 @@ class Pace:
 
     def _judged(self, entries: list[Entry]) -> tuple[int, int]:
         """Digest and size, remembered: a loop makes the same few operations over and over."""
-        unknown, digests_of = _digests()
+        from allready.live.judge.pace_digest import UNKNOWN, digests_of
+
         key = tuple(
             (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
             for e in entries
         )
         found = self._known.get(key)
         if found is None:
-            found = next(iter(digests_of(map(_as_recorded, entries)).values()), unknown), _bytes_of(entries)
+            found = next(iter(digests_of(map(_as_recorded, entries)).values()), UNKNOWN), _bytes_of(entries)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = found
@@ -173,13 +182,16 @@ class Pace:
 
 def warm_up() -> None:
     """Load what the first ring needs, which takes longer than a look may."""
-    _digests()
+    import allready.live.judge.pace_digest  # noqa: F401
 
 
-def _digests() -> tuple[int, Callable[[Iterable[Mapping[str, Any]]], dict[int, int]]]:
-    from allready.live.judge.pace_digest import UNKNOWN, digests_of
+def _with_root(digest: int, entries: list[Entry], given: Given | None) -> int:
+    """With the root that the beacon noted for just this operation."""
+    from allready.live.judge.pace_digest import with_root
 
-    return UNKNOWN, digests_of
+    if given is None or len(entries) != 1 or operation_name(entries[0].profiling_name)[0] != given.operation:
+        return digest
+    return with_root(digest, given.root)
 
 
 def _is_usable(entry: Entry) -> bool:

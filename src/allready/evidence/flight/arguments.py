@@ -1,0 +1,104 @@
+"""Where members of a group gave one call other roots, or splits that do not fit."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from allready.evidence.flight.given import Splits
+from allready.evidence.flight.groups import Group
+from allready.evidence.flight.progress import SOURCE
+from allready.evidence.flight.tracks import Track, operation_at
+from allready.model import Misfit, Mismatch
+
+MOST_RANKS = 64
+"""Whose operations a mismatch lists."""
+
+
+def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
+    """The first operation for which two members named different roots.
+
+    Who is odd is known where more than half of all members named one and the same.
+    """
+    roots: dict[int, dict[int, int]] = {}
+    for rank, track in tracks.items():
+        for seq, root in _roots(track):
+            roots.setdefault(seq, {})[rank] = root
+    for seq, named in sorted(roots.items()):
+        if len(set(named.values())) < 2:
+            continue
+        made = {rank: operation_at(group, tracks[rank], seq) for rank in named}
+        if len({o.name for o in made.values() if o is not None}) != 1:
+            continue  # another call: told as such
+        ((usual, number),) = Counter(named.values()).most_common(1)
+        is_most = 2 * number > max(len(named), len(group.members))
+        odd = tuple(r for r, root in sorted(named.items()) if root != usual) if is_most else ()
+        listed = sorted([*odd, *(r for r in named if r not in odd)][:MOST_RANKS])
+        return Mismatch(
+            group=group.title, source=SOURCE, kind="root", seq=seq,
+            by_rank={r: o for r in listed for o in (made[r],) if o is not None}, label=group.label,
+            missing=tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut), odd=odd,
+            origin=tracks[(*odd, *named)[0]].dump.origin,
+        )  # fmt: skip
+    return None
+
+
+def _roots(track: Track) -> Iterator[tuple[int, int]]:
+    rooted = {code: s.root for code, s in enumerate(track.dump.shapes) if s.root is not None}
+    for at, entry in enumerate(track.first) if rooted else ():
+        root = rooted.get(track.ring.shape[entry]) if entry >= 0 else None
+        if root is not None:
+            yield track.lo + at, root
+
+
+def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
+    """The first all_to_all in which a member sends another what that one does not expect.
+
+    Who is odd is known where one member has a part in all that does not fit; in a single pair either may be wrong.
+    """
+    for seq, known in sorted(splits_of(group, tracks).items()):
+        misfits = misfits_of(group, known)
+        if misfits:
+            return splits_mismatch(group, tracks, seq, known, misfits)
+    return None
+
+
+def splits_of(group: Group, tracks: Mapping[int, Track]) -> dict[int, dict[int, Splits]]:
+    """Number of an all_to_all -> rank -> its splits, where they are known."""
+    found: dict[int, dict[int, Splits]] = {}
+    for rank in group.members:
+        for seq, splits in _splits(tracks[rank]) if rank in tracks else ():
+            if len(splits[0]) == len(group.members):
+                found.setdefault(seq, {})[rank] = splits
+    return found
+
+
+def misfits_of(group: Group, known: Mapping[int, Splits]) -> list[Misfit]:
+    """What does not fit between any two members whose splits are known."""
+    places = {rank: place for place, rank in enumerate(group.members)}
+    return [
+        Misfit(sender=x, receiver=y, num_sent=sent[places[y]], num_expected=expected[places[x]])
+        for x, (sent, _) in known.items()
+        for y, (_, expected) in known.items()
+        if sent[places[y]] != expected[places[x]]
+    ]
+
+
+def splits_mismatch(
+    group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits], misfits: Sequence[Misfit]
+) -> Mismatch:
+    """As findings have it.  `missing`: members whose splits are not known."""
+    common = set.intersection(*({m.sender, m.receiver} for m in misfits))
+    listed = sorted({r for m in misfits[:MOST_RANKS] for r in (m.sender, m.receiver)})
+    made = {r: o for r in listed if r in tracks for o in (operation_at(group, tracks[r], seq),) if o is not None}
+    return Mismatch(
+        group=group.title, source=SOURCE, kind="splits", seq=seq, by_rank=made, label=group.label,
+        missing=tuple(r for r in group.members if r not in known), odd=tuple(common) if len(common) == 1 else (),
+        misfits=tuple(misfits[:MOST_RANKS]), origin=tracks[misfits[0].sender].dump.origin,
+    )  # fmt: skip
+
+
+def _splits(track: Track) -> Iterator[tuple[int, Splits]]:
+    known = {code: s.splits for code, s in enumerate(track.dump.shapes) if s.splits is not None}
+    for at, entry in enumerate(track.first) if known else ():
+        splits = known.get(track.ring.shape[entry]) if entry >= 0 else None
+        if splits is not None:
+            yield track.lo + at, splits

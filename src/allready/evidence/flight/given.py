@@ -1,0 +1,63 @@
+"""Arguments that no recorder writes and that allready's beacon adds to a dump: roots, and splits of an all_to_all."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KEY = "arguments"
+"""Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
+MOST_ROWS = 100_000
+MOST_SPLITS = 2_000_000
+"""Numbers in all splits of one dump."""
+_BIG = 1 << 53
+
+Splits = tuple[tuple[int, ...], tuple[int, ...]]
+"""Elements for each member of the group, elements from each member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What one call was given.  `root`: a global rank."""
+
+    operation: str
+    root: int | None = None
+    splits: Splits | None = None
+
+
+def given_of(told: Any) -> dict[tuple[str, int], Given]:
+    """The beacon's rows by group and number: (group, number, operation, root, to each, from each).
+
+    What is no such row is passed over; of two for one operation the last counts.
+    """
+    found: dict[tuple[str, int], Given] = {}
+    left = MOST_SPLITS
+    for row in told[-MOST_ROWS:] if isinstance(told, list) else ():
+        if not isinstance(row, list | tuple) or len(row) != 6:
+            continue
+        group, seq, operation, root, ins, outs = row
+        if type(group) is not str or type(seq) is not int or type(operation) is not str:
+            continue
+        splits = (_counts(ins), _counts(outs))
+        left -= len(splits[0]) + len(splits[1])
+        found[group, seq] = Given(
+            operation=operation,
+            root=root if type(root) is int and 0 <= root < 1 << 30 else None,
+            splits=splits if left >= 0 and splits[0] and len(splits[0]) == len(splits[1]) else None,
+        )
+    return found
+
+
+def given_to(entry: Mapping[str, Any], operation: str, given: Mapping[tuple[str, int], Given]) -> Given | None:
+    """What is known of an entry's call; nothing where the beacon saw another operation under its number."""
+    group = entry.get("process_group")
+    if not isinstance(group, list | tuple) or not group:
+        return None
+    name, seq = group[0], entry.get("collective_seq_id")
+    found = given.get((name, seq)) if type(name) is str and type(seq) is int else None
+    return found if found is not None and found.operation == operation else None
+
+
+def _counts(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(type(n) is int and 0 <= n < _BIG for n in value):
+        return ()
+    return tuple(value)

@@ -1,0 +1,178 @@
+"""Arguments of calls that torch's recorder does not write down: the root, and how an all_to_all splits.
+
+torch.distributed makes an options object in every collective, once the arguments have been checked and before the call
+goes to the backend.  For the calls below, none of which is made for every gradient, the name of that class in the one
+module `torch.distributed.distributed_c10d` is given to a subclass whose creation notes what its caller was given.  What
+comes out is what torch would have made; the functions themselves, and the frames of the script, stay as they are.
+"""
+
+import sys
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import CodeType
+    from typing import Any
+
+    Noted = tuple[str, int, str, int | None, tuple[int, ...] | None, tuple[int, ...] | None]
+
+MODULE = "torch.distributed.distributed_c10d"
+KEY = "arguments"
+"""In `ring.json`, and of the second pickle in `dump.pickle`: rows of group, number, operation, root (a global rank),
+elements for each member, elements from each member."""
+MOST_CALLS = 512
+MOST_SPLITS = 8192
+"""Numbers in all splits together that are told, of the newest calls."""
+MOST_MEMBERS = 4096
+
+_ROOTED = {
+    "BroadcastOptions": ("broadcast", "src"),
+    "ReduceOptions": ("reduce", "dst"),
+    "ScatterOptions": ("scatter", "src"),
+    "GatherOptions": ("gather", "dst"),
+}
+_SPLIT = "AllToAllOptions"
+
+
+class Arguments:
+    """What this process was called with.  `attach` in the beat's thread; notes are taken where the script calls."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Noted] = deque(maxlen=MOST_CALLS)
+        self._module: Any = None
+        self.attached: tuple[str, ...] = ()
+        self.problem = ""
+
+    def attach(self) -> None:
+        """Begin to note, as soon as torch.distributed is there; what cannot be noted is left alone."""
+        module = sys.modules.get(MODULE)
+        if module is None or module is self._module or not hasattr(module, "all_to_all_single"):
+            return  # not imported, or not to its end
+        self._module = module
+        done = []
+        for name, (operation, key) in _ROOTED.items():
+            done += [name] * _replace(module, name, self._rooted(operation, key), self._tell)
+        done += [_SPLIT] * _replace(module, _SPLIT, self._note_splits, self._tell)
+        self.attached = tuple(done)
+
+    def _tell(self, what: str, error: Exception) -> None:
+        self.problem = self.problem or f"{what}: {type(error).__name__}: {error}"
+
+    def told(self) -> "list[Noted]":
+        """The last calls, oldest first; splits of the newest only, as far as there is room."""
+        found: list[Noted] = []
+        left = MOST_SPLITS
+        for group, seq, operation, root, ins, outs in reversed(tuple(self._calls)):
+            left -= len(ins or ()) + len(outs or ())
+            if root is not None or left >= 0:
+                found.append((group, seq, operation, root, ins, outs))
+        return found[::-1]
+
+    def _rooted(self, operation: str, key: str) -> "Callable[[Mapping[str, Any]], None]":
+        def note(given: "Mapping[str, Any]") -> None:
+            group = given["group"]
+            root = given.get(key)
+            if root is None:  # told by the number in the group
+                root = self._module.get_global_rank(group, given[f"group_{key}"])
+            group = _whole(self._module, group)
+            if type(root) is int:
+                self._calls.append((group.group_name, _next_number(group), operation, root, None, None))
+
+        return note
+
+    def _note_splits(self, given: "Mapping[str, Any]") -> None:
+        group = _whole(self._module, given.get("group"))
+        number = group.size()
+        if "input_tensor_list" in given:
+            ins = _numels(given["input_tensor_list"], number)
+            outs = _numels(given["output_tensor_list"], number)
+        else:
+            ins = _parts(given["input"], given.get("input_split_sizes"), number)
+            outs = _parts(given["output"], given.get("output_split_sizes"), number)
+        if ins is not None and outs is not None:
+            self._calls.append((group.group_name, _next_number(group), "all_to_all", None, ins, outs))
+
+
+def _replace(
+    module: "Any",
+    name: str,
+    note: "Callable[[Mapping[str, Any]], None]",
+    tell: "Callable[[str, Exception], None]",
+) -> bool:
+    """Put a class that notes in the place of `name`; whether that was possible."""
+    plain = getattr(module, name, None)
+    if not isinstance(plain, type) or hasattr(plain, "noted_by_allready"):
+        return False
+
+    def make(cls: type, *args: "Any", **kwargs: "Any") -> "Any":
+        if cls is not noting:
+            return type(plain).__call__(cls, *args, **kwargs)
+        try:
+            frame = sys._getframe(1)  # noqa: SLF001 - whose arguments are wanted
+            if frame.f_globals is vars(module):  # others make such objects for calls of their own
+                note(frame.f_locals)
+        except Exception as error:  # noqa: BLE001 - another torch; nothing is known of this call, and the script goes on
+            tell("arguments of a call cannot be read", error)
+        return plain(*args, **kwargs)
+
+    def has(_: type, thing: object) -> bool:
+        return isinstance(thing, plain)
+
+    def is_above(_: type, below: type) -> bool:
+        return issubclass(below, plain)
+
+    # A class wherever the plain one would be one: in `isinstance`, in annotations, below other classes.
+    names = {"__call__": make, "__instancecheck__": has, "__subclasscheck__": is_above}
+    try:
+        kind = type("_Noting", (type(plain),), names)
+        noting = kind(name, (plain,), {"__module__": plain.__module__, "noted_by_allready": True})
+    except TypeError:  # it wants no class below it
+        return False
+    try:
+        for function in (make, note, _whole, _next_number, _numels, _parts):
+            _hide_from_compiler(function.__code__)
+    except Exception as error:  # noqa: BLE001 - another torch: then it compiles what it likes
+        tell("torch.compile may look at the beacon", error)
+    setattr(module, name, noting)
+    return True
+
+
+def _hide_from_compiler(code: "CodeType") -> None:
+    """Have torch.compile run this as it is: it would compile what is no part of torch, frame by frame."""
+    compiler: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+    if hasattr(compiler, "skip_code"):  # before torch 2.7
+        compiler.skip_code(code)
+    elif hasattr(compiler, "set_code_exec_strategy"):
+        action = compiler._FrameAction.SKIP  # noqa: SLF001
+        compiler.set_code_exec_strategy(code, compiler._FrameExecStrategy(action, action))  # noqa: SLF001
+    for inner in code.co_consts:
+        if isinstance(inner, type(code)):
+            _hide_from_compiler(inner)
+
+
+def _whole(module: "Any", group: "Any") -> "Any":
+    world = getattr(module, "GroupMember", None)
+    if group is None or group is getattr(world, "WORLD", None):
+        return module._get_default_group()  # noqa: SLF001 - as the functions themselves do
+    return group
+
+
+def _next_number(group: "Any") -> int:
+    """What the recorder will call the operation that is about to begin."""
+    return int(group._get_sequence_number_for_group()) + 1  # noqa: SLF001 - torch has no other name for it
+
+
+def _numels(tensors: "Sequence[Any]", number: int) -> "tuple[int, ...] | None":
+    return tuple([int(t.numel()) for t in tensors]) if len(tensors) == number <= MOST_MEMBERS else None
+
+
+def _parts(tensor: "Any", splits: "Sequence[int] | None", number: int) -> "tuple[int, ...] | None":
+    """Elements for each member: `splits` are rows, and none of them means equal parts."""
+    if number > MOST_MEMBERS:
+        return None
+    rows = int(tensor.shape[0]) if tensor.dim() else 1
+    row = int(tensor.numel()) // rows if rows else 0
+    if not splits:
+        return (rows // number * row,) * number if number else None
+    return tuple([int(n) * row for n in splits]) if len(splits) == number else None

@@ -1,0 +1,70 @@
+"""DSY004."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, Severity, clock_time
+from allready.rules._mismatch import evidence_of, first_mismatches
+from allready.rules._ruins import who
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DSY004",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_ARGS,
+    since="0.1",
+    depth=21,
+    title="The splits of an all_to_all do not fit together",
+    message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
+    "{num_expected}; {who} has a part in all that does not fit ({num_misfits} in all)",
+    remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
+    "reckoning them on each rank; at this call look at what {who} gave as input_split_sizes and output_split_sizes",
+)
+def splits_differ(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    For every pair of ranks in an all_to_all: what the one sends the other against what that one expects of it.
+    ## Why it matters
+    No backend compares them: Gloo ends with a size that does not fit or waits for ever, NCCL hangs or goes on with
+    numbers that belong somewhere else.
+    ## Check by hand
+    Print input_split_sizes and output_split_sizes on every rank before the call: row x of the one must be column x of
+    the other.
+    ## When it is harmless
+    Never. Splits that are uneven and fit together are not told.
+    """
+    for mismatch in first_mismatches(after, flow=False)[:4]:
+        if not mismatch.misfits:
+            continue
+        first = mismatch.misfits[0]
+        pair = tuple(sorted({first.sender, first.receiver}))
+        is_told = bool(mismatch.odd) or not mismatch.missing  # else another pair may tell which of the two it is
+        culprits = mismatch.odd or pair
+        yield Hit(
+            culprits=Culprits(ranks=culprits if is_told else ()),
+            values={
+                "seq": mismatch.seq,
+                "group": mismatch.label or mismatch.group,
+                "sender": who(after, (first.sender,)),
+                "receiver": first.receiver,
+                "num_sent": first.num_sent,
+                "num_expected": first.num_expected,
+                "who": who(after, culprits),
+                "num_misfits": len(mismatch.misfits),
+            },
+            confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
+            evidence=(*_told(mismatch), *evidence_of(mismatch)),
+            fault_time=clock_time(
+                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
+            ),
+        )
+
+
+def _told(mismatch: Mismatch) -> Iterator[Evidence]:
+    """A line for each pair that does not fit."""
+    for misfit in mismatch.misfits[:6]:
+        yield Evidence(
+            source=str(mismatch.origin or mismatch.source),
+            text=f"rank {misfit.sender} sends {misfit.num_sent} elements to rank {misfit.receiver}, "
+            f"rank {misfit.receiver} expects {misfit.num_expected}",
+        )

@@ -1,0 +1,192 @@
+"""What the beacon notes of calls, with the torch that is here; and torches that have nothing of the kind."""
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from allready.evidence.flight import given
+from allready.evidence.flight.reader import read_dump
+from allready.live.beacon import arguments as module
+from allready.live.beacon.arguments import MODULE, MOST_SPLITS, Arguments
+from tests.live.beacon.helpers import wrapped
+
+BEGIN = """
+import sys, time
+import torch, torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import BroadcastOptions as plain
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+until = time.monotonic() + 20
+while c10d.BroadcastOptions is plain and time.monotonic() < until:
+    time.sleep(0.02)
+tensor = torch.ones(8)
+"""
+CALLS = """
+dist.all_reduce(tensor)
+dist.broadcast(tensor, 0)
+dist.broadcast(tensor, group_src=0) if "group_src" in dist.broadcast.__wrapped__.__code__.co_varnames else None
+dist.reduce(tensor, dst=0)
+dist.gather(tensor, [torch.ones(8)], dst=0)
+dist.scatter(tensor, [torch.ones(8)], src=0)
+dist.all_to_all_single(torch.ones(4, 2), torch.ones(4, 2), [4], [4])
+dist.all_to_all_single(torch.ones(8), torch.ones(8))
+other = dist.new_group([0])
+dist.broadcast(tensor, 0, group=other)
+dist.broadcast_object_list(["x"], src=0)
+time.sleep(0.5)  # a beat that sees the groups, or nothing is written at the end
+"""
+
+
+def played(script: str, tmp_path: Path) -> tuple[str, Path]:
+    """Output of a rank that runs the script, and its folder."""
+    (tmp_path / "train.py").write_text(BEGIN + script)
+    ended = wrapped("train.py", cwd=tmp_path, run_dir=tmp_path / "run", TORCH_FR_BUFFER_SIZE="512")
+    assert ended.returncode == 0, ended.stderr.decode()
+    return ended.stdout.decode(), tmp_path / "run" / "rank0"
+
+
+def test_calls_are_noted_under_the_numbers_of_the_recorder(tmp_path: Path) -> None:
+    _, folder = played(CALLS, tmp_path)
+    ring = json.loads((folder / "ring.json").read_bytes())
+    recorded = {(e["process_group"][0], e["collective_seq_id"]): e["profiling_name"] for e in ring["entries"]}
+    rows = ring["arguments"]
+    assert [row[2] for row in rows][-5:] == ["all_to_all", "all_to_all", "broadcast", "broadcast", "broadcast"]
+    assert {row[2] for row in rows} == {"broadcast", "reduce", "gather", "scatter", "all_to_all"}
+    for group, seq, operation, root, to_each, from_each in rows:
+        assert operation in recorded[group, seq]
+        assert (root, to_each, from_each) == ((None, [8], [8]) if operation == "all_to_all" else (0, None, None))
+    assert {row[0] for row in rows} == {"0", "1"}
+    (dump,) = read_dump((folder / "ring.json").read_bytes(), "ring.json", name_hint="rank0").dumps
+    assert any(shape.root == 0 for shape in dump.shapes)
+    assert any(shape.splits == ((8,), (8,)) for shape in dump.shapes)
+
+
+def test_the_classes_stay_what_scripts_take_them_for(tmp_path: Path) -> None:
+    said, _ = played(
+        "made = c10d.BroadcastOptions()\n"
+        "class Own(c10d.BroadcastOptions): pass\n"
+        "print(c10d.BroadcastOptions is not plain, type(made) is plain, isinstance(plain(), c10d.BroadcastOptions),\n"
+        "      isinstance(made, plain), issubclass(plain, c10d.BroadcastOptions), type(Own()) is Own,\n"
+        "      isinstance(made, c10d.ReduceOptions), c10d.BroadcastOptions.__name__)\n"
+        "try:\n    dist.broadcast('no tensor', 0)\nexcept TypeError:\n    import traceback; traceback.print_exc()\n",
+        tmp_path,
+    )
+    assert said.split() == ["True"] * 6 + ["False", "BroadcastOptions"]
+
+
+def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
+    said, folder = played(
+        "def step(x):\n    y = x * 2\n    dist.broadcast(y, 0)\n    return y + 1\n"
+        "import torch._dynamo as compiler\n"
+        "for kind in (c10d.BroadcastOptions, plain):\n"
+        "    c10d.BroadcastOptions = kind\n"
+        "    compiler.reset(); compiler.utils.counters.clear()\n"
+        "    value = torch.compile(step, backend='eager')(torch.ones(8))[0].item()\n"
+        "    counted = compiler.utils.counters\n"
+        "    print(value, sum(counted['graph_break'].values()), counted['frames']['total'])\n"
+        "time.sleep(0.5)\n",
+        tmp_path,
+    )
+    noted, unnoted = said.splitlines()
+    assert noted == unnoted
+    assert ["0", 1, "broadcast", 0, None, None] in json.loads((folder / "ring.json").read_bytes())["arguments"]
+
+
+def with_module(monkeypatch: pytest.MonkeyPatch, **names: Any) -> ModuleType:
+    made = ModuleType(MODULE)
+    vars(made).update({"all_to_all_single": lambda: None} | names)
+    monkeypatch.setitem(sys.modules, MODULE, made)
+    return made
+
+
+def test_a_torch_without_these_classes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Final(type):
+        def __call__(cls, *args: object) -> object:
+            return super().__call__(*args)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TypeError("no class below me")
+
+    plain = Final("ReduceOptions", (), {"__init_subclass__": refuse})
+    made = with_module(monkeypatch, BroadcastOptions=lambda: "made", ReduceOptions=plain)
+    before = dict(vars(made))
+    noted = Arguments()
+    noted.attach()
+    assert (noted.attached, noted.told(), vars(made)) == ((), [], before)
+
+
+def test_not_before_torch_distributed_is_there_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    first, second = Arguments(), Arguments()
+    first.attach()
+    made = with_module(monkeypatch, BroadcastOptions=type("BroadcastOptions", (), {}))
+    half = made.all_to_all_single
+    del made.all_to_all_single
+    first.attach()
+    assert not first.attached
+    made.all_to_all_single = half  # type: ignore[attr-defined]
+    first.attach()
+    replaced = made.BroadcastOptions
+    first.attach()
+    second.attach()
+    assert [a.attached for a in (first, second)] == [("BroadcastOptions",), ()]
+    assert made.BroadcastOptions is replaced
+
+
+def test_other_arguments_than_expected_hurt_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = type("BroadcastOptions", (), {})
+    made = with_module(monkeypatch, BroadcastOptions=plain)
+    noted = Arguments()
+    noted.attach()
+    exec("def broadcast(what):\n    return BroadcastOptions()\n", vars(made))
+    assert type(made.broadcast(1)) is plain
+    assert type(made.BroadcastOptions()) is plain  # from elsewhere
+    assert noted.told() == []
+    assert noted.problem == "arguments of a call cannot be read: KeyError: 'group'"
+
+
+def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = MOST_SPLITS // 4
+    group = SimpleNamespace(size=lambda: number, group_name="g", _get_sequence_number_for_group=iter(range(9)).__next__)
+    made = with_module(
+        monkeypatch, AllToAllOptions=type("AllToAllOptions", (), {}), _get_default_group=lambda: group,
+        BroadcastOptions=type("BroadcastOptions", (), {}), get_global_rank=lambda _, rank: rank + 7,
+    )  # fmt: skip
+    noted = Arguments()
+    noted.attach()
+    text = (
+        "def all_to_all(output_tensor_list, input_tensor_list, group=None):\n    return AllToAllOptions()\n"
+        "def broadcast(tensor, src, group, group_src):\n    return BroadcastOptions()\n"
+    )
+    exec(text, vars(made))
+    parts = [SimpleNamespace(numel=lambda: 3)] * number
+    made.broadcast(None, None, group, 2)
+    for _ in range(4):
+        made.all_to_all(parts, parts)
+    made.all_to_all(parts[1:], parts)  # torch will refuse it
+    told = noted.told()
+    assert told[0] == ("g", 1, "broadcast", 9, None, None)
+    assert [row[1] for row in told] == [1, 4, 5]
+    assert told[-1][4] == (3,) * number
+
+
+def test_readers_know_the_key() -> None:
+    assert module.KEY == given.KEY
+
+
+def test_a_dump_stays_a_pickle_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loads one object sees what torch wrote; ours reads what follows."""
+    from allready.live.beacon.recorder import _pickled
+
+    plain = {"version": "2.10", "entries": [], "pg_config": {}}
+    data = pickle.dumps(plain, protocol=2) + _pickled([("0", 3, "broadcast", 1, None, None)])
+    assert pickle.loads(data) == plain
+    assert _pickled([]) == b""
+    reading = read_dump(data, "dump.pickle", name_hint="rank0")
+    assert len(reading.dumps) == 1
+    assert reading.source.problem is None
