@@ -234,14 +234,10 @@ def test_who_names_another_root_than_most_is_odd() -> None:
 
 def test_a_root_that_is_not_known_differs_from_none() -> None:
     usual: list[int | None] = [0] * 40
-    unknown: dict[int, Sequence[int | None]] = dict.fromkeys(range(4), usual) | {2: [None] * 40}
+    unknown: dict[int, Sequence[int | None]] = {0: usual, 1: usual, 2: [None] * 40, 3: usual}
     assert book(*rooted(unknown)).mismatches() == ()
-    late: dict[int, Sequence[int | None]] = {
-        2: [None] * 40,
-        0: usual,
-        1: usual,
-        3: [*usual[:30], 1, *usual[31:]],
-    }  # the first to tell knows no roots
+    other = [*usual[:30], 1, *usual[31:]]
+    late: dict[int, Sequence[int | None]] = {2: [None] * 40, 0: usual, 1: usual, 3: other}  # 2 is the first to tell
     [found] = book(*rooted(late)).mismatches()
     assert (found.seq, found.odd, found.missing) == (40, (), (2,))
     assert dict(found.roots) == {0: 0, 1: 0, 3: 1}
