@@ -28,6 +28,8 @@ _CODES = {
     )
 }
 _OTHER = 15
+_SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
+"""Nobody leaves these before everybody came in; the root of a broadcast does, and its short time says nothing."""
 _PROMETHEUS = re.compile(
     rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
     rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
@@ -237,7 +239,8 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
     """How late every rank entered the collectives that all ranks recorded.
 
     A rank that comes last finds the others waiting: its operation is short and theirs are long.  All leave together, so
-    the longest time minus a rank's own is how late it came behind the first.
+    the longest time minus a rank's own is how late it came behind the first.  Each kind of collective is told by
+    itself: of several in one step of a loop, only the first finds anybody waiting.
 
     Ranks are global ones: those of the largest communicator.  A smaller one is told only if the processes of all its
     ranks are in the largest, too.
@@ -257,9 +260,11 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
         if len(found) < 2 or None in by_rank or len(by_rank) < len(found):
             continue
         known_ranks = {r: s for r, s in by_rank.items() if r is not None}
-        common = sorted(set.intersection(*(set(s.durations_s) for s in known_ranks.values())))
-        if len(common) >= LEAST_COMMON:
-            lags.append(_lag(group, known_ranks, common))
+        shared = set.intersection(*(set(s.durations_s) for s in known_ranks.values()))
+        for name in _SYNCHRONISING:
+            common = sorted(n for n in shared if n % 16 == _CODES[name])
+            if len(common) >= LEAST_COMMON:
+                lags.append(_lag(f"{group} {name}", known_ranks, common))
     return lags
 
 

@@ -188,6 +188,7 @@ class _Reader:
                 in_place_rows=tuple(table.in_place),
                 avg_busbw_gb_per_s=table.average,
                 out_of_bounds=table.out_of_bounds,
+                num_ranks=self._num_ranks,
             )
         )
 

@@ -194,11 +194,25 @@ def add_asides(reading: Reading, data: bytes, label: str) -> None:
     if any(mark in data for mark in _TABLE_MARKS):
         from allready.evidence.nccl_tests import read_nccl_tests
 
-        reading.benches += read_nccl_tests(data, label).benches
+        tables = read_nccl_tests(data, label)
+        reading.benches += tables.benches
+        reading.processes = reading.processes or tables.processes  # NCCL's own lines tell more
+        reading.source = _with_known(reading.source, tables.source)
     if _STACK_MARK in data:
         from allready.evidence.stacks import read_stacks
 
         reading.stacks += read_stacks(data, label).stacks
+
+
+def _with_known(log: SourceRecord, tables: SourceRecord) -> SourceRecord:
+    """A log's record where lines that it did not understand are those of tables."""
+    num = min(tables.num_understood, log.num_unknown)
+    return replace(
+        log,
+        num_understood=log.num_understood + num,
+        num_unknown=log.num_unknown - num,
+        unknown_examples=tuple(e for e in log.unknown_examples if e.strip() in map(str.strip, tables.unknown_examples)),
+    )
 
 
 def _read_dump(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:

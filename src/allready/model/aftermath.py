@@ -307,7 +307,8 @@ class BenchRow(NamedTuple):
 class BenchRun:
     """A table of nccl-tests: rows of (size_bytes, time_us, algbw, busbw, num_wrong), those out of place in `rows`.
 
-    `operation` is "" when the file does not tell; `num_wrong` is -1 where values were not compared.
+    `operation` is "" when the file does not tell; `num_wrong` is -1 where values were not compared.  `num_ranks`: as
+    the list of devices above the table has them, 0 where there is none.
     """
 
     origin: Origin
@@ -316,6 +317,13 @@ class BenchRun:
     in_place_rows: tuple[BenchRow, ...] = ()
     avg_busbw_gb_per_s: float | None = None
     out_of_bounds: int | None = None
+    num_ranks: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """It came to its end, and no value was wrong."""
+        is_right = all(row.num_wrong <= 0 for row in (*self.rows, *self.in_place_rows))
+        return self.avg_busbw_gb_per_s is not None and not self.out_of_bounds and is_right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

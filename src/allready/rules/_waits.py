@@ -120,16 +120,24 @@ def _with_pending(group: GroupProgress) -> GroupProgress:
     if not counts or (min(counts) == max(counts) and not group.absent):
         return group
     top = max(counts)
+    kind = _kind_that_differs(list(group.positions.values()))
 
     def pending(position: Position) -> Operation | None:
         if position.enqueued < top:
             return None
-        return position.last or Operation(seq=top, name="?")
+        return position.last or Operation(seq=top, name=kind or "?")
 
     return replace(
         group,
         positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()},
     )
+
+
+def _kind_that_differs(positions: Sequence[Position]) -> str:
+    """The only kind of operation of which somebody launched more than another; "" where there is none, or several."""
+    kinds = {kind for p in positions for kind in p.counts}
+    different = [k for k in kinds if len({p.counts.get(k) for p in positions}) > 1]
+    return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""
 
 
 def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> Picture | None:

@@ -131,7 +131,7 @@ def test_ranks_of_a_small_communicator_are_told_as_global_ones() -> None:
     for s in small:
         s.host = "gpu1"
     lags = {lag.group: lag for lag in inspector_lags(whole + small)}
-    assert lags["0xdef"].last_share == {2: 1.0, 3: 0.0}
+    assert lags["0xdef AllReduce"].last_share == {2: 1.0, 3: 0.0}
 
 
 def test_small_communicators_of_which_none_is_the_whole_job_accuse_nobody() -> None:
@@ -178,3 +178,25 @@ def test_one_endless_line_does_not_fill_memory() -> None:
     reading = read_inspector(io.BytesIO(b'{"header": "' + b"x" * (5 << 20)), "x")
     assert reading.inspections == []
     assert reading.source.problem is not None
+
+
+def test_each_kind_is_told_by_itself() -> None:
+    """In a step of two collectives the second finds everybody there; together they would tell of nobody."""
+    found = []
+    for rank in range(4):
+        first = [record(rank, i, 28.0 if rank == 1 else 30_000.0) for i in range(20)]
+        second = [record(rank, i, 25.0, name="AllGather") for i in range(20)]
+        text = "\n".join(line for both in zip(first, second, strict=True) for line in both)
+        found += read_inspector(text.encode(), f"gpu-{rank}.log").inspections
+    lags = {lag.group: lag for lag in inspector_lags(found)}
+    assert set(lags) == {"0xabc AllReduce", "0xabc AllGather"}
+    assert lags["0xabc AllReduce"].last_share[1] == 1.0
+    assert set(lags["0xabc AllGather"].last_share.values()) == {0.0}
+
+
+def test_the_short_time_of_a_broadcast_s_root_says_nothing() -> None:
+    found = []
+    for rank in range(4):
+        text = "\n".join(record(rank, i, 900.0 if rank else 3.0, name="Broadcast") for i in range(20))
+        found += read_inspector(text.encode(), f"gpu-{rank}.log").inspections
+    assert inspector_lags(found) == []

@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 from allready.evidence.join.endings import ended_well, merge_deaths
-from allready.model import Death
+from allready.evidence.join.identity import Identities
+from allready.model import BenchRow, BenchRun, Death, Origin
 from tests.evidence.join.made import comm, death, event, known, process
 
 OOM = "Out of memory: Killed process {} ({}) total-vm:1kB"
@@ -87,3 +90,19 @@ def test_thousands_of_deaths_are_merged_in_a_moment() -> None:
     told = [death("exit", source=f"{r}.log", rank=r, pid=r, time_s=1.0) for r in range(4096)]
     again = [death("signal", source=f"{r}.log", rank=r, pid=r, signal="SIGABRT", time_s=2.0) for r in range(4096)]
     assert len(merged(*told, *again)) == 4096
+
+
+def test_whole_tables_of_nccl_tests_are_an_orderly_end_of_all_their_ranks() -> None:
+    whole = BenchRun(origin=Origin(source="x.out"), operation="all_reduce", avg_busbw_gb_per_s=36.5, num_ranks=2)
+    nobody = Identities(world_size=2)
+
+    def well(*runs: BenchRun, identities: Identities = nobody) -> frozenset[int]:
+        return ended_well((), (), (), identities, runs, has_output=False)
+
+    assert well(whole) == {0, 1}
+    assert well(whole, identities=Identities(world_size=4)) == frozenset()  # the job had more ranks than the table
+    assert well(whole, replace(whole, avg_busbw_gb_per_s=None)) == frozenset()
+    assert well(replace(whole, out_of_bounds=3)) == frozenset()
+    wrong = BenchRow(size_bytes=8, time_us=1.0, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_wrong=1)
+    assert well(replace(whole, rows=(wrong,))) == frozenset()
+    assert well(replace(whole, rows=(wrong._replace(num_wrong=-1),))) == {0, 1}  # not compared

@@ -51,7 +51,9 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
     events_now, deaths = settle_attempts(attempts, events, deaths)
-    well = ended_well(identities.processes, events, deaths, identities, has_output=_has_output(readings))
+    benches = tuple(b for r in readings for b in r.benches)
+    identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
+    well = ended_well(identities.processes, events, deaths, identities, benches, has_output=_has_output(readings))
     expected = identities.world_size
     healthy = bool(expected) and len(well) >= expected
     times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]
@@ -70,7 +72,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         lags=(*flight.lags, *operations.lags, *inspector_lags([i for r in readings for i in r.inspections])),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=operations.iterations,
-        benches=tuple(b for r in readings for b in r.benches),
+        benches=benches,
         notes=tuple(flight.notes),
         expected_ranks=expected,
         node_of_rank=identities.node_of_rank,

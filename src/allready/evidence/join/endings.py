@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from allready.evidence.join.identity import Identities
-from allready.model import Death, Event, ProcessRecord
+from allready.model import BenchRun, Death, Event, ProcessRecord
 
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
@@ -187,10 +187,12 @@ def ended_well(
     events: Sequence[Event],
     deaths: Sequence[Death],
     identities: Identities,
+    benches: Sequence[BenchRun] = (),
     *,
     has_output: bool,
 ) -> frozenset[int]:
-    """Ranks that show an orderly end: every communicator destroyed, or their launcher says that its group succeeded.
+    """Ranks that show an orderly end: every communicator destroyed, their launcher says that its group succeeded, or
+    all tables of nccl-tests are whole and right.
 
     A rank that died, was aborted or that a later line of its own contradicts is not among them.
 
@@ -213,6 +215,9 @@ def ended_well(
         elif event.signature == "elastic.success":
             node = identities.node_numbers.get(event.origin.node or event.origin.host or "")
             well |= {r for r, n in identities.node_of_rank.items() if n == node}
+    if benches and all(b.is_good for b in benches):
+        num_ranks = max(b.num_ranks for b in benches)
+        well |= set(range(num_ranks)) if num_ranks >= identities.world_size else set()
     # A process that unloads the library left by the door, but an exception leaves by it as well: it is an orderly end
     # only where every rank did and the job's own output, which would have the traceback, tells of nobody's death.
     left = {p.rank for p in processes if p.rank is not None and p.last_line_class == "teardown"} - bad

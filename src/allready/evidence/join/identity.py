@@ -10,6 +10,8 @@ from allready.model import Death, Event, Origin, ProcessRecord
 
 MOST_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
+"""The numbers in an address number no nodes."""
 
 
 @dataclass(slots=True)
@@ -234,7 +236,7 @@ def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) 
     if told and keys <= set(told) and len(set(told.values())) == len(told):
         return told
     tails = {key: re.search(r"(\d{1,6})$", key) for key in keys}
-    if keys and all(tails.values()):
+    if keys and all(tails.values()) and not any(_ADDRESS.fullmatch(key) for key in keys):
         by_name = {key: int(match.group(1)) for key, match in tails.items() if match is not None}
         stems = {key[: -len(match.group(1))] for key, match in tails.items() if match is not None}
         if len(stems) == 1 and len(set(by_name.values())) == len(keys) and _starts_at_0(best, by_name):

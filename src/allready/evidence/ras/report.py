@@ -217,7 +217,7 @@ class TextReport:
         self.events.append(Event(signature="ras.rank_error", origin=origin, text=text[:1000], values=values))
 
     def _group(self, comm: _Comm, dead: set[tuple[str, int]]) -> GroupProgress:
-        size, _, label = self._rows.get(comm.row, (0, 0, ""))
+        size = self._rows.get(comm.row, (0, 0, ""))[0]
         counts = [_launched(values, size, comm) for values in comm.functions.values()]
         positions: dict[int, Position] = {}
         if counts:
@@ -231,7 +231,6 @@ class TextReport:
         return GroupProgress(
             group=comm.name,
             source="ras",
-            label=label,
             members=tuple(sorted({*positions, *absent})),
             size=size,
             positions=positions,

@@ -7,6 +7,9 @@ from allready.rules._deaths import causes
 from allready.rules._ruins import WAITED, nodes_wholly, once
 from allready.rules._waits import Picture, Wait, pictures
 
+TOLD_SILENT = {"unresponsive", "considered dead"}
+"""What RAS says of processes that did not answer it."""
+
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
 """Nobody gets out of these before everybody went in."""
 
@@ -64,7 +67,7 @@ def decide(after: Aftermath) -> Decision:
             if nodes and set(left) <= set(gone) and not lost_a_peer(after):
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting} | entered
-            if left and len(left) < len(waiting):
+            if left and (len(left) < len(waiting) or (len(left) == len(waiting) and _is_told_silent(picture, left))):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
                 seen = _seen_behind(after, picture, left, found)
@@ -82,6 +85,13 @@ def decide(after: Aftermath) -> Decision:
                 return _of("transport", picture, (), found, (), whole)
             return _of("partial", picture, (), found, (), level[0])
     return Decision(kind="")
+
+
+def _is_told_silent(picture: Picture, left: tuple[int, ...]) -> bool:
+    """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
+    return picture.source == "ras" and all(
+        w.why_unseen.get(r) in TOLD_SILENT for w in picture.waits for r in left if r in w.unseen
+    )
 
 
 def _seen_behind(
@@ -136,7 +146,7 @@ def _unreachable(after: Aftermath) -> tuple[int, ...]:
                 for p in after.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {"unresponsive", "considered dead", "missing"}
+                if why in {*TOLD_SILENT, "missing"}
             }
         )
     )

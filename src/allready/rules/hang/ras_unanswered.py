@@ -1,0 +1,65 @@
+"""HNG011."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, Severity, ranges
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, nodes_wholly, who
+from allready.rules.hang._decide import TOLD_SILENT, decide
+from allready.rules.registry import Rule
+
+DEAD = "considered dead"
+
+
+@Rule(
+    code="HNG011",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=45,
+    title="A process did not answer NCCL's RAS",
+    message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
+    remedy="look at rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
+    "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Ask RAS again some "
+    "seconds later: a process that is merely short of CPUs answers then",
+)
+def ras_unanswered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that RAS calls unresponsive or considered dead, where nothing shows how far the others came.
+    ## Why it matters
+    A thread of its own answers RAS, even while the rank computes, waits or holds the GIL. A process that does not
+    answer is stopped, dead, cut off, or gets no CPU. After a minute without contact RAS considers it dead.
+    ## Check by hand
+    `printf 'verbose status\\n' | nc localhost 28028` on the machine of any rank, twice, some seconds apart.
+    ## When it is harmless
+    One answer while a machine is overloaded.
+    """
+    if live is not None or causes(after) or after.mismatches or decide(after).kind:
+        return
+    for group in after.progress:
+        silent = tuple(sorted(r for r, why in group.absent.items() if why in TOLD_SILENT))
+        if group.source != "ras" or not silent or set(silent) & set(after.ended_well):
+            continue
+        num_answered = max(len(group.positions), group.size - len(group.absent))
+        is_dead = all(group.absent[r] == DEAD for r in silent)
+        is_few = len(silent) <= num_answered  # else it may be the one that was asked who is cut off
+        yield Hit(
+            culprits=Culprits(ranks=silent, nodes=nodes_wholly(after, silent)) if is_few else Culprits(),
+            values={
+                "who": who(after, silent),
+                "ranks": ranges(silent),
+                "why": ", ".join(sorted({group.absent[r] for r in silent})),
+                "num_answered": num_answered,
+                "size": group.size,
+                "group": group.label or group.group,
+            },
+            fault_class=FaultClass.DEAD if is_dead else FaultClass.CPU_STUCK,
+            confidence=Confidence.LIKELY if is_dead or _is_asked_twice(group) else Confidence.POSSIBLE,
+            evidence=tuple(evidence(group.origin, f"RAS: rank {r} is {group.absent[r]}") for r in silent[:8]),
+        )
+
+
+def _is_asked_twice(group: GroupProgress) -> bool:
+    """An earlier answer, a second or more before, said the same."""
+    return group.complete

@@ -1,0 +1,51 @@
+from dataclasses import replace
+from typing import Any
+
+from allready.model import Confidence, FaultClass, GroupProgress, Live, Origin, Position
+from allready.testing import check
+from tests.rules.ruins import ask, ruins
+
+
+def answer(absent: dict[int, str], **changes: Any) -> GroupProgress:
+    """What RAS says of four ranks; the text report tells of nobody else how far he came."""
+    known: dict[str, Any] = {
+        "group": "0xabc", "source": "ras", "size": 4, "members": tuple(absent), "absent": absent,
+        "origin": Origin(source="ras.txt", line=20),
+    }  # fmt: skip
+    return GroupProgress(**(known | changes))
+
+
+def test_names_the_rank_that_does_not_answer() -> None:
+    [hit] = ask("HNG011", progress=(answer({3: "unresponsive"}),)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((3,), Confidence.POSSIBLE)
+    assert hit.fault_class is FaultClass.CPU_STUCK
+    assert (hit.values["num_answered"], hit.values["size"]) == (3, 4)
+
+
+def test_a_second_answer_and_a_minute_of_silence_leave_less_doubt() -> None:
+    [hit] = ask("HNG011", progress=(answer({3: "unresponsive"}, complete=True),)).hits
+    assert (hit.fault_class, hit.confidence) == (FaultClass.CPU_STUCK, Confidence.LIKELY)
+    [hit] = ask("HNG011", progress=(answer({2: "considered dead", 3: "considered dead"}),)).hits
+    assert (hit.fault_class, hit.confidence) == (FaultClass.DEAD, Confidence.LIKELY)
+    assert (hit.culprits.ranks, hit.culprits.nodes) == ((2, 3), (1,))
+
+
+def test_where_most_are_silent_the_one_that_was_asked_may_be_cut_off() -> None:
+    [hit] = ask("HNG011", progress=(answer(dict.fromkeys((1, 2, 3), "unresponsive")),)).hits
+    assert not hit.culprits
+
+
+def test_it_leaves_the_word_to_who_knows_more() -> None:
+    silent = answer({3: "unresponsive"})
+    assert ask("HNG011", progress=(silent,), ended_well=frozenset({3})).state == "clear"
+    waiting = {r: Position(enqueued=9, counts={"all_reduce": 9}) for r in range(3)}
+    known = replace(silent, positions=waiting, members=(0, 1, 2, 3))
+    assert ask("HNG002", progress=(known,)).state == "hit"
+    assert ask("HNG011", progress=(known,)).state == "clear"
+    fleet = ruins(progress=(silent,))
+    assert check("HNG011", replace(fleet, live=Live(now_s=1.0))).state == "clear"
+
+
+def test_ranks_that_are_only_missing_are_no_silent_ones() -> None:
+    assert ask("HNG011", progress=(answer({3: "missing"}),)).state == "clear"
+    assert ask("HNG011").state == "clear"
