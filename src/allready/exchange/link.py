@@ -3,17 +3,22 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import time
+from collections import deque
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.exchange.hub import BEAT_S, SILENCE_S
+from allready.exchange.tcp_state import TCP_INFO_BYTES, TcpState, tcp_state
 from allready.exchange.wire import encode, read_frame
-from allready.model import ClockFacts
+from allready.model import ONLY_HEARD, ClockFacts
 
 log = logging.getLogger(__name__)
 
 _CLOCK_SAMPLES = 7
+_SAMPLES = 3
+"""Beats ago: what came in since then came long after node 0's last word, and is no answer to ours from before."""
 
 
 class Link:
@@ -27,6 +32,7 @@ class Link:
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
         self._broken: str | None = None
         self._heard = time.monotonic()
+        self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
 
     @property
@@ -108,12 +114,26 @@ class Link:
                 elif kind != "beat":
                     self._inbox.put_nowait((kind, body))
         except TimeoutError:
-            self._inbox.put_nowait(("broken", f"no sign of life from node 0 for {SILENCE_S:.0f} s"))
+            self._inbox.put_nowait(("broken", f"no sign of life from node 0 for {SILENCE_S:.0f} s{self._hint()}"))
         except (ExchangeError, LookupError, TypeError) as error:
             self._inbox.put_nowait(("broken", str(error)))
+
+    def _state(self) -> TcpState:
+        sock = self._writer.get_extra_info("socket")
+        try:
+            return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
+        except (AttributeError, OSError):  # closed, or no socket of the kernel
+            return TcpState()
+
+    def _hint(self) -> str:
+        """Node 0 repeats what it sent, and it arrives: node 0 gets no acknowledgement, so our way to it is broken."""
+        state = self._state()
+        came = len(self._num_segments) == _SAMPLES and state.num_segments > self._num_segments[0]
+        return f"; {ONLY_HEARD}" if came and state.num_unacked > 0 and state.num_timeouts >= 2 else ""
 
     async def _beat(self) -> None:
         with contextlib.suppress(ExchangeError):
             while True:
                 await asyncio.sleep(BEAT_S)
+                self._num_segments.append(self._state().num_segments)
                 await self.send("beat", None)

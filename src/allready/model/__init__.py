@@ -22,6 +22,7 @@ from allready.model.aftermath import (
 )
 from allready.model.events import Event, Origin, Role, SourceRecord, clock_time, wall_clock
 from allready.model.facts import (
+    ONLY_HEARD,
     ClockFacts,
     EnvFacts,
     FirewallFacts,
@@ -90,6 +91,7 @@ from allready.model.split import Split, ranges
 
 __all__ = [
     "NODE_FACTS",
+    "ONLY_HEARD",
     "SCHEMA",
     "Aftermath",
     "BenchPoint",

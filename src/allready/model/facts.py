@@ -240,6 +240,10 @@ class MasterPortFacts:
     holder: PortHolder | None = None
 
 
+ONLY_HEARD = "its packets arrive here, and it acknowledges none of ours"
+"""In the `detail` of a connection that is lost: the way from node 0 works, the way to it does not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterContactFacts:
     """Nodes other than node 0: how far this node got towards the master's port.

@@ -229,8 +229,10 @@ class NodeEvidence:
     kernel_lines: tuple[str, ...] = ()  # of the last minutes that a signature knows, or that name a rank's pid
     ras: str = ""  # NCCL's RAS answer, JSON or text
     addresses: tuple[str, ...] = ()  # of this node
-    # Addresses that this node's ranks are connected to -> whether anything there answered a first packet just now.
+    # Addresses that this node's ranks are connected to -> whether anything there answered a first packet, at
+    # `reached_s` (this node's wall clock; None: just now).
     reached: Mapping[str, bool] = field(default_factory=dict)
+    reached_s: float | None = None
     # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
     path_sizes: Mapping[str, PathSize] = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # what could not be had, and why

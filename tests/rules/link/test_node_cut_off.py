@@ -1,3 +1,5 @@
+from typing import Any
+
 from allready.model import Confidence, Fleet, World
 from allready.testing import check
 
@@ -30,7 +32,7 @@ def test_a_rack_that_fell_silent_together_is_named_together() -> None:
 
 
 def test_waits_until_it_is_known_whether_the_node_or_only_the_path_is_gone() -> None:
-    young = DEAD | {"last_received_s": 1.1}
+    young = DEAD | {"last_received_s": 1.1, "backoff": 2, "rto_s": 0.8}
     assert ask("LNK001", rows={(1, 2): young}, heard_s={2: 1.4}).state == "clear"
     assert ask("LNK003", rows={(1, 2): young}, heard_s={2: 1.4}).state == "clear"
     assert ask("LNK003", rows={(1, 2): young}, heard_s={2: 0.3}).state == "hit"
@@ -111,3 +113,13 @@ def test_addresses_of_strangers_are_not_asked() -> None:
 
 def test_says_nothing_of_a_job_that_does_not_run() -> None:
     assert check("LNK001", Fleet(world=World(num_nodes=2, world_size=2), inapplicable=NONE)).state == "clear"
+
+
+def test_an_answer_from_after_a_node_fell_silent_counts_though_its_packets_still_come() -> None:
+    """Packets that it sends again keep its connection's last data young."""
+    rows = {(0, 1): DEAD | {"last_received_s": 1.5}}
+    known: dict[str, Any] = {"rows": rows, "heard_s": {1: 6.0}, "reached": {2: {1: True}}, "asked_s": NOW - 3}
+    assert ask("LNK001", 3, **known).state == "clear"
+    assert ask("LNK003", 3, **known).state == "hit"
+    known["asked_s"] = NOW - 5.5  # it may have been cut off just then
+    assert ask("LNK001", 3, **known).state == "hit"

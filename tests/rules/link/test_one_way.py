@@ -85,3 +85,16 @@ def test_a_path_that_broke_one_way_and_then_the_other_is_broken_both_ways() -> N
 
 def test_is_clear_without_anything_on_its_way() -> None:
     assert ask("LNK004").state == "clear"
+
+
+def test_data_that_came_since_shows_from_one_end_which_direction_is_lost() -> None:
+    """Node 1 is not heard: what it sends still comes to node 0, and does not acknowledge what node 0 sent before."""
+    heard = DEAD | {"last_received_s": 1.1}  # the first three time-outs took 0.2 + 0.4 + 0.8 s
+    silent = {"heard_s": {1: 3.0}, "reached": {2: {1: True}}}
+    [hit] = ask("LNK004", 3, rows={(0, 1): heard}, **silent).hits
+    assert hit.culprits.links == ((0, 1),)
+    before = DEAD | {"last_received_s": 1.3}
+    assert ask("LNK004", 3, rows={(0, 1): before}, **silent).state == "clear"
+    assert ask("LNK003", 3, rows={(0, 1): before}, **silent).state == "hit"
+    untold = heard | {"rto_s": None}
+    assert ask("LNK004", 3, rows={(0, 1): untold}, **silent).state == "clear"

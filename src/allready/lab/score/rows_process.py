@@ -64,7 +64,8 @@ def _long_work(pick: Pick) -> Setup:
 def _stalled_storage(pick: Pick) -> Setup:
     """State D is no state to work in; a read that can be interrupted looks like any long read, and may be one."""
     if pick.dose(("disk", "read")) == "disk":
-        return replace(struck("disk", classes=STUCK)(pick), dose="disk")
+        # A local disk may take its time with a checkpoint: it is waited for, by name, for half a minute.
+        return replace(struck("disk", classes=STUCK)(pick), dose="disk", limit_s=45)
     made = struck("read", classes=(*STUCK, *BUSY), statuses=("fault", "waiting"))(pick)
     return replace(made, dose="read")
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allready.evidence.reading import Reading
 from allready.live.judge.progress import shifts_of
@@ -76,6 +76,9 @@ class Board:
             newest = self.statuses.get(answer.node_rank)
             if newest is None or answer.status.time_s >= newest.time_s:
                 self.take_status(answer.status, now)
+        if known is not None and known.reached and not answer.reached:  # nobody was tried this time
+            reached_s = known.time_s if known.reached_s is None else known.reached_s
+            answer = replace(answer, reached=known.reached, reached_s=reached_s)
         self.answers[answer.node_rank] = answer
         self.answered[answer.node_rank] = now
         from allready.live.judge.readings import readings_of  # loads all readers: a job that ends at once needs none

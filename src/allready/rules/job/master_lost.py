@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.model import (
+    ONLY_HEARD,
     Confidence,
     Culprits,
     Evidence,
@@ -48,7 +49,7 @@ def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCa
     # Silence without an end of the connection is as well this node's own cable: then nobody is named but the way.
     silent = all(contact[r].detail.startswith("no sign of life") for r in nodes)
     yield Hit(
-        culprits=Culprits(links=tuple((0, r) for r in nodes)) if silent else Culprits(nodes=(0,)),
+        culprits=Culprits(links=tuple(_lost_way(contact[r], r) for r in nodes)) if silent else Culprits(nodes=(0,)),
         fault_class=FaultClass.NET_BROKEN if silent else None,
         confidence=Confidence.POSSIBLE if silent else Confidence.LIKELY,
         values={
@@ -62,3 +63,8 @@ def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCa
             for r in nodes[:16]
         ),
     )
+
+
+def _lost_way(contact: MasterContactFacts, node: int) -> tuple[int, int]:
+    """What certainly does not arrive: node 0's words here, or, where they do, ours there."""
+    return (node, 0) if contact.detail.endswith(ONLY_HEARD) else (0, node)

@@ -20,6 +20,8 @@ LEAST_S = 1.0
 MOST_AGE_S = 10.0
 """Older words about sockets are not asked."""
 TOGETHER_S = 3.0
+CAME_MARGIN_S = 0.2
+"""Clocks of the kernel are coarse, and a first packet may have been lost by itself."""
 AFTER_S = 0.3
 """What was seen so shortly after the last data may still be from before."""
 CONNECTING, HALF_OPEN = "SYN_SENT", "SYN_RECV"
@@ -33,7 +35,8 @@ class Stuck:
 
     way: "lost" (the data does not arrive at the other end), "answer lost" (it does, again and again, so the way back is
     broken), "unknown" (too little is known of the other end since).
-    `for_s`: since the last data came from there, until now.
+    `for_s`: since the last data came from there, until now.  `hears`: data of the other end came after this one's had
+    begun to go unanswered, so that the way from there works.
     """
 
     src: int
@@ -41,6 +44,7 @@ class Stuck:
     row: SocketRow
     way: str
     for_s: float
+    hears: bool = False
 
     @property
     def broken(self) -> frozenset[tuple[int, int]]:
@@ -139,7 +143,10 @@ def stuck_ends(live: Live) -> tuple[Stuck, ...]:
                 if way == "answer lost" and peer is not None and peer.segments_received is not None:
                     arrives = _arrives_now(live, node, other, key(row), for_s)
                     way = "unknown" if arrives is None else "answer lost" if arrives else "lost"
-                stuck.append(Stuck(src=node, dst=other, row=row, way=way, for_s=for_s))
+                hears = _came_since(row)
+                if hears and way == "unknown":
+                    way = "lost"  # what came carries the acknowledgement of all that had arrived there
+                stuck.append(Stuck(src=node, dst=other, row=row, way=way, for_s=for_s, hears=hears))
     return tuple(stuck)
 
 
@@ -151,6 +158,16 @@ def is_unanswered(row: SocketRow) -> bool:
         and (row.unacked > 0 or (row.unsent_bytes or 0) > 0 or row.send_queue_bytes > 0)
         and (row.last_received_s is None or row.last_received_s >= LEAST_S)
     )
+
+
+def _came_since(row: SocketRow) -> bool:
+    """Whether data came in after the first time-out of what is not acknowledged.
+
+    The time-out doubles with every try: all that have passed took together the present one less the first.
+    """
+    if row.rto_s is None or row.last_received_s is None or row.backoff < UNANSWERED:
+        return False
+    return row.last_received_s < row.rto_s * (1 - 0.5**row.backoff) - CAME_MARGIN_S
 
 
 def _way(row: SocketRow, peer: SocketRow | None) -> str:
@@ -265,7 +282,9 @@ def _broken(live: Live) -> Broken | None:
     for_s = max(s.for_s for s in stuck)
     if any(n not in silent and live.heard_s.get(n, 0.0) > for_s - AFTER_S for n in touched):
         return None  # nothing was heard of it since: in a moment it is known whether the node or only a path is gone
-    reach = reached(live, live.now_s - for_s)
+    # Its packets may still come in: then its silence is older than the last of them.
+    gone_s = max([for_s, *(live.heard_s.get(n, 0.0) for n in silent & touched)])
+    reach = reached(live, live.now_s - gone_s)
     nodes = _silent_culprits(live, pairs, silent) or _common_end(pairs, len(live.statuses))
     if nodes and not any(reach.get((a, b)) for a, b in reach if b in nodes and a not in nodes):
         return Broken(kind="cut off", stuck=stuck, nodes=nodes, is_silent=bool(silent))
@@ -274,7 +293,7 @@ def _broken(live: Live) -> Broken | None:
     }
     # That data arrives without its answer proves that its way works; data that is lost says nothing of the way back.
     proven = frozenset[tuple[int, int]]().union(*(s.broken for s in stuck))
-    works = {(s.src, s.dst) for s in stuck if s.way == "answer lost"}
+    works = {(s.src, s.dst) for s in stuck if s.way == "answer lost"} | {(s.dst, s.src) for s in stuck if s.hears}
     ways = {(a, b): {way for way in ((a, b), (b, a)) if way not in works} for a, b in pairs}
     if proven and all(len(found) == 1 for found in ways.values()):
         return Broken(kind="one way", stuck=stuck, links=tuple(sorted(way for found in ways.values() for way in found)))
@@ -394,7 +413,8 @@ def reached(live: Live, since_s: float) -> dict[tuple[int, int], bool]:
     found: dict[tuple[int, int], bool] = {}
     for node, answer in live.evidence.items():
         status = live.statuses.get(node)
-        is_new = answer.time_s - (status.clock_offset_s if status is not None else 0.0) >= since_s + TRY_S
+        time_s = answer.time_s if answer.reached_s is None else answer.reached_s
+        is_new = time_s - (status.clock_offset_s if status is not None else 0.0) >= since_s + TRY_S
         for address, ok in answer.reached.items():
             other = book.get(plain(address))
             if other is not None and other != node and (is_new or not ok):
