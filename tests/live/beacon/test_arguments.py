@@ -12,7 +12,7 @@ import pytest
 from allready.evidence.flight import given
 from allready.evidence.flight.reader import read_dump
 from allready.live.beacon import arguments as module
-from allready.live.beacon.arguments import MODULE, MOST_SPLITS, Arguments
+from allready.live.beacon.arguments import MODULE, MOST_CALLS, MOST_MEMBERS, MOST_SPLITS, Arguments
 from tests.live.beacon.helpers import wrapped
 
 BEGIN = """
@@ -55,7 +55,7 @@ def test_calls_are_noted_under_the_numbers_of_the_recorder(tmp_path: Path) -> No
     ring = json.loads((folder / "ring.json").read_bytes())
     recorded = {(e["process_group"][0], e["collective_seq_id"]): e["profiling_name"] for e in ring["entries"]}
     rows = ring["arguments"]
-    assert [row[2] for row in rows][-5:] == ["all_to_all", "all_to_all", "broadcast", "broadcast", "broadcast"]
+    assert [row[2] for row in rows][-5:] == ["broadcast"] * 3 + ["all_to_all"] * 2
     assert {row[2] for row in rows} == {"broadcast", "reduce", "gather", "scatter", "all_to_all"}
     for group, seq, operation, root, to_each, from_each in rows:
         assert operation in recorded[group, seq]
@@ -151,8 +151,9 @@ def test_other_arguments_than_expected_hurt_nobody(monkeypatch: pytest.MonkeyPat
 
 
 def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    number = MOST_SPLITS // 4
-    group = SimpleNamespace(size=lambda: number, group_name="g", _get_sequence_number_for_group=iter(range(9)).__next__)
+    number = MOST_MEMBERS
+    numbers = iter(range(2000))
+    group = SimpleNamespace(size=lambda: number, group_name="g", _get_sequence_number_for_group=lambda: next(numbers))
     made = with_module(
         monkeypatch, AllToAllOptions=type("AllToAllOptions", (), {}), _get_default_group=lambda: group,
         BroadcastOptions=type("BroadcastOptions", (), {}), get_global_rank=lambda _, rank: rank + 7,
@@ -166,13 +167,23 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
     exec(text, vars(made))
     parts = [SimpleNamespace(numel=lambda: 3)] * number
     made.broadcast(None, None, group, 2)
-    for _ in range(4):
+    num_kept = MOST_SPLITS // number // 2
+    for _ in range(num_kept + 3):
         made.all_to_all(parts, parts)
     made.all_to_all(parts[1:], parts)  # torch will refuse it
     told = noted.told()
     assert told[0] == ("g", 1, "broadcast", 9, None, None)
-    assert [row[1] for row in told] == [1, 4, 5]
+    assert [row[1] for row in told[1:]] == list(range(5, 5 + num_kept))
     assert told[-1][4] == (3,) * number
+    group.size = lambda: 1
+    for _ in range(MOST_CALLS + 5):
+        made.all_to_all(parts[:1], parts[:1])
+    told = noted.told()
+    assert len(told) == 1 + MOST_CALLS
+    assert noted._num_splits == 2 * MOST_CALLS
+    group.size = lambda: MOST_MEMBERS + 1
+    made.all_to_all([*parts, parts[0]], [*parts, parts[0]])
+    assert noted.told() == told
 
 
 def test_readers_know_the_key() -> None:

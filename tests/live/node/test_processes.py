@@ -11,6 +11,7 @@ import pytest
 from allready.live.node import process as processes
 from allready.live.node.process import children_of, command_of, main_thread_s, parse_stat, read_stat
 from allready.live.node.syscalls import parse_syscall
+from allready.model import NodeStatus
 from tests.live.node.nodes import ALIVE, COMPUTES, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -122,8 +123,13 @@ def test_who_waits_for_a_cpu_is_told(make_node: MakeNode) -> None:
         os.sched_setaffinity(process.pid, {one})
     node.look()
     wanted = 0.35  # two of three wait at any time
-    found = until(node.look, lambda s: all((r.queued_share or 0.0) > wanted for r in s.ranks[:3]), timeout_s=40.0)
-    assert (found.ranks[3].queued_share or 0.0) < wanted
+
+    def is_told(status: NodeStatus) -> bool:
+        """The sleeping one starts like the others, and may wait for a CPU until it sleeps."""
+        *busy, idle = (r.queued_share or 0.0 for r in status.ranks)
+        return min(busy) > wanted and idle < wanted / 2
+
+    until(node.look, is_told, timeout_s=40.0)
 
 
 def test_a_kernel_that_does_not_count_waiting_still_tells_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,9 @@ KEY = "arguments"
 elements for each member, elements from each member."""
 MOST_CALLS = 512
 MOST_SPLITS = 8192
-"""Numbers in all splits together that are told, of the newest calls."""
-MOST_MEMBERS = 4096
+"""Numbers in all splits together that are kept, of the newest calls."""
+MOST_MEMBERS = 1024
+"""Of a group whose splits are noted: it takes a microsecond for each of them."""
 
 _ROOTED = {
     "BroadcastOptions": ("broadcast", "src"),
@@ -39,7 +40,9 @@ class Arguments:
     """What this process was called with.  `attach` in the beat's thread; notes are taken where the script calls."""
 
     def __init__(self) -> None:
-        self._calls: deque[Noted] = deque(maxlen=MOST_CALLS)
+        self._rooted: deque[Noted] = deque(maxlen=MOST_CALLS)
+        self._split: deque[Noted] = deque(maxlen=MOST_CALLS)
+        self._num_splits = 0
         self._module: Any = None
         self.attached: tuple[str, ...] = ()
         self.problem = ""
@@ -52,7 +55,7 @@ class Arguments:
         self._module = module
         done = []
         for name, (operation, key) in _ROOTED.items():
-            done += [name] * _replace(module, name, self._rooted(operation, key), self._tell)
+            done += [name] * _replace(module, name, self._notes_root(operation, key), self._tell)
         done += [_SPLIT] * _replace(module, _SPLIT, self._note_splits, self._tell)
         self.attached = tuple(done)
 
@@ -60,16 +63,10 @@ class Arguments:
         self.problem = self.problem or f"{what}: {type(error).__name__}: {error}"
 
     def told(self) -> "list[Noted]":
-        """The last calls, oldest first; splits of the newest only, as far as there is room."""
-        found: list[Noted] = []
-        left = MOST_SPLITS
-        for group, seq, operation, root, ins, outs in reversed(tuple(self._calls)):
-            left -= len(ins or ()) + len(outs or ())
-            if root is not None or left >= 0:
-                found.append((group, seq, operation, root, ins, outs))
-        return found[::-1]
+        """The last calls of both kinds, the oldest of each first."""
+        return [*self._rooted.copy(), *self._split.copy()]
 
-    def _rooted(self, operation: str, key: str) -> "Callable[[Mapping[str, Any]], None]":
+    def _notes_root(self, operation: str, key: str) -> "Callable[[Mapping[str, Any]], None]":
         def note(given: "Mapping[str, Any]") -> None:
             group = given["group"]
             root = given.get(key)
@@ -77,7 +74,7 @@ class Arguments:
                 root = self._module.get_global_rank(group, given[f"group_{key}"])
             group = _whole(self._module, group)
             if type(root) is int:
-                self._calls.append((group.group_name, _next_number(group), operation, root, None, None))
+                self._rooted.append((group.group_name, _next_number(group), operation, root, None, None))
 
         return note
 
@@ -90,8 +87,14 @@ class Arguments:
         else:
             ins = _parts(given["input"], given.get("input_split_sizes"), number)
             outs = _parts(given["output"], given.get("output_split_sizes"), number)
-        if ins is not None and outs is not None:
-            self._calls.append((group.group_name, _next_number(group), "all_to_all", None, ins, outs))
+        if ins is None or outs is None:
+            return
+        if len(self._split) == MOST_CALLS:
+            self._num_splits -= 2 * len(self._split[0][4] or ())
+        self._split.append((group.group_name, _next_number(group), "all_to_all", None, ins, outs))
+        self._num_splits += len(ins) + len(outs)
+        while self._num_splits > MOST_SPLITS and len(self._split) > 1:
+            self._num_splits -= 2 * len(self._split.popleft()[4] or ())
 
 
 def _replace(

@@ -67,7 +67,7 @@ def decide(after: Aftermath) -> Decision:
             if nodes and set(left) <= set(gone) and not lost_a_peer(after):
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting} | entered
-            if left and (len(left) < len(waiting) or (len(left) == len(waiting) and _is_told_silent(picture, left))):
+            if left and (len(left) < len(waiting) or (len(left) == 1 and _is_told_silent(picture, left))):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
                 seen = _seen_behind(after, picture, left, found)

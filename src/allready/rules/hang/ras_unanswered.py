@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, Severity, ranges
 from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, nodes_wholly, who
+from allready.rules._ruins import evidence, who
 from allready.rules.hang._decide import TOLD_SILENT, decide
 from allready.rules.registry import Rule
 
@@ -43,9 +43,10 @@ def ras_unanswered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
         is_dead = all(group.absent[r] == DEAD for r in silent)
-        is_few = len(silent) <= num_answered  # else it may be the one that was asked who is cut off
+        # Of several nobody knows who was first.
+        is_one = len(silent) == 1 and num_answered >= 1
         yield Hit(
-            culprits=Culprits(ranks=silent, nodes=nodes_wholly(after, silent)) if is_few else Culprits(),
+            culprits=Culprits(ranks=silent) if is_one else Culprits(),
             values={
                 "who": who(after, silent),
                 "ranks": ranges(silent),

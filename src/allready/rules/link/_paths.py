@@ -4,7 +4,7 @@ Only data that is on its way accuses: a connection that is idle says nothing of 
 busy answers all the same, since its kernel does; a process that ended has its connections closed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allready.model import Live, NodeStatus, PathSize, SocketRow
@@ -24,7 +24,7 @@ CAME_MARGIN_S = 0.2
 """Clocks of the kernel are coarse, and a first packet may have been lost by itself."""
 AFTER_S = 0.3
 """What was seen so shortly after the last data may still be from before."""
-CONNECTING, HALF_OPEN = "SYN_SENT", "SYN_RECV"
+CONNECTING = "SYN_SENT"
 
 Key = tuple[str, int, str, int]
 
@@ -465,33 +465,6 @@ def alive_beside(live: Live, end: Stuck) -> tuple[SocketRow, ...]:
         and row.last_received_s is not None
         and row.last_received_s < since
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """A connection that `src` opens to `dst` in vain.  `has_come`: the first packets came, the answers did not."""
-
-    src: int
-    dst: int
-    row: SocketRow
-    has_come: bool = False
-
-    @property
-    def lost(self) -> tuple[int, int]:
-        """The direction in which packets are lost."""
-        return (self.dst, self.src) if self.has_come else (self.src, self.dst)
-
-
-def connecting(live: Live) -> Iterator[Attempt]:
-    """First packets of connections between nodes that nobody answers, neither with yes nor with no."""
-    book = address_book(live)
-    rows = {n: newest_sockets(live, n)[0] for n in sorted(live.statuses)}
-    half_open = {key(row) for found in rows.values() for row in found if row.state == HALF_OPEN}
-    for node, found in rows.items():
-        for row in found:
-            other = book.get(plain(row.remote))
-            if row.state == CONNECTING and row.backoff >= UNANSWERED and other is not None and other != node:
-                yield Attempt(src=node, dst=other, row=row, has_come=mirror(key(row)) in half_open)
 
 
 def node_name(live: Live, node: int) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
-from allready.rules.link._paths import Attempt, arrows, connecting, names, silent_nodes
+from allready.rules.link._connecting import Attempt, connecting
+from allready.rules.link._paths import arrows, names, silent_nodes
 from allready.rules.registry import Rule
 
 
