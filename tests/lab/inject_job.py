@@ -127,7 +127,12 @@ class _Watch:
         while time.monotonic() < self.moved + STALL_S:
             time.sleep(0.05)
         self.write()
-        time.sleep(1.0)  # the others see their own stall, and are not torn out of it by this end
+        # The others see their own stall first, and are not torn out of it by this end.
+        rings = [Path(os.environ["JOB_FOLDER"]) / f"ring{rank}.json" for rank in range(int(os.environ["WORLD_SIZE"]))]
+        until = time.monotonic() + 5.0
+        while time.monotonic() < until and not all(ring.exists() for ring in rings):
+            time.sleep(0.05)
+        time.sleep(0.2)
         os._exit(STALLED)
 
     def write(self) -> None:

@@ -1,9 +1,20 @@
 """Every fault that drops packets, proven by traffic: before, during, after."""
 
+import subprocess
+import sys
+
 import pytest
 
 from allready.lab import Lab
-from allready.lab.faults import DataPortsDropped, InterfaceMtu, MtuBlackHole, OneWayDrop, PortDropped, RandomLoss
+from allready.lab.faults import (
+    DataPortsDropped,
+    IdleForgotten,
+    InterfaceMtu,
+    MtuBlackHole,
+    OneWayDrop,
+    PortDropped,
+    RandomLoss,
+)
 
 from .traffic import arriving, reach, serving
 
@@ -67,6 +78,59 @@ def test_one_way_drop_loses_one_direction_only(lab3: Lab) -> None:
             assert reach(lab3, 1, "node0", 29500) == "silent"  # the answer is lost
         assert fault.num_dropped() >= 5
     assert arriving(lab3, 0, 1) == 5
+
+
+TALKS = """
+import socket, sys, time
+begin = time.monotonic()
+while True:
+    try:
+        kept, idle = (socket.create_connection((sys.argv[1], 5000), 0.5) for _ in range(2))
+        break
+    except OSError:
+        assert time.monotonic() < begin + 10
+        time.sleep(0.05)
+def said(sock):
+    try:
+        sock.sendall(b"x")
+        return sock.recv(1) == b"x"
+    except OSError:
+        return False
+both = said(kept), said(idle)
+for _ in range(12):
+    time.sleep(0.25)
+    assert said(kept)
+kept.settimeout(2); idle.settimeout(2)
+with socket.create_connection((sys.argv[1], 5000), 2) as new:
+    print(*both, said(kept), said(new), said(idle))
+"""
+ANSWERS = """
+import selectors, socket
+watched, server = selectors.DefaultSelector(), socket.create_server(("", 5000))
+watched.register(server, selectors.EVENT_READ)
+while True:
+    for key, _ in watched.select():
+        if key.fileobj is server:
+            watched.register(server.accept()[0], selectors.EVENT_READ)
+        elif data := key.fileobj.recv(10):
+            key.fileobj.sendall(data)
+        else:
+            watched.unregister(key.fileobj)
+            key.fileobj.close()
+"""
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_connections_that_were_idle_are_forgotten_and_others_work(lab2: Lab, behind: int) -> None:
+    with lab2.apply(IdleForgotten(node=behind, idle_s=2)) as fault:
+        server = lab2.popen(1, [sys.executable, "-c", ANSWERS])
+        try:
+            client = lab2.popen(0, [sys.executable, "-c", TALKS, "node1"], stdout=subprocess.PIPE, text=True)
+            assert client.communicate(timeout=30)[0].split() == ["True", "True", "True", "True", "False"]
+        finally:
+            server.kill()
+            server.wait(10)
+        assert fault.num_dropped() >= 1
 
 
 @pytest.mark.parametrize(("source", "target"), [(1, 0), (0, 1)])

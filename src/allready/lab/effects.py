@@ -98,9 +98,11 @@ def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
         for effect in effects:
             done.append(effect)
             if isinstance(effect, Filter):
-                rules = "\n".join(f'    iifname "{INTERFACE}" {match} counter drop' for match in effect.matches)
+                wanted = (*effect.before, *(f"{match} counter drop" for match in effect.matches))
+                rules = "\n".join(f'    iifname "{INTERFACE}" {rule}' for rule in wanted)
                 hook = "type filter hook prerouting priority -300; policy accept;"
-                script = f"table inet {table(fault_id)} {{\n  chain wire {{\n    {hook}\n{rules}\n  }}\n}}\n"
+                sets = "".join(f"  set {definition}\n" for definition in effect.sets)
+                script = f"table inet {table(fault_id)} {{\n{sets}  chain wire {{\n    {hook}\n{rules}\n  }}\n}}\n"
                 _nft(record, effect.node, "-f", "-", script=script)
             elif isinstance(effect, Tmpfs):
                 options = f"size={effect.size_bytes},mode=1777"

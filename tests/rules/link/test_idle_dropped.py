@@ -1,4 +1,6 @@
-from .wires import DEAD, ask, row
+from typing import Any
+
+from .wires import DEAD, NOW, ask, row
 
 FORGOTTEN = DEAD | {"last_received_s": 1300.0}
 
@@ -21,3 +23,15 @@ def test_a_connection_that_was_used_a_moment_ago_was_not_forgotten() -> None:
 def test_a_connection_that_is_only_idle_is_healthy() -> None:
     idle = {"last_received_s": 1300.0, "last_sent_s": 1300.0}
     assert ask("LNK005", rows={(1, 2): idle}).state == "clear"
+
+
+def test_a_first_packet_that_is_answered_now_shows_that_the_path_works() -> None:
+    """After a pause all connections of the ranks may have been forgotten, so that none is left that works."""
+    [hit] = ask("LNK005", rows={(1, 2): FORGOTTEN}, reached={1: {2: True}}).hits
+    assert hit.culprits.links == ((1, 2),)
+    assert "a first packet is answered" in hit.evidence[0].text
+    for code in ("LNK001", "LNK003"):
+        assert ask(code, rows={(1, 2): FORGOTTEN}, reached={1: {2: True}}).state == "clear"
+    before: dict[str, Any] = {"reached": {1: {2: True}}, "asked_s": NOW - 3}  # the data has gone unanswered since 1.4 s
+    assert ask("LNK005", rows={(1, 2): FORGOTTEN}, **before).state == "clear"
+    assert ask("LNK005", rows={(1, 2): FORGOTTEN}, reached={1: {2: False}}).state == "clear"

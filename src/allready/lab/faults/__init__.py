@@ -2,7 +2,14 @@
 
 from allready.lab.faults.base import Fault
 from allready.lab.faults.catalog import FAULTS, from_file, from_mapping, from_words
-from allready.lab.faults.filters import DataPortsDropped, MtuBlackHole, OneWayDrop, PortDropped, RandomLoss
+from allready.lab.faults.filters import (
+    DataPortsDropped,
+    IdleForgotten,
+    MtuBlackHole,
+    OneWayDrop,
+    PortDropped,
+    RandomLoss,
+)
 from allready.lab.faults.launch import DoNotStart, StartLate
 from allready.lab.faults.links import InterfaceMtu, LinkDown, SecondInterface, SlowLink
 from allready.lab.faults.machine import HostsEntry, HostsLoopback, HostsMissing, TinyShm
@@ -15,6 +22,7 @@ __all__ = [
     "HostsEntry",
     "HostsLoopback",
     "HostsMissing",
+    "IdleForgotten",
     "InterfaceMtu",
     "LinkDown",
     "MtuBlackHole",

@@ -10,10 +10,15 @@ from allready.lab.network import LabView, Op
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """nft rules in one node's `prerouting` hook: before routing, after the wire, so the sender never knows."""
+    """nft rules in one node's `prerouting` hook: before routing, after the wire, so the sender never knows.
+
+    `matches`: what is dropped.  `before`: whole rules that stand before that, `sets`: what they look things up in.
+    """
 
     node: int
     matches: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

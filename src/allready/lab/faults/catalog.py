@@ -14,7 +14,14 @@ import msgspec
 
 from allready.errors import UsageError
 from allready.lab.faults.base import Fault
-from allready.lab.faults.filters import DataPortsDropped, MtuBlackHole, OneWayDrop, PortDropped, RandomLoss
+from allready.lab.faults.filters import (
+    DataPortsDropped,
+    IdleForgotten,
+    MtuBlackHole,
+    OneWayDrop,
+    PortDropped,
+    RandomLoss,
+)
 from allready.lab.faults.launch import DoNotStart, StartLate
 from allready.lab.faults.links import InterfaceMtu, LinkDown, SecondInterface, SlowLink
 from allready.lab.faults.machine import HostsEntry, HostsLoopback, HostsMissing, TinyShm
@@ -22,8 +29,8 @@ from allready.lab.faults.machine import HostsEntry, HostsLoopback, HostsMissing,
 FAULTS: Mapping[str, type[Fault]] = {
     fault.kind: fault
     for fault in (
-        DoNotStart, StartLate, PortDropped, DataPortsDropped, OneWayDrop, MtuBlackHole, LinkDown, SlowLink, RandomLoss,
-        HostsLoopback, HostsEntry, HostsMissing, TinyShm, SecondInterface, InterfaceMtu,
+        DoNotStart, StartLate, PortDropped, DataPortsDropped, OneWayDrop, IdleForgotten, MtuBlackHole, LinkDown,
+        SlowLink, RandomLoss, HostsLoopback, HostsEntry, HostsMissing, TinyShm, SecondInterface, InterfaceMtu,
     )
 }  # fmt: skip
 """Name of a fault -> its class."""

@@ -107,3 +107,38 @@ class RandomLoss(Fault):
             rules = tuple(f"{source} {chance}" for source in lab.sources(self.node))
             found += [Filter(peer, rules) for peer in range(lab.num_nodes) if peer != self.node]
         return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleForgotten(Fault):
+    """A firewall in front of `node` forgets TCP connections that were idle for `idle_s`; what comes later is dropped.
+
+    It knows only connections that began after it was put there.
+    """
+
+    kind: ClassVar[str] = "idle_forgotten"
+    node: int  # the node behind the firewall
+    idle_s: int = 60  # after which a connection is forgotten
+
+    def problem(self) -> str | None:
+        return None if 1 <= self.idle_s <= 86_400 else "idle_s is 1 to 86400"
+
+    def effects(self, lab: LabView) -> tuple[Effect, ...]:
+        peers = [n for n in range(lab.num_nodes) if n != self.node]
+        source = lab.sources(self.node)[0]
+        return (self._one(self.node, ""), *(self._one(peer, source) for peer in peers))
+
+    def _one(self, node: int, source: str) -> Filter:
+        """Seen from one side: what comes in there, from `source` or from anywhere."""
+        known = "ip saddr . tcp sport . tcp dport"
+        kind = "ipv4_addr . inet_service . inet_service"
+        seen = f"update @known {{ {known} }}"
+        return Filter(
+            node,
+            (f"{source} ip protocol tcp".strip(),),
+            before=(
+                f"{source} tcp flags & (syn | rst) != 0x0 {seen} accept".strip(),
+                f"{source} {known} @known {seen} accept".strip(),
+            ),
+            sets=(f"known {{ type {kind}; flags dynamic,timeout; timeout {self.idle_s}s; size 65535; }}",),
+        )

@@ -27,7 +27,6 @@ def missing(need: str) -> str | None:
 NEVER = {
     "gpu": "needs a GPU: see the results on GPU machines",
     "delay": "needs delays on a link: the lab has none (netem is missing in many kernels)",
-    "idle": "needs a firewall that forgets idle connections: the lab has none",
     "clock": "needs another wall clock per node: time namespaces of Linux do not cover it",
     "versions": "needs a second installation of a library",
 }

@@ -142,6 +142,17 @@ def _collecting(pick: Pick) -> Setup:
     )  # fmt: skip
 
 
+def _forgetting(pick: Pick) -> Setup:
+    """A pause of a minute without collectives, after which a firewall knows no connection of the ranks any more."""
+    layout, step = pick.layout(), pick.step()
+    answers = (Answer(classes=BROKEN, links=((0, 1),)),)
+    return Setup(
+        layout=layout, faults=(f"idle_forgotten node={pick.node(layout)} idle_s=60",), mark=(0, step),
+        script_args=("--evaluate-at", str(step), "--evaluate-s", "64"), expected=Expected(answers=answers),
+        victim="links of nodes 0 and 1", limit_s=90,
+    )  # fmt: skip
+
+
 def _not_here(pick: Pick) -> Setup:
     return Setup(layout=pick.layout())
 
@@ -155,7 +166,7 @@ ROWS = (
     Row(id="D06", title="slow link of one node", make=_slow_link, core=True),
     Row(id="D07", title="delay and jitter", make=_not_here, needs=("delay",)),
     Row(id="D08", title="link flaps", make=_flap),
-    Row(id="D09", title="idle connections dropped", make=_not_here, standard=False, needs=("idle",)),
+    Row(id="D09", title="idle connections dropped", make=_forgetting, standard=False, needs=("filters",)),
     Row(id="D01J", title="link down, JAX", make=_link_down_jax, framework="jax", needs=("jax",)),
     Row(id="D02J", title="black hole, JAX", make=_black_hole_jax, framework="jax", needs=("jax", "filters")),
     Row(id="E01", title="CPU quota on one rank", make=_throttled, core=True, needs=("cpu",)),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allready.model import Live, SocketRow
-from allready.rules.link._paths import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
+from allready.rules.link._ends import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
 
 HALF_OPEN = "SYN_RECV"
 

@@ -1,7 +1,8 @@
 """Evidence of broken paths, in the words of the socket table."""
 
 from allready.model import Evidence, Live
-from allready.rules.link._paths import Broken, Stuck
+from allready.rules.link._ends import Stuck
+from allready.rules.link._paths import Broken
 
 MOST = 8
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
 from allready.rules.link._connecting import Attempt, connecting
-from allready.rules.link._paths import arrows, names, silent_nodes
+from allready.rules.link._ends import silent_nodes
+from allready.rules.link._paths import arrows, names
 from allready.rules.registry import Rule
 
 

@@ -3,15 +3,9 @@
 from collections.abc import Iterator
 
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
-from allready.rules.link._paths import (
-    SURELY,
-    alive_beside,
-    arrows,
-    idle_before_s,
-    is_stale,
-    names,
-    stuck_ends,
-)
+from allready.rules.link._ends import SURELY, stuck_ends
+from allready.rules.link._idle import alive_beside, idle_before_s, is_answered, is_stale
+from allready.rules.link._paths import arrows, names
 from allready.rules.registry import Rule
 
 
@@ -21,9 +15,9 @@ from allready.rules.registry import Rule
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
     depth=22,
-    title="A connection that was idle for long is dead, while others on the same path work",
+    title="A connection that was idle for long is dead, while its path works",
     message="a connection between {who} had been idle for at least {idle_s} s, and now its data is not acknowledged, "
-    "while other connections between them work: a firewall or load balancer on the way has forgotten it",
+    "while the way between them works: a firewall or load balancer on the way has forgotten it",
     remedy="let idle connections live longer on what stands between {who} (connection tracking, NAT, load balancer), "
     "or use every path at least once a minute, for example by a small all_reduce",
 )
@@ -31,7 +25,7 @@ def idle_dropped(live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether a connection whose data goes unacknowledged had carried nothing for a minute or more before, while another
-    connection between the same two nodes got data since.
+    connection between the same two nodes got data since, or a first packet to the other node is answered.
     ## Why it matters
     Middle boxes forget connections without a word after 1, 5 or 60 minutes.  It strikes after a long evaluation or
     checkpoint, far from its cause.
@@ -55,7 +49,8 @@ def idle_dropped(live: Live) -> Iterator[Hit]:
             Evidence(
                 source=f"socket {s.row.local}:{s.row.local_port} -> {s.row.remote}:{s.row.remote_port}",
                 text=f"node {arrows([(s.src, s.dst)])}: {s.row.backoff} time-outs, last word from there "
-                f"{s.row.last_received_s or 0.0:.0f} s ago; {len(alive_beside(live, s))} others of this path work",
+                f"{s.row.last_received_s or 0.0:.0f} s ago; {len(alive_beside(live, s))} others of this path work"
+                f"{', and a first packet is answered' if is_answered(live, s) else ''}",
                 node_rank=s.src,
             )
             for s in gone[:8]

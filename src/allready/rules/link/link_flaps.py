@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import address_book, broken, is_unanswered, names, plain, snapshots
+from allready.rules.link._ends import address_book, is_unanswered, plain, snapshots
+from allready.rules.link._paths import broken, names
 from allready.rules.registry import Rule
 
 ONE_GAP_S = 1.5

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Aftermath, FaultClass, Live
-from allready.rules.link._paths import broken, silent_nodes
+from allready.rules.link._ends import silent_nodes
+from allready.rules.link._paths import broken
 from allready.rules.slow._pace import (
     CHANCE,
     DOMINANT,

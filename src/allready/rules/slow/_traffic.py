@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Evidence, Live, SocketRow
-from allready.rules.link._paths import address_book, key, plain, snapshots
+from allready.rules.link._ends import address_book, key, plain, snapshots
 
 LEAST_S = 1.5
 SURE_S = 3.5
