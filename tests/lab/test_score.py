@@ -15,10 +15,11 @@ from allready.lab.inject.commands import Layout
 from allready.lab.inject.plan import plan_of
 from allready.lab.inject.truth import Injected
 from allready.lab.score import board, page, verdicts
+from allready.lab.score.machine import OTHER_LIBRARIES, missing
 from allready.lab.score.play import Options, play
 from allready.lab.score.result import Result, judge
 from allready.lab.score.rows import ROWS, choose
-from allready.lab.score.scenario import Answer, Expected, Row, Setup
+from allready.lab.score.scenario import Answer, Expected, Pick, Row, Setup
 from allready.lab.score.watch import Said, Watch
 
 LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
@@ -360,3 +361,19 @@ def test_rows_that_cannot_be_shown_give_exit_code_3_and_the_reason(
     saved = board.load(tmp_path / "o" / "scoreboard.json")
     assert saved.summary.num_faults == 0
     assert saved.not_shown[0].row == "B14"
+
+
+def test_another_version_of_a_library_comes_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ROWS["A19J"]
+    monkeypatch.delenv(OTHER_LIBRARIES, raising=False)
+    missing.cache_clear()
+    assert "names no folder with another version of jax" in str(missing("other jax"))
+    (tmp_path / "jax").mkdir()
+    monkeypatch.setenv(OTHER_LIBRARIES, str(tmp_path))
+    missing.cache_clear()
+    assert (missing("other jax"), missing("other torch") is None) == (None, False)
+    made = row.make(Pick(row.id, 3))
+    [node] = made.node_env
+    assert made.node_env[node] == {"PYTHONPATH": str(tmp_path)}
+    assert [answer.nodes for answer in made.expected.answers] == [(node,)]
+    missing.cache_clear()

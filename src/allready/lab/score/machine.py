@@ -2,10 +2,15 @@
 
 import functools
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
 from allready.lab.probe import probe
+
+OTHER_LIBRARIES = "ALLREADY_LAB_OTHER_LIBRARIES"
+"""An absolute path, made by `pip install --target FOLDER --no-deps jax==... jaxlib==...` (or torch), of another version
+than the job's."""
 
 
 @functools.cache
@@ -19,6 +24,11 @@ def missing(need: str) -> str | None:
         return _no_cgroup(need)
     if need == "ip":
         return None if shutil.which("ip") else "ip (iproute2) is not installed"
+    if need in {"other torch", "other jax"}:
+        library = need.removeprefix("other ")
+        folder = Path(os.environ.get(OTHER_LIBRARIES, ""))
+        is_there = folder.is_absolute() and (folder / library).is_dir()
+        return None if is_there else f"{OTHER_LIBRARIES} names no folder with another version of {library}"
     if need == "prlimit":
         return None if shutil.which("prlimit") else "prlimit (util-linux) is not installed"
     return NEVER[need]
@@ -28,7 +38,6 @@ NEVER = {
     "gpu": "needs a GPU: see the results on GPU machines",
     "delay": "needs delays on a link: the lab has none (netem is missing in many kernels)",
     "clock": "needs another wall clock per node: time namespaces of Linux do not cover it",
-    "versions": "needs a second installation of a library",
 }
 
 

@@ -1,8 +1,10 @@
 """A: faults of the start-up."""
 
+import os
 from dataclasses import replace
 
 from allready.lab.inject.commands import Layout
+from allready.lab.score.machine import OTHER_LIBRARIES
 from allready.lab.score.scenario import PORT, Answer, Expected, Pick, Row, Setup
 
 ABSENT = ("START-ABSENT",)
@@ -217,7 +219,16 @@ def _variable_differs(pick: Pick) -> Setup:
 
 
 def _version_differs(pick: Pick) -> Setup:
-    return _setup(pick.layout(2, 1))
+    """One node finds another version first; whether the job runs all the same is the library's affair."""
+    layout = pick.layout(3, 1)
+    node = pick.node(layout)
+    made = _setup(layout, Answer(classes=("ENV-MISMATCH",), nodes=(node,)), victim=f"node {node}")
+    env = {node: {"PYTHONPATH": os.environ.get(OTHER_LIBRARIES, "")}}
+    return replace(made, node_env=env, expected=replace(made.expected, in_findings=True))
+
+
+def _version_differs_jax(pick: Pick) -> Setup:
+    return replace(_version_differs(pick), script="train_jax.py")
 
 
 def _limits(pick: Pick) -> Setup:
@@ -274,7 +285,15 @@ ROWS = (
         needs=("ip",),
     ),
     Row(id="A18", title="MTU black hole", make=_mtu_black_hole, core=True, needs=("filters",)),
-    Row(id="A19", title="a library's version differs", make=_version_differs, standard=False, needs=("versions",)),
+    Row(id="A19", title="a library's version differs", make=_version_differs, standard=False, needs=("other torch",)),
+    Row(
+        id="A19J",
+        title="a library's version differs, JAX",
+        make=_version_differs_jax,
+        standard=False,
+        framework="jax",
+        needs=("jax", "other jax"),
+    ),
     Row(id="A20", title="a variable differs on one node", make=_variable_differs),
     Row(id="A21", title="small /dev/shm or few file descriptors on one node", make=_limits, needs=("prlimit",)),
     Row(id="A22", title="rank 0 dies at an import", make=_dies_at_import),
