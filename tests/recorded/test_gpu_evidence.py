@@ -140,3 +140,8 @@ def test_splits_that_do_not_fit_name_their_rank(tmp_path: Path) -> None:
     report = diagnosed(tmp_path, *(f"flight/nccl_splits/fr_{r}.pickle.xz" for r in (0, 1)))
     assert told(report) == ("DSY004", "DESYNC-ARGS", [1])
     assert "rank 1 sends 1984 elements to rank 0, which expects 2048" in report["verdict"]["sentence"]
+
+
+def test_good_tables_beside_another_job_do_not_make_that_one_healthy(tmp_path: Path) -> None:
+    report = diagnosed(tmp_path, "h100/nccl_tests/all_reduce.out", "h100/ras/skip_a.json", "h100/ras/skip_b.json")
+    assert told(report) == ("HNG001", "CPU-STUCK", [1])

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
+from allready.evidence.flight.arguments import MOST_COMPARED, MOST_MISFITS, misfits_of
 from allready.evidence.flight.columns import MOST_SHAPES
 from allready.evidence.flight.given import MOST_SPLITS, Given, given_of
+from allready.evidence.flight.groups import Group
 from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.reader import read_dump
 from allready.model import Misfit
@@ -165,3 +168,21 @@ def test_numbers_that_no_tensor_has_are_none() -> None:
     assert given_of([["0", 2, "broadcast", -1, None, None]])["0", 2].root is None
     many = [["0", i, "all_to_all", None, [1] * 1000, [1] * 1000] for i in range(MOST_SPLITS // 2000 + 1)]
     assert [i for (_, i), g in given_of(many).items() if g.splits is None] == [MOST_SPLITS // 2000]
+
+
+def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
+    """Splits that are never the same: only so many pairs are looked at, the first operations first."""
+    ranks = 200
+    group = Group(name="0", title="0", label="", members=range(ranks), size=ranks)
+    known = dict.fromkeys(range(ranks), ((1,) * ranks, (1,) * ranks))
+    begin = time.thread_time()
+    assert all(misfits_of(group, known) == [] for _ in range(MOST_COMPARED // ranks**2))
+    assert time.thread_time() - begin < 30
+    assert misfits_of(group, {}) == []
+    known[7] = ((2,) * ranks, (1,) * ranks)
+    assert {m.sender for m in misfits_of(group, known)} == {7}
+    wrong = dict.fromkeys(range(ranks), ((2,) * ranks, (1,) * ranks))
+    found = misfits_of(group, wrong)
+    assert len(found) <= MOST_MISFITS
+    assert len({m.sender for m in found}) > 1  # the first ones alone would accuse rank 0
+    assert set.intersection(*({m.sender, m.receiver} for m in found)) == set()

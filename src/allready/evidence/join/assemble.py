@@ -53,7 +53,16 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
     events_now, deaths = settle_attempts(attempts, events, deaths)
     benches = tuple(b for r in readings for b in r.benches)
     identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
-    well = ended_well(identities.processes, events, deaths, identities, benches, has_output=_has_output(readings))
+    # Beside the files of another job, good tables say nothing of how that one ended.
+    is_only_bench = all(r.benches or not r.source.num_understood for r in readings)
+    well = ended_well(
+        identities.processes,
+        events,
+        deaths,
+        identities,
+        benches if is_only_bench else (),
+        has_output=_has_output(readings),
+    )
     expected = identities.world_size
     healthy = bool(expected) and len(well) >= expected
     times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]

@@ -16,7 +16,7 @@ from allready.rules.registry import Rule
     depth=21,
     title="The splits of an all_to_all do not fit together",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
-    "{num_expected}; {who} has a part in all that does not fit ({num_misfits} in all)",
+    "{num_expected}; {who} has a part in all that does not fit (seen: {num_misfits})",
     remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
     "reckoning them on each rank; at this call look at what {who} gave as input_split_sizes and output_split_sizes",
 )
