@@ -192,7 +192,7 @@ def test_readers_know_the_key() -> None:
     assert module.KEY == given.KEY
 
 
-def test_a_dump_stays_a_pickle_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_stays_a_pickle_for_others() -> None:
     """Who loads one object sees what torch wrote; ours reads what follows."""
     from allready.live.beacon.recorder import _pickled
 

@@ -20,7 +20,8 @@ RECORD_S = 2.5
     title="A rank called the same collective with another size, type or root",
     message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",
     remedy="make {kind} equal on all ranks at that call (uneven last batch, a parameter that exists on some ranks "
-    "only, mixed precision on some ranks only). Results of this and later operations are not to be trusted, even if "
+    "only, mixed precision on some ranks only; src and dst are ranks of the job, also in a smaller group). "
+    "Results of this and later operations are not to be trusted, even if "
     "the job ended with 0",
 )
 def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
