@@ -3,7 +3,6 @@
 import pickle
 import random
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from allready.evidence.log.elastic import read_error_file
 from allready.evidence.log.people import MOST_PROCESSES
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin
+from tests.clock import timed
 from tests.evidence.log import test_endings, test_nccl, test_tracebacks
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
@@ -113,9 +113,9 @@ def test_recorded_lines_shuffled_and_cut_are_no_harm() -> None:
     ],
 )
 def test_no_line_takes_long(line: str) -> None:
-    begin = time.process_time()
-    sound(read_lines([line] * 200, "x", mtime_s=1.0))
-    assert time.process_time() - begin < 2
+    reading, took_s = timed(lambda: read_lines([line] * 200, "x", mtime_s=1.0), enough_s=2)
+    sound(reading)
+    assert took_s < 2
 
 
 def test_many_processes_and_communicators_are_bounded() -> None:
@@ -123,26 +123,23 @@ def test_many_processes_and_communicators_are_bounded() -> None:
         f"vm{n}:{n}:{n} [0] NCCL INFO comm 0x{n:x} rank {n} nranks 99999 cudaDev 0 busId 1 - Init START"
         for n in range(25_000)
     ]
-    begin = time.process_time()
-    reading = read_lines(lines, "x", mtime_s=1.0)
+    reading, took_s = timed(lambda: read_lines(lines, "x", mtime_s=1.0), enough_s=20)
     assert len(reading.processes) <= MOST_PROCESSES
-    assert time.process_time() - begin < 20
+    assert took_s < 20
 
 
 def test_as_many_streams_as_the_scanner_tells_apart_take_seconds() -> None:
     streams = [OpStream(origin=Origin(source="x", line=n, host="vm", pid=n), comm=f"0x{n:x}") for n in range(1, 20_000)]
-    begin = time.process_time()
-    reading = interpret(Scanned(streams=streams), "rank_3.log", mtime_s=1.0)
+    reading, took_s = timed(lambda: interpret(Scanned(streams=streams), "rank_3.log", mtime_s=1.0), enough_s=10)
     assert len(reading.processes) == MOST_PROCESSES
-    assert time.process_time() - begin < 10
+    assert took_s < 10
 
 
 def test_thousands_of_tracebacks_take_seconds_at_most() -> None:
     lines = [f"[rank{n % 64}]: {line}" for n in range(3000) for line in test_tracebacks.PLAIN.splitlines()]
-    begin = time.process_time()
-    reading = read_lines(lines, "x", mtime_s=1.0)
+    reading, took_s = timed(lambda: read_lines(lines, "x", mtime_s=1.0), enough_s=20)
     assert reading.deaths
-    assert time.process_time() - begin < 20
+    assert took_s < 20
 
 
 def test_a_task_number_that_no_job_can_have_is_nobody() -> None:
