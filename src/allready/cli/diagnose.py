@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report")
 _KIND_NAMES = {"flight": "flight recorder", "error": "elastic error"}
 
+_SHOW_S = 0.1  # thousands of files tell of themselves each second
 _QUIET_S = 1.0
 """Reading that takes less says nothing of how far it is."""
 
@@ -167,11 +168,16 @@ def report_on(
 def read(crew: "Crew", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
+    shown_s = 0.0
 
     def show(progress: "Progress") -> None:
+        nonlocal shown_s
         elapsed_s = time.monotonic() - begun
         if quiet or elapsed_s < _QUIET_S:
             return
+        if elapsed_s - shown_s < _SHOW_S and progress.done_bytes != progress.total_bytes:
+            return
+        shown_s = elapsed_s
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 

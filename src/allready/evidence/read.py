@@ -72,14 +72,15 @@ def _is_small(task: _Task) -> bool:
     return task.part is None and task.found.size_bytes <= _SMALL_BYTES
 
 
-def _work(task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[int, Reading] | _Part]":
-    """What a worker does."""
+def _work(task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[tuple[int, Reading] | _Part, bool]]":
+    """What a worker does.  What bears the name of the file itself comes last: members of archives have longer names."""
     transfer.register()
     if task.part is None:
         for reading in read_found(task.found, task.options, took):
-            yield task.index, reading
+            yield (task.index, reading), reading.source.path == task.found.label
         return
-    yield _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], task.options, took))
+    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], task.options, took))
+    yield part, True
 
 
 @dataclass(slots=True)

@@ -14,26 +14,28 @@ import pytest
 from allready.evidence.inputs.workers import Lost, Workers
 
 
-def square(task: int, took: Callable[[int], None]) -> Iterator[int]:
+def square(task: int, took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
     took(task)
-    yield task * task
+    yield task * task, True
 
 
-def several(task: int, _took: Callable[[int], None]) -> Iterator[int]:
-    yield from range(task)
+def several(task: int, _took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
+    """The one with an odd number does not know that it is at its end."""
+    for n in range(task):
+        yield n, n == task - 1 and task % 2 == 0
 
 
-def dying(task: int, _took: Callable[[int], None]) -> Iterator[int]:
-    yield task
+def dying(task: int, _took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
+    yield task, False
     if task == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     if task == 5:
         os._exit(7)
-    yield -task
+    yield -task, task % 2 == 0
 
 
-def raising(task: int, _took: Callable[[int], None]) -> Iterator[int]:
-    yield task
+def raising(task: int, _took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
+    yield task, False
     raise ZeroDivisionError
 
 
@@ -117,9 +119,9 @@ def test_a_worker_whose_work_raises_is_lost_like_one_that_dies(capfd: pytest.Cap
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 
-def sleeping(_task: int, _took: Callable[[int], None]) -> Iterator[int]:
+def sleeping(_task: int, _took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
     time.sleep(600)
-    yield 1
+    yield 1, True
 
 
 def test_leaving_ends_workers_that_are_busy() -> None:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-Work = Callable[[T, Callable[[int], None]], Iterable[R]]
-"""What a worker does with a task: gives results as they come, and tells how many bytes it took meanwhile."""
+Work = Callable[[T, Callable[[int], None]], Iterable[tuple[R, bool]]]
+"""What a worker does with a task: gives results as they come, each with whether it is known to be the last one, and
+tells how many bytes it took meanwhile."""
 
 END_S = 2.0
 _TOLD_BYTES = 8 << 20  # progress is told in steps of so many bytes
@@ -214,6 +215,9 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") ->
             task = pipe.recv()
         except (EOFError, OSError):
             return
-        for result in work(task, took):
-            tell(result, is_done=False)  # before going on: the next one may be this process's end
-        tell(is_done=True)
+        is_told = False
+        for result, is_last in work(task, took):
+            tell(result, is_done=is_last)  # before going on: the next one may be this process's end
+            is_told = is_last
+        if not is_told:
+            tell(is_done=True)
