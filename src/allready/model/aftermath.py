@@ -164,6 +164,8 @@ class Mismatch:
     kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
     all_to_all; then `misfits` has the pairs, and `by_rank` the ranks in them).
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
+    `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
+    agree again right after it, or only type or root differ at a line that no other rank ever calls.
     """
 
     group: str
@@ -179,6 +181,7 @@ class Mismatch:
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
     origin: Origin | None = None
     misfits: tuple[Misfit, ...] = ()
+    is_same_call: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ def is_flow(mismatch: Mismatch) -> bool:
         return True
     if mismatch.kind == "name":
         return True
-    if mismatch.misfits:
+    if mismatch.misfits or mismatch.is_same_call:
         return False
     sites = {o.site for o in mismatch.by_rank.values() if o.site}
     return len(sites) > 1 and all(o.site for o in mismatch.by_rank.values())

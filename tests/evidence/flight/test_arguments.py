@@ -44,6 +44,19 @@ def test_the_rank_that_names_another_root_than_most_is_odd() -> None:
     assert {r: o.root for r, o in found.by_rank.items()} == {0: 0, 1: 0, 2: 0, 3: 2}
 
 
+@pytest.mark.parametrize(("line", "is_same_call"), [(99, True), (33, False), (35, False)])
+def test_another_root_at_a_line_of_its_own_is_the_same_call(line: int, is_same_call: bool) -> None:
+    """At a line that the others run as well, at another time, it is one of their calls in the wrong place."""
+
+    def calls(own: int) -> list[Any]:
+        return [entry(1), entry(2, "gloo:broadcast", size=16, line=own), entry(3, "gloo:broadcast", size=16, line=35)]
+
+    [found] = joined(
+        {r: dump(calls(line if r == 3 else 33), arguments=[rooted(2 if r == 3 else 0)]) for r in range(4)}
+    ).mismatches
+    assert (found.kind, found.odd, found.is_same_call) == ("root", (3,), is_same_call)
+
+
 @pytest.mark.parametrize("roots", [{0: 0, 1: 1}, {0: 0, 1: 0, 2: 1}, {0: 0, 1: 0, 2: 1, 3: 1}])
 def test_nobody_is_odd_where_no_root_is_known_of_more_than_half(roots: Mapping[int, int]) -> None:
     [found] = mismatches(BROADCAST, {r: [rooted(root)] for r, root in roots.items()})

@@ -242,6 +242,29 @@ def test_another_dtype_is_told_as_dtype() -> None:
     assert {o.dtype for o in mismatch.by_rank.values()} == {"float32", "bfloat16"}
 
 
+@pytest.mark.parametrize(
+    ("line", "dtype", "size", "following", "is_same_call"),
+    [
+        (99, "Int", 1024, 3, True),  # a branch of its own: the same call with another type
+        (99, "Int", 1024, 0, True),
+        (99, "Float", 4, 3, True),  # all agree again behind it
+        (99, "Float", 4, 0, False),  # it hangs there: a call more of another size looks like this, too
+        (34, "Int", 1024, 0, False),  # the others make this call as well, at another time
+    ],
+)
+def test_other_arguments_at_a_line_of_its_own_are_the_same_call(
+    line: int, dtype: str, size: int, following: int, is_same_call: bool
+) -> None:
+    def calls(*, odd: bool) -> list[dict[str, Any]]:
+        entries = [entry(seq, line=34 if seq % 2 else 33) for seq in range(1, 13 + following)]
+        entries[11] = entry(12, line=line, dtype=dtype, size=size, state="scheduled") if odd else entries[11]
+        return entries
+
+    (mismatch,) = joined({r: dump(calls(odd=r == 3)) for r in range(4)}).mismatches
+    assert (mismatch.seq, mismatch.odd, mismatch.shift) == (12, (3,), None)
+    assert mismatch.is_same_call is is_same_call
+
+
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_operations_more_are_counted(number: int) -> None:
     extra = [entry(0, "nccl:broadcast", size=4, line=90) for _ in range(number)]

@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "extra": ("dist.all_reduce(x)", "DESYNC-FLOW", (2,)),
     "order": ("dist.broadcast(x, 0); dist.all_reduce(x); continue", "DESYNC-FLOW", (2,)),
     "dtype": ("dist.broadcast(torch.ones(1000, dtype=torch.int32), 0); continue", "DESYNC-ARGS", (2,)),
-    "root": ("dist.broadcast(x, 2); continue", "DESYNC-ARGS", ()),
+    "root": ("dist.broadcast(x, 2); continue", "DESYNC-ARGS", (2,)),
     "recv": ("dist.recv(x, src=1)", "DESYNC-ARGS", (2,)),
     "lock": ("lock = threading.Lock(); lock.acquire(); lock.acquire()", "CPU-STUCK", (2,)),
     "gil": (MUTEX, "CPU-STUCK", (2,)),

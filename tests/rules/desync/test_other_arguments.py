@@ -34,6 +34,13 @@ def test_other_call_sites_mean_another_flow() -> None:
     assert ask("DSY001", mismatches=(known,)).state == "hit"
 
 
+def test_the_same_call_from_another_line_is_no_other_flow() -> None:
+    by_rank = {r: operation(64, site="train.py:8 g" if r == 3 else "train.py:9 g") for r in range(4)}
+    known = mismatch((3,), operation(64), kind="dtype", by_rank=by_rank, is_same_call=True)
+    assert ask("DSY002", mismatches=(known,)).state == "hit"
+    assert ask("DSY001", mismatches=(known,)).state == "clear"
+
+
 def test_operations_of_which_only_numbers_are_known_wait_for_their_names() -> None:
     """A rank that skipped a call is in another operation: its size differs, too."""
     by_rank = {r: operation(64, "?") for r in range(4)}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from allready.evidence.flight.arguments import other_root, other_splits
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
-from allready.evidence.flight.tracks import ANY, Track, operation_at
+from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
 from allready.model import Mismatch, Operation
 
 MOST_SHIFT = 64
@@ -81,12 +81,14 @@ def _mismatch(
     usual, odd = _majority(here)
     a, b = _examples(here, usual)
     shift, num_after = _shift(lines[b], lines[a], seq)
+    agree_again = shift is None and _agree(*(lines[r][1][seq + 1 - lines[r][0] :] for r in (b, a)), LEAST_AFTER)
     listed = [*odd[:MOST_RANKS], *(r for r in here if r not in set(odd))][: MOST_RANKS + 2]
     operations = {r: o for r in sorted(listed) for o in (operation_at(group, tracks[r], seq),) if o is not None}
+    kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
     return Mismatch(
         group=group.title,
         source=SOURCE,
-        kind=_kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name",
+        kind=kind,
         seq=seq,
         by_rank=operations,
         label=group.label,
@@ -95,6 +97,7 @@ def _mismatch(
         odd=odd,
         shift=shift if odd or shift is None else abs(shift),
         origin=tracks[b].dump.origin,
+        is_same_call=kind != "name" and (agree_again or (kind == "dtype" and is_own_line(tracks[b], seq, tracks[a]))),
     )
 
 

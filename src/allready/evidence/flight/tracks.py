@@ -106,6 +106,15 @@ def _total(sizes: Sequence[Sequence[int]] | None) -> int:
     return -1 if sizes is None else sum(map(math.prod, sizes))
 
 
+def is_own_line(track: Track, seq: int, other: Track) -> bool:
+    """Whether the call with this number was made where the other rank never makes one, as far as its ring goes."""
+    at = track.first[seq - track.lo]
+    if at < 0 or not len(track.ring.site) or not len(other.ring.site):
+        return False
+    site = track.ring.site[at]
+    return bool(site) and track.dump.stacks[site] not in {other.dump.stacks[code] for code in set(other.ring.site)}
+
+
 def tracks_of(group: Group) -> tuple[dict[int, Track], Codes]:
     """The tracks of all members that have entries of this group."""
     rings = [(rank, group.ring(rank)) for rank in group.dumps]
