@@ -81,7 +81,8 @@ def _mismatch(
     usual, odd = _majority(here)
     a, b = _examples(here, usual)
     shift, num_after = _shift(lines[b], lines[a], seq)
-    agree_again = shift is None and _agree(*(lines[r][1][seq + 1 - lines[r][0] :] for r in (b, a)), LEAST_AFTER)
+    ours, theirs = (lines[r][1][seq + 1 - lines[r][0] :] for r in (b, a))
+    agree_again = shift is None and _agree(ours, theirs, LEAST_AFTER)
     listed = [*odd[:MOST_RANKS], *(r for r in here if r not in set(odd))][: MOST_RANKS + 2]
     operations = {r: o for r in sorted(listed) for o in (operation_at(group, tracks[r], seq),) if o is not None}
     kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
