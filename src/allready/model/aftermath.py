@@ -112,7 +112,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any."""
+    """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
+
+    `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
+    """
 
     enqueued: int
     completed: int | None = None
@@ -123,6 +126,7 @@ class Position:
     error: str | None = None  # the rank's own error state in this group, RAS: "remote process exited ..."
     time_s: float | None = None
     origin: Origin | None = None
+    gave_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

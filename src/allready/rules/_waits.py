@@ -26,6 +26,7 @@ class Wait:
     waiting: tuple[int, ...]
     behind: tuple[int, ...]  # known to be behind
     unseen: tuple[int, ...]  # nothing known
+    elsewhere: Mapping[int, Operation] = field(default_factory=dict)  # gave up in an earlier operation of the group
     why_unseen: Mapping[int, str] = field(default_factory=dict)
     progress: GroupProgress | None = None
 
@@ -174,8 +175,10 @@ def _wait(group: GroupProgress) -> Wait | None:
         return None
     # Errors can leave an early number behind; what somebody really waits in is the latest one.
     latest = max(pending.values(), key=lambda o: o.seq)
-    waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq))
-    behind = tuple(sorted(r for r, p in group.positions.items() if p.enqueued < latest.seq))
+    # Who waited a whole time-out in an earlier one did not stay away: it was waiting, too.
+    elsewhere = {r: o for r, o in pending.items() if o.seq < latest.seq and group.positions[r].gave_up}
+    waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere))
+    behind = tuple(sorted(r for r, p in group.positions.items() if p.enqueued < latest.seq and r not in elsewhere))
     members = group.members or tuple(sorted({*group.positions, *group.absent}))
     unseen = tuple(r for r in members if r not in group.positions)
     return Wait(
@@ -186,6 +189,7 @@ def _wait(group: GroupProgress) -> Wait | None:
         waiting=waiting,
         behind=behind,
         unseen=unseen,
+        elsewhere=elsewhere,
         why_unseen={r: group.absent.get(r, "no word") for r in unseen},
         progress=group,
     )

@@ -6,7 +6,7 @@ from tests.rules.ruins import ask, at, death, event, group, one_missing, operati
 def test_one_dump_of_four_accuses_nobody() -> None:
     alone = group({0: at(65, 64)}, absent={1: "no dump", 2: "no dump", 3: "no dump"})
     [hit] = ask("HNG009", progress=(alone,)).hits
-    assert (hit.values["missing"], hit.confidence) == ("1-3", Confidence.POSSIBLE)
+    assert (hit.values["missing"], hit.confidence) == (" (1-3)", Confidence.POSSIBLE)
     assert not hit.culprits
     assert ask("HNG002", progress=(alone,)).state == "clear"
 

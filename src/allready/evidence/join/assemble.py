@@ -11,7 +11,7 @@ from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities, identify
 from allready.evidence.join.ras import ras_progress
 from allready.evidence.join.roles import settle
-from allready.evidence.join.watchdog import watchdog_progress
+from allready.evidence.join.watchdog import watchdog_mismatches, watchdog_progress
 from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import operations_progress
 from allready.evidence.reading import Reading
@@ -69,13 +69,13 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
     settled = settle(
         events_now, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None), victims=victims
     )
+    spoken = watchdog_progress(_of_now(settled, attempts), identities)
     after = Aftermath(
         sources=tuple(r.source for r in readings),
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
-        progress=(*flight.progress, *watchdog_progress(_of_now(settled, attempts), identities),
-                  *ras_progress(answers, identities), *operations.progress),
-        mismatches=(*flight.mismatches, *operations.mismatches),
+        progress=(*flight.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
+        mismatches=(*flight.mismatches, *operations.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
         lags=(*flight.lags, *operations.lags, *inspector_lags([i for r in readings for i in r.inspections])),

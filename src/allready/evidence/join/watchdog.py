@@ -1,10 +1,11 @@
 """How far ranks came by the words of torch's watchdog: one `GroupProgress` per process group that it speaks of."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from allready.evidence.join.identity import MOST_RANKS, Identities
-from allready.model import Event, GroupProgress, Operation, Position
+from allready.model import Event, GroupProgress, Mismatch, Operation, Position
 
 _TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {
@@ -13,6 +14,13 @@ _NAMES = {
     "_reduce_scatter_base": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "allreduce_coalesced": "all_reduce",
 }  # fmt: skip
+UNKNOWN_GROUP = "of unknown name"
+_WORLD = "0"
+_EQUAL = {"all_reduce"}
+"""Operations to which all members give equally many elements."""
+_TELLING_NUMBER = 1_000
+"""Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
+_GAVE_UP = "Timeout at NCCL work"
 _SPEAKING = {"torch.watchdog_timeout", "torch.pg_status", "torch.dump_signal", "torch.async_exception"}
 
 
@@ -30,10 +38,15 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
             by_rank.setdefault(rank, []).append(event)
     groups: dict[str, dict[int, Position]] = {}
     labels: dict[str, str] = {}
+    nameless: dict[int, Position] = {}
     for rank, spoken in by_rank.items():
         for name, desc, position in _positions(spoken):
+            if name is None:
+                nameless[rank] = position
+                continue
             groups.setdefault(name, {})[rank] = position
             labels[name] = desc or labels.get(name, "")
+    _add_nameless(groups, nameless)
     seen = [r for e in events for r in (identities.rank(e.origin),) if r is not None and r < MOST_RANKS]
     world_size = max([identities.world_size, *(r + 1 for r in seen)], default=0)
     return [
@@ -50,16 +63,73 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     ]
 
 
+def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Event]) -> list[Mismatch]:
+    """Groups in which ranks gave up in different operations with the same number: at most one for each.
+
+    Somebody is odd where more than half of all members made another call.
+    """
+    found: list[Mismatch] = []
+    is_named = any(e.values.get("pg_guid") or _TAG.search(e.text) for e in events if e.signature in _SPEAKING)
+    for group in progress:
+        least = 0 if is_named and group.group != UNKNOWN_GROUP else _TELLING_NUMBER
+        by_seq: dict[int, dict[int, Operation]] = {}
+        for rank, position in group.positions.items():
+            stuck = position.stuck
+            if position.gave_up and stuck is not None and stuck.name != "?" and stuck.seq >= least:
+                by_seq.setdefault(stuck.seq, {})[rank] = stuck
+        for seq, made in sorted(by_seq.items()):
+            kinds = Counter((o.name, o.num_elements if o.name in _EQUAL else None) for o in made.values())
+            if len(kinds) < 2:
+                continue
+            (usual, number), *_ = kinds.most_common()
+            is_most = 2 * number > max(len(made), len(group.members))
+            odd = [r for r, o in made.items() if (o.name, o.num_elements if o.name in _EQUAL else None) != usual]
+            found.append(
+                Mismatch(
+                    group=group.group, source="watchdog", kind="name" if len({k for k, _ in kinds}) > 1 else "size",
+                    seq=seq, by_rank=dict(sorted(made.items())), label=group.label,
+                    odd=tuple(sorted(odd)) if is_most and group.members else (),
+                    origin=group.positions[odd[0]].origin,
+                )
+            )  # fmt: skip
+            break
+    return found
+
+
 def _is_world(name: str, desc: str) -> bool:
     return desc == "default_pg" or (not desc and name in {"0", "default_pg"})
 
 
-def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str, str, Position]]:
-    """One rank's position in each group.
+def _add_nameless(groups: dict[str, dict[int, Position]], nameless: Mapping[int, Position]) -> None:
+    """Ranks whose lines name no group: they are in the one whose other members wait in the same operation.
+
+    Where no line of any rank names a group, they are taken for the world.  Else nobody knows where they belong.
+    """
+    if not groups and nameless:
+        groups[_WORLD] = dict(nameless)
+        return
+    waited: dict[tuple[object, ...], set[str]] = {}
+    for name, positions in groups.items():
+        for position in positions.values():
+            waited.setdefault(_waits_in(position), set()).add(name)
+    for rank, position in nameless.items():
+        known = waited.get(_waits_in(position), set())
+        name = next(iter(known)) if len(known) == 1 else UNKNOWN_GROUP
+        groups.setdefault(name, {}).setdefault(rank, position)
+
+
+def _waits_in(position: Position) -> tuple[object, ...]:
+    stuck = position.stuck
+    return () if stuck is None else (stuck.seq, stuck.name, stuck.num_elements)
+
+
+def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str | None, str, Position]]:
+    """One rank's position in each group; the name is None where no line tells one.
 
     A time-out's own line has no group: it belongs to the tagged line that follows it (same rank, same number).
     """
-    found: dict[str, tuple[str, dict[str, int | None], Operation | None, Event]] = {}
+    found: dict[str | None, tuple[str, dict[str, int | None], Operation | None, Event]] = {}
+    gave_up: set[str | None] = set()
     loose: list[tuple[Operation, Event]] = []
     for event in spoken:
         tag = _TAG.search(event.text)
@@ -67,7 +137,9 @@ def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str, str, Position]]:
         if event.signature in {"torch.watchdog_timeout", "torch.async_exception"}:
             loose.append((_operation(event), event))
             continue
-        name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or "0"
+        name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
+        if _GAVE_UP in event.text:
+            gave_up.add(name)
         desc = event.values.get("pg_desc") or (tag["desc"] if tag else "") or ""
         old = found.get(name)
         stuck = next((o for o, _ in loose if o.seq == number["work"]), None) if number["work"] is not None else None
@@ -77,7 +149,14 @@ def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str, str, Position]]:
         found[name] = (desc or (old[0] if old else ""), number, stuck, event)
     if loose and not found:  # versions that print no status, or a log cut short
         operation, event = loose[-1]
-        found["0"] = ("", {"enqueued": operation.seq, "completed": None, "started": None}, operation, event)
+        tag = next((t for _, e in reversed(loose) if (t := _TAG.search(e.text)) is not None), None)
+        found[tag["name"] if tag else None] = (
+            (tag["desc"] or "") if tag else "",
+            {"enqueued": operation.seq, "completed": None, "started": None},
+            operation,
+            event,
+        )
+    waited = {operation.seq for operation, event in loose if event.signature == "torch.watchdog_timeout"}
     for name, (desc, number, stuck, event) in found.items():
         enqueued = number.get("enqueued")
         completed = number.get("completed")
@@ -90,6 +169,7 @@ def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str, str, Position]]:
         yield name, desc, Position(
             enqueued=enqueued, completed=completed, started=number.get("started"), stuck=stuck,
             time_s=event.time_s, origin=event.origin,
+            gave_up=stuck is not None and (name in gave_up or stuck.seq in waited),
         )  # fmt: skip
 
 

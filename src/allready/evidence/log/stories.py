@@ -1,6 +1,7 @@
 """The events of one log: its known lines, each with the lines that belong to it."""
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from allready.evidence.log import tracebacks
@@ -19,6 +20,12 @@ _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout|raised the following async exception|etected by watchdog at work|"
     r"Timeout at NCCL work"
 )
+_NO_NUMBER = str(2**64 - 1)
+"""-1 as torch prints it: an operation of several tensors has no one number of elements."""
+_OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
+_OLD_WORK = re.compile(
+    r"(\[Rank \d{1,6}\] Watchdog caught [^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
+)
 _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MOST_MORE = 12
@@ -27,6 +34,7 @@ _MOST_MORE = 12
 def tell(log: "Log") -> Collector:
     """All events, equal ones counted."""
     finder, collector = Finder(), Collector()
+    has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
     for at, line in enumerate(log.lines):
         if not line.is_known:
@@ -35,6 +43,8 @@ def tell(log: "Log") -> Collector:
         if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
             continue
         origin = log.origin(line)
+        if has_old_ranks and origin.rank is None and (said := _OLD_RANK.match(line.rest)) is not None:
+            origin = replace(origin, rank=int(said[1]))
         stack = _stack_after(log, at) if _STACK in line.text else []
         if stack:
             _complete_watchdog(collector, watchdogs.get(_key(origin)), stack)
@@ -51,6 +61,22 @@ def tell(log: "Log") -> Collector:
     return collector
 
 
+def _old_ranks_tell(log: "Log") -> bool:
+    """Whether `[Rank 3]` in old messages of torch is the rank in the whole job.
+
+    It is the rank in the process group.  Where no line begins with a rank of its own, and no two processes say the same
+    of themselves, groups are the world.
+    """
+    ran: dict[str, str] = {}
+    for line in log.lines:
+        if line.prefix.rank is not None:
+            return False
+        said = _OLD_WORK.match(line.rest) if line.rest.startswith("[Rank ") else None
+        if said is not None and ran.setdefault(said[1], said[2]) != said[2]:
+            return False
+    return True
+
+
 def _key(origin: Origin) -> tuple[object, ...]:
     return (origin.rank,) if origin.rank is not None else (origin.host, origin.pid, origin.local_rank, origin.node)
 
@@ -60,7 +86,7 @@ def _event(
 ) -> Event:
     line = log.lines[at]
     signature, match = found or (None, None)
-    values = {} if match is None else values_of(match)
+    values = {} if match is None else {k: v for k, v in values_of(match).items() if v != _NO_NUMBER}
     if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
     extra: tuple[str, ...] = ()

@@ -16,7 +16,8 @@ TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """kind: "missing" (ranks did not enter), "silent" (nothing is known of some), "cut off" (whole nodes vanished),
+    """kind: "apart" (ranks wait in an operation that others came out of), "missing" (ranks did not enter), "silent"
+    (nothing is known of some), "cut off" (whole nodes vanished),
     "cycle" (ranks wait for each other), "transport" (all entered the same operation), "partial" (only some of those who
     wait are seen, so that nobody can be accused), or "" (no hang is shown).
     """
@@ -52,6 +53,9 @@ def decide(after: Aftermath) -> Decision:
             continue  # who got to the end was let through by everybody: the others' records are only cut short
         if picture.source == "coll log" and was_told_to_stop(after):
             continue  # ranks of a moving job are ended at different operations
+        apart = next((w for w in (*picture.waits, *picture.level) if _are_apart(w)), None)
+        if apart is not None:
+            return _of("apart", picture, tuple(sorted(apart.elsewhere)), found, (), apart)
         if picture.cycle:
             return _of("cycle", picture, picture.cycle, found)
         known = tuple(r for r in picture.roots if r not in picture.unseen)
@@ -66,7 +70,7 @@ def decide(after: Aftermath) -> Decision:
             nodes = nodes_wholly(after, gone)
             if nodes and set(left) <= set(gone) and not lost_a_peer(after):
                 return _of("cut off", picture, gone, found, nodes)
-            waiting = {r for w in picture.waits for r in w.waiting} | entered
+            waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
             if left and (len(left) < len(waiting) or (len(left) == 1 and _is_told_silent(picture, left))):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
@@ -159,6 +163,17 @@ def _went_through(wait: Wait) -> bool:
         and wait.progress is not None
         and any((p.completed or 0) >= wait.operation.seq for p in wait.progress.positions.values())
     )
+
+
+def _are_apart(wait: Wait) -> bool:
+    """Some gave up in an operation that needs everybody, and others went through that one and the next.
+
+    Through one alone they may have come by a connection that failed with its last bytes.
+    """
+    if wait.progress is None or not wait.elsewhere:
+        return False
+    through = max((wait.progress.positions[r].completed or 0 for r in wait.waiting), default=0)
+    return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())
 
 
 def _entered_elsewhere(picture: Picture, found: tuple[Picture, ...]) -> set[int]:

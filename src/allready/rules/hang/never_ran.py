@@ -18,9 +18,9 @@ FAR = 5.0
     depth=80,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
-    "given {timeout} s{default}. It did not run slowly, it never ran: some rank did not enter it, since {since}",
-    remedy="look for the rank that did not enter, in the time around {since}; do not raise the time-out, and do not "
-    "split the tensor: neither brings a rank that never comes",
+    "given {timeout} s{default}. It was not slow, it stood still since {since}: mostly because a rank did not enter it",
+    remedy="look for a rank that did not enter, in the time around {since}; if all entered, for a link or a GPU that "
+    "failed then. Do not raise the time-out, and do not split the tensor: neither helps",
 )
 def never_ran(after: Aftermath) -> Iterator[Hit]:
     """
@@ -29,7 +29,8 @@ def never_ran(after: Aftermath) -> Iterator[Hit]:
     network between training nodes; and whether the time-out is a library's default.
     ## Why it matters
     "Ran for 600053 milliseconds" reads as if it had been slow.  467,019,003 elements take two seconds over 1 GB/s:
-    a time-out of 600 s says that somebody never came, and that the fault began 600 s before the line was written.
+    a time-out of 600 s says that it stood still, and that the fault began 600 s before the line was written.  Mostly a
+    rank never came; a path or a GPU that fails while all are inside looks the same from here.
     ## Check by hand
     elements x bytes per element / bandwidth, against Timeout(ms); the line's time minus "ran for".
     ## When it is harmless

@@ -19,7 +19,7 @@ from allready.rules.registry import Rule
     depth=55,
     title="An operation never completed, and only some of its ranks are seen",
     message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
-    "ranks did ({missing}) is not in these files, so nobody can be accused",
+    "ranks did{missing} is not in these files, so nobody can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
@@ -49,7 +49,7 @@ def only_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
             "operation": described(wait.operation),
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
-            "missing": ranges(decision.ranks) or "?",
+            "missing": f" ({ranges(decision.ranks)})" if decision.ranks else "",
         },
         fault_class=FaultClass.DEAD if lost_a_peer(after) else None,
         severity=Severity.WARNING if decision.is_glance else None,

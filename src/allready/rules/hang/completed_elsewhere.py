@@ -1,0 +1,68 @@
+"""HNG012."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._mismatch import described
+from allready.rules._ruins import who
+from allready.rules.hang._decide import decide
+from allready.rules.hang._when import onset
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG012",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=24,
+    title="Ranks waited in an operation that others came out of",
+    message="{who} waited in {operation} (number {seq} of group {group}), which {others} had completed, by then in "
+    "number {later}: they did not make the same calls",
+    remedy="find the first call that differs: give allready flight-recorder dumps of all ranks "
+    "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
+    "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",
+)
+def completed_elsewhere(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
+    entered it, while another rank went through that number and the next.
+    ## Why it matters
+    One order of calls per group, by number: the two ranks' operations were not the same ones, whatever their names.
+    Nobody stayed away, and neither the network nor the time-out is at fault.
+    ## Check by hand
+    `last enqueued` and `last completed` of all ranks, and the kind of operation with each number.
+    ## When it is harmless
+    Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
+    """
+    if live is not None:
+        return  # records of the living ranks tell more
+    decision = decide(after)
+    wait = decision.wait
+    if decision.kind != "apart" or wait is None or wait.progress is None or after.mismatches:
+        return
+    stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
+    yield Hit(
+        culprits=Culprits(),
+        values={
+            "who": who(after, decision.ranks),
+            "operation": described(stuck),
+            "seq": stuck.seq,
+            "group": wait.label or wait.group,
+            "others": who(after, wait.waiting),
+            "later": wait.operation.seq,
+        },
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(
+                source=str(p.origin) if p.origin else wait.source,
+                text=f"rank {r}: last completed {p.completed}, gave up in "
+                + (f"{p.stuck.name} #{p.stuck.seq}" if p.stuck is not None else "none"),
+                time=clock_time(p.time_s),
+            )
+            for r in (*sorted(wait.elsewhere)[:4], *wait.waiting[:4])
+            for p in (wait.progress.positions[r],)
+        ),
+        fault_time=clock_time(onset(after)),
+    )

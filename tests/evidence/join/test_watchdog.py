@@ -1,0 +1,119 @@
+"""Who stands where by the watchdog's lines alone: of torch that names groups, and of torch that does not."""
+
+import pytest
+
+from allready.evidence.join import assemble
+from allready.evidence.log import read_lines
+from allready.model import Aftermath, GroupProgress
+
+
+def waited(rank: int, seq: int, op: str = "ALLREDUCE", *, elements: int = 4096, old: bool = False) -> str:
+    """The line of a time-out, which names no group."""
+    front = (
+        "[E ProcessGroupNCCL.cpp:566]"
+        if old
+        else f"[rank{rank}]:[E611 09:20:31.{rank:06d}000 ProcessGroupNCCL.cpp:607]"
+    )
+    numels = "" if old else f"NumelIn={elements}, NumelOut={elements}, "
+    return (
+        f"{front} [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, "
+        f"{numels}Timeout(ms)=600000) ran for {600000 + rank} milliseconds before timing out."
+    )
+
+
+def status(rank: int, group: str, seq: int, enqueued: int, what: str = "Timeout at NCCL work") -> str:
+    """The line behind it, with the group."""
+    return (
+        f"[rank{rank}]:[E611 09:20:31.{rank:06d}900 ProcessGroupNCCL.cpp:1709] [PG {group} Rank {rank}] {what}: {seq}, "
+        f"last enqueued NCCL work: {enqueued}, last completed NCCL work: {seq - 1}."
+    )
+
+
+def read(*lines: str) -> Aftermath:
+    return assemble([read_lines(lines, "job.log", mtime_s=1.0)])
+
+
+def of(after: Aftermath, group: str) -> GroupProgress:
+    (found,) = [p for p in after.progress if p.group == group]
+    return found
+
+
+def test_a_rank_cut_off_before_it_named_its_group_is_in_the_group_of_those_who_wait_in_the_same() -> None:
+    after = read(
+        waited(0, 70, "_ALLGATHER_BASE"), status(0, "3", 70, 72), waited(2, 70, "_ALLGATHER_BASE"),
+        status(2, "3", 70, 72), waited(1, 70, "_ALLGATHER_BASE"),
+    )  # fmt: skip
+    assert [p.group for p in after.progress] == ["3"]
+    assert sorted(of(after, "3").positions) == [0, 1, 2]
+    assert all(p.gave_up for p in of(after, "3").positions.values())
+
+
+@pytest.mark.parametrize("elements", [4096, 8])
+def test_a_rank_that_names_no_group_and_waits_in_another_operation_belongs_nowhere(elements: int) -> None:
+    other = waited(1, 71) if elements == 4096 else waited(1, 70, elements=elements)
+    after = read(waited(0, 70), status(0, "3", 70, 72), other)
+    assert sorted(of(after, "3").positions) == [0]
+    assert of(after, "of unknown name").members == ()
+
+
+def test_where_nobody_names_a_group_it_is_the_world() -> None:
+    after = read(waited(0, 70), waited(3, 70))
+    assert sorted(of(after, "0").positions) == [0, 3]
+    assert of(after, "0").members == (0, 1, 2, 3)
+
+
+def test_only_who_says_so_waited_a_whole_time_out() -> None:
+    error = "Exception (either an error or timeout) detected by watchdog at work"
+    after = read(status(0, "0", 70, 72), status(1, "0", 70, 72, error), waited(2, 70), status(2, "0", 70, 72, error))
+    assert {r: p.gave_up for r, p in of(after, "0").positions.items()} == {0: True, 1: False, 2: True}
+
+
+def test_the_group_stands_in_the_last_words_of_the_watchdog_as_well() -> None:
+    text = waited(9, 1, "COALESCED", elements=2**64 - 1).partition("] ")[2]
+    front = "[rank9]:[E611 09:20:31.000009000 ProcessGroupNCCL.cpp:1895] [PG ID 6 PG GUID 90(PIPELINE) Rank 1] "
+    after = read(f"{front}Process group watchdog thread terminated with exception: {text}")
+    assert of(after, "90").label == "PIPELINE"
+    (event,) = [e for e in after.events if e.signature == "torch.watchdog_timeout"]
+    assert "numel_in" not in event.values
+
+
+def test_old_torch_names_the_rank_in_the_message_only() -> None:
+    after = read(waited(1, 70, old=True), waited(2, 70, old=True))
+    assert {e.origin.rank for e in after.events} == {1, 2}
+    assert sorted(of(after, "0").positions) == [1, 2]
+
+
+def test_two_processes_with_the_same_rank_are_ranks_of_two_groups() -> None:
+    first = waited(1, 70, old=True)
+    after = read(first, first.replace("ran for 600001", "ran for 600077"))
+    assert {e.origin.rank for e in after.events} == {None}
+
+
+def test_other_operations_with_one_number_are_a_mismatch() -> None:
+    after = read(
+        *(waited(r, 70, "REDUCE" if r == 2 else "ALLREDUCE") for r in range(4)),
+        *(status(r, "0", 70, 70) for r in range(4)),
+    )
+    (found,) = after.mismatches
+    assert (found.source, found.kind, found.seq, found.odd) == ("watchdog", "name", 70, (2,))
+    assert {r: o.name for r, o in found.by_rank.items()} == {
+        0: "all_reduce", 1: "all_reduce", 2: "reduce", 3: "all_reduce",
+    }  # fmt: skip
+
+
+def test_so_is_another_size_and_a_part_of_the_ranks_accuses_nobody() -> None:
+    sized = [waited(r, 70, elements=8 if r == 3 else 4096) for r in (0, 3)]
+    (found,) = read(*sized, *(status(r, "0", 70, 70) for r in (0, 3))).mismatches
+    assert (found.kind, found.odd) == ("size", ())
+
+
+@pytest.mark.parametrize("op", ["_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"])
+def test_parts_of_gathers_may_differ(op: str) -> None:
+    sized = [waited(r, 70, op, elements=8 * (r + 1)) for r in range(2)]
+    assert read(*sized, *(status(r, "0", 70, 70) for r in range(2))).mismatches == ()
+
+
+@pytest.mark.parametrize(("seq", "number"), [(70, 0), (37_428, 1)])
+def test_without_a_name_of_the_group_only_a_large_number_shows_that_it_is_one(seq: int, number: int) -> None:
+    after = read(waited(0, seq, "REDUCE", old=True), waited(1, seq, "_ALLGATHER_BASE", old=True))
+    assert len(after.mismatches) == number
