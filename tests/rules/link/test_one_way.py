@@ -98,3 +98,12 @@ def test_data_that_came_since_shows_from_one_end_which_direction_is_lost() -> No
     assert ask("LNK003", 3, rows={(0, 1): before}, **silent).state == "hit"
     untold = heard | {"rto_s": None}
     assert ask("LNK004", 3, rows={(0, 1): untold}, **silent).state == "clear"
+
+
+def test_packets_that_just_came_without_an_acknowledgement_show_it_already() -> None:
+    """The other end tries again as well, so that something came half a second ago; a closed window is no such proof."""
+    rows = {(1, 2): DEAD | ARRIVED | {"last_received_s": 0.5}, (2, 1): DEAD | NOT_ARRIVED}
+    [hit] = ask("LNK004", rows=rows).hits
+    assert hit.culprits.links == ((1, 2),)
+    probing = {"last_received_s": 0.5, "unacked": 0}
+    assert ask("LNK004", rows={(1, 2): DEAD | probing, (2, 1): ARRIVED}).state == "clear"

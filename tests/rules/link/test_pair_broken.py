@@ -18,8 +18,14 @@ def test_one_direction_that_is_proven_is_left_to_the_other_rule() -> None:
 
 
 def test_data_that_is_under_way_for_a_moment_is_healthy() -> None:
-    young = DEAD | {"last_received_s": 0.5}
+    young = DEAD | {"last_received_s": 0.5, "backoff": 2, "rto_s": 0.8}
     assert ask("LNK003", rows={(1, 2): young, (2, 1): young}).state == "clear"
+
+
+def test_two_that_hear_each_other_lose_packets_and_no_path() -> None:
+    heard = DEAD | {"last_received_s": 0.5}
+    assert ask("LNK003", rows={(1, 2): heard, (2, 1): heard}).state == "clear"
+    assert ask("LNK004", rows={(1, 2): heard, (2, 1): heard}).state == "clear"
 
 
 def test_is_clear_without_anything_on_its_way() -> None:

@@ -151,12 +151,19 @@ def stuck_ends(live: Live) -> tuple[Stuck, ...]:
 
 
 def is_unanswered(row: SocketRow) -> bool:
-    """Whether data (or a probe of a closed window) has gone without any answer."""
+    """Whether data (or a probe of a closed window) has gone without any answer.
+
+    What comes in and acknowledges nothing of it is no answer: then a little later its way is known to be the broken one.
+    """
     return (
         row.backoff >= UNANSWERED
         and row.state != CONNECTING
         and (row.unacked > 0 or (row.unsent_bytes or 0) > 0 or row.send_queue_bytes > 0)
-        and (row.last_received_s is None or row.last_received_s >= LEAST_S)
+        and (
+            row.last_received_s is None
+            or row.last_received_s >= LEAST_S
+            or (row.backoff >= SURELY and row.unacked > 0 and _came_since(row))
+        )
     )
 
 

@@ -111,6 +111,8 @@ def _broken(live: Live) -> Broken | None:
     if proven and all(len(found) == 1 for found in ways.values()):
         return Broken(kind="one way", stuck=stuck, links=tuple(sorted(way for found in ways.values() for way in found)))
     both = {way for known in ways.values() for way in known}
+    if not both:
+        return None  # each hears the other: packets are lost here and there, and no way is gone
     return Broken(kind="pair", stuck=stuck, links=tuple(sorted(both)), is_silent=bool(silent & touched))
 
 
