@@ -153,7 +153,7 @@ def stuck_ends(live: Live) -> tuple[Stuck, ...]:
 def is_unanswered(row: SocketRow) -> bool:
     """Whether data (or a probe of a closed window) has gone without any answer.
 
-    What comes in and acknowledges nothing of it is no answer: then a little later its way is known to be the broken one.
+    What comes in and acknowledges nothing of it is no answer: it shows that the way there is the broken one.
     """
     return (
         row.backoff >= UNANSWERED
