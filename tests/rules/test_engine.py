@@ -11,6 +11,7 @@ from allready.model import (
     EnvFacts,
     FactMissing,
     FaultClass,
+    Finding,
     Hit,
     HostFacts,
     NetFacts,
@@ -22,7 +23,7 @@ from allready.model import (
     World,
 )
 from allready.rules import registry
-from allready.rules.engine import judge, run
+from allready.rules.engine import in_order, judge, run
 from allready.rules.registry import RULES, Rule, load
 from allready.testing import fleet
 
@@ -215,3 +216,23 @@ def test_no_rule_crashes_on_a_fleet_of_which_nothing_is_known() -> None:
     assert [f.code for f in findings if f.severity is not Severity.INFO] == []
     assert [u for u in unchecked if "itself failed" in u.why] == []
     assert {u.code for u in unchecked} >= {"LIM001", "GPU001", "COL001", "JOB001"}
+
+
+def test_what_is_said_for_want_of_a_cause_stays_out_beside_a_cause() -> None:
+    rules = load()
+
+    def found(code: str, severity: Severity) -> Finding:
+        return Finding(
+            code=code, severity=severity, fault_class=FaultClass.DEAD, confidence=Confidence.POSSIBLE,
+            culprits=Culprits(), message="", remedy="", title="", values={},
+        )  # fmt: skip
+
+    gone, cause, hint = (
+        found("RES002", Severity.ERROR),
+        found("NLG080", Severity.ERROR),
+        found("RES001", Severity.WARNING),
+    )
+    assert [f.code for f in in_order((gone, cause, hint), rules)] == ["NLG080"]
+    assert [f.code for f in in_order((hint, gone), rules)] == ["RES002", "RES001"]
+    mild = found("NLG080", Severity.WARNING)
+    assert [f.code for f in in_order((gone, mild), rules)] == ["RES002", "NLG080"]

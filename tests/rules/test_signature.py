@@ -1,8 +1,10 @@
 """What lines of logs accuse in a run."""
 
-from allready.model import Confidence, Event, FaultClass, Role, Severity
+from typing import Any
+
+from allready.model import CommRecord, Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, event, operation
+from tests.rules.ruins import ask, death, event, operation
 
 
 def fingerprint(rank: int, other: int, op: str = "ALLREDUCE", other_op: str = "ALLREDUCE", seq: str = "31") -> Event:
@@ -49,3 +51,51 @@ def test_an_echo_of_sizes_that_differ_yields_to_records_that_show_whose() -> Non
     [alone] = ask("GLO005", events=(line,)).hits
     [beside] = ask("GLO005", events=(line,), mismatches=(mismatch((1,), operation(64, "broadcast")),)).hits
     assert (alone.severity, beside.severity) == (None, Severity.WARNING)
+
+
+def bound(**changes: Any) -> Event:
+    origin = Origin(source="out.log", line=5, host="gpu0", pid=100, rank=0)
+    known: dict[str, Any] = {"role": Role.ROOT, "values": {"call": "bind"}, "origin": origin, "time_s": 10.0}
+    return event("nccl.address_in_use", **(known | changes))
+
+
+def at_line(line: int) -> Origin:
+    return Origin(source="out.log", line=line, host="gpu0", pid=100, rank=0)
+
+
+def test_who_gets_on_after_an_error_of_the_start_had_nothing_in_its_way() -> None:
+    moving = ProcessRecord(rank=0, host="gpu0", pid=100, last_line_class="connect", last_origin=at_line(40))
+    joined = CommRecord(comm="0x1", rank=0, nranks=2, init_completed=True, completed_s=11.0)
+    for process in (moving, ProcessRecord(rank=0, host="gpu0", pid=100, comms=(joined,))):
+        [hit] = ask("NLG023", events=(bound(),), processes=(process,)).hits
+        assert (hit.severity, hit.confidence) == (Severity.WARNING, Confidence.POSSIBLE)
+        assert not hit.culprits
+
+
+def test_an_error_of_the_start_stays_one_where_its_process_did_not_get_on() -> None:
+    before = ProcessRecord(rank=0, host="gpu0", pid=100, last_line_class="connect", last_origin=at_line(4))
+    failed = ProcessRecord(rank=0, host="gpu0", pid=100, last_line_class="error", last_origin=at_line(40))
+    another = ProcessRecord(rank=1, host="gpu0", pid=101, last_line_class="connect", last_origin=at_line(40))
+    for process in (before, failed, another):
+        [hit] = ask("NLG023", events=(bound(),), processes=(process,)).hits
+        assert (hit.severity, hit.culprits.nodes) == (None, (0,))
+    moving = ProcessRecord(rank=0, host="gpu0", pid=100, last_line_class="connect", last_origin=at_line(40))
+    chain = event("nccl.back_trace", role=Role.CASCADE, values={"file": "init.cc:1", "result": "2"}, origin=at_line(6))
+    [hit] = ask("NLG023", events=(bound(), chain), processes=(moving,)).hits
+    assert hit.severity is None
+    [hit] = ask("NLG023", events=(bound(),), processes=(moving,), deaths=(death(0),)).hits
+    assert hit.severity is None
+
+
+def test_a_port_that_is_taken_does_not_matter_to_an_agent_whose_rendezvous_completes() -> None:
+    def said(signature: str, line: int, **changes: Any) -> Event:
+        return event(signature, origin=Origin(source="out.log", line=line), **changes)
+
+    taken = said("store.address_in_use", 4, role=Role.ROOT, values={"port": "29500"})
+    [hit] = ask("STO002", events=(taken, said("elastic.rendezvous_complete", 10))).hits
+    assert hit.severity is Severity.WARNING
+    [hit] = ask("STO002", events=(taken, said("elastic.rendezvous_complete", 2))).hits
+    assert hit.severity is None
+    raised = said("store.address_in_use", 4, role=Role.ROOT, extra=("Traceback (most recent call last):",))
+    [hit] = ask("STO002", events=(raised, said("elastic.rendezvous_complete", 10))).hits
+    assert hit.severity is None

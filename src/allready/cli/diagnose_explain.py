@@ -12,6 +12,7 @@ from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
 from allready.model import Confidence, Culprits, Finding, clock_time
+from allready.model.fill import NOBODY, fill
 from allready.rules import _arithmetic as arithmetic
 from allready.rules.registry import placeholders
 from allready.signatures import Signature, of_line
@@ -109,7 +110,7 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
 def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
     assert signature.code is not None
     names = placeholders(signature.message) | placeholders(signature.remedy)
-    who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or _UNKNOWN
+    who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
     filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | dict(values)
     return Finding(
         code=signature.code,
@@ -117,8 +118,8 @@ def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) ->
         fault_class=signature.fault_class,
         confidence=Confidence.POSSIBLE,
         culprits=Culprits(),
-        message=signature.message.format_map(filled),
-        remedy=signature.remedy.format_map(filled),
+        message=fill(signature.message, filled),
+        remedy=fill(signature.remedy, filled, is_command=True),
         title=signature.title,
         values=filled,
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from allready.model import GroupMark, Live, RankEvidence, RankStatus, World, ranges
+from allready.model.fill import NOBODY
 
 ENDED = {"exited", "killed", "zombie"}
 HALTED = {"stopped", "traced"}
@@ -25,7 +26,7 @@ def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str:
     """`rank 2 (node 1, gpu01)`, `ranks 0-3 (nodes 0, 1)`: neutral enough for every language."""
     ranks = sorted(set(rank_numbers))
     if not ranks:
-        return "rank ?"
+        return NOBODY
     node_of = live.node_of_rank()
     nodes = sorted({node_of[r] for r in ranks if r in node_of})
     names = {n.node_rank: n.name for n in world.nodes} if world is not None else {}

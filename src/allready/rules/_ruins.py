@@ -1,36 +1,19 @@
 """What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 from allready.model import Aftermath, Evidence, Origin, Role, Severity, clock_time, ranges
+from allready.model.fill import NOBODY
+from allready.rules._once import once as once
+from allready.rules._process import is_at_start, overcome
 from allready.signatures import load
-
-Answer = TypeVar("Answer")
-
-
-def once(ask: Callable[[Aftermath], Answer]) -> Callable[[Aftermath], Answer]:
-    """Remember the answer for the last ruins: several rules ask the same of thousands of ranks."""
-    last: list[tuple[Aftermath, Answer]] = []
-
-    @functools.wraps(ask)
-    def asked(after: Aftermath) -> Answer:
-        for known, answer in last:
-            if known is after:
-                return answer
-        answer = ask(after)
-        last[:] = [(after, answer)]
-        return answer
-
-    return asked
 
 
 def who(after: Aftermath, rank_numbers: Iterable[int]) -> str:
-    """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `?` when nobody is known; neutral enough for every language."""
+    """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `a process` (NOBODY) when none is known."""
     named = tuple(sorted(set(rank_numbers)))
     if not named:
-        return "rank ?"
+        return NOBODY
     nodes = sorted({after.node_of_rank[r] for r in named if r in after.node_of_rank})
     where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
     return f"rank {ranges(named)}{where}"
@@ -83,5 +66,6 @@ def has_grave_root(after: Aftermath) -> bool:
         e.role is Role.ROOT
         and (signature := signatures.get(e.signature)) is not None
         and signature.severity.weight >= Severity.ERROR.weight
+        and not (is_at_start(signature) and overcome(after, e))
         for e in after.events
     )

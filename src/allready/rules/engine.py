@@ -6,8 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allready.model import Aftermath, FactMissing, Finding, Fleet, Hit, Live, NotApplicable, NotChecked, PerNode
-from allready.rules.registry import JOB_PARTS, Rule, load
+from allready.model import (
+    Aftermath,
+    FactMissing,
+    Finding,
+    Fleet,
+    Hit,
+    Live,
+    NotApplicable,
+    NotChecked,
+    PerNode,
+    Severity,
+)
+from allready.model.fill import fill
+from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +73,7 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
     try:
         hits = tuple(rule.body(**arguments))
         for hit in hits:
-            _fill(rule.message, hit), _fill(rule.remedy, hit)
+            fill(rule.message, hit.values), fill(rule.remedy, hit.values, is_command=True)
     except Exception:
         log.exception("rule %s crashed", rule.code)
         return Outcome(code=rule.code, unchecked=unchecked, crash=traceback.format_exc(limit=-3))
@@ -70,10 +82,6 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
 
 def _worth_saying(missing: dict[int, FactMissing]) -> dict[int | None, str]:
     return {node: m.why for node, m in missing.items() if not isinstance(m, NotApplicable)}
-
-
-def _fill(template: str, hit: Hit) -> str:
-    return template.format_map({name: str(value) for name, value in hit.values.items()})
 
 
 def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
@@ -95,10 +103,16 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
 
 
 def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
-    """The one that explains most first; every finding's code is in `rules`."""
+    """The one that explains most first; every finding's code is in `rules`.
+
+    What is said for want of a cause stays out beside a cause.
+    """
+    found = list(findings)
+    if any(f.severity.weight >= Severity.ERROR.weight and rules[f.code].area != LAST_RESORT for f in found):
+        found = [f for f in found if rules[f.code].area != LAST_RESORT]
     return tuple(
         sorted(
-            findings,
+            found,
             key=lambda f: (-f.severity.weight, rules[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes),
         )
     )
@@ -111,8 +125,8 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         fault_class=hit.fault_class or rule.fault_class,
         confidence=hit.confidence,
         culprits=hit.culprits,
-        message=_fill(rule.message, hit),
-        remedy=_fill(rule.remedy, hit),
+        message=fill(rule.message, hit.values),
+        remedy=fill(rule.remedy, hit.values, is_command=True),
         evidence=hit.evidence,
         title=rule.title,
         values={name: str(value) for name, value in hit.values.items()},

@@ -14,7 +14,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import string
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args, get_origin, get_type_hints
@@ -32,13 +31,17 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.model.fill import placeholders as placeholders
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
-    "dead", "start", "desync", "link", "hang", "live", "slow", "fabric",
+    "dead", "start", "desync", "link", "hang", "live", "slow", "fabric", "rest",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
+
+LAST_RESORT = "rest"
+"""The area that is heard only where no other one names a fault."""
 
 JOB_PARTS: dict[type, str] = {
     World: "world",
@@ -113,11 +116,6 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
-
-
-def placeholders(template: str) -> set[str]:
-    """Names in braces in `template`."""
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
 
 
 def load() -> dict[str, Rule]:

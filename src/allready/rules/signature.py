@@ -9,8 +9,22 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from allready.model import Aftermath, Confidence, Culprits, Event, Evidence, FaultClass, Hit, Role, Severity, clock_time
-from allready.rules._ruins import once, who
+from allready.model import (
+    Aftermath,
+    Confidence,
+    Culprits,
+    Event,
+    Evidence,
+    FaultClass,
+    Hit,
+    Role,
+    Severity,
+    clock_time,
+)
+from allready.model.fill import NOBODY
+from allready.rules._once import once
+from allready.rules._process import is_at_start, overcome
+from allready.rules._ruins import who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
@@ -65,21 +79,27 @@ def _by_signature(after: Aftermath) -> dict[str, list[Event]]:
 
 def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names: set[str]) -> Hit:
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(after, e) for e in events)
+    if is_at_start(signature) and not is_overcome:
+        events = [e for e in events if e.role is not Role.ROOT or not overcome(after, e)]
     first = events[0]
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
     culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
     values = dict.fromkeys(names, "?") | {k: v for k, v in first.values.items() if v}
-    values["who"] = who(after, _writers(events))
+    values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, after)}
     inferred = set(culprits.nodes) - wrote or (signature.blames == "nobody" and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and signature.blames != "nobody")):
         confidence = Confidence.LIKELY
+    severity = _severity(signature, after) if accusing else Severity.INFO
+    if is_overcome:
+        severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
     return Hit(
         values=values,
         culprits=culprits,
-        severity=_severity(signature, after) if accusing else Severity.INFO,
+        severity=severity,
         fault_class=_class_of(signature, events),
         confidence=confidence,
         fault_time=clock_time(first.time_s),
@@ -87,6 +107,18 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
             Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MOST_EVIDENCE]
         ),
     )
+
+
+def called(after: Aftermath, events: Sequence[Event]) -> str:
+    """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
+    ranks = _writers(events)
+    if ranks:
+        return who(after, ranks)
+    origin = events[0].origin
+    host = origin.host or origin.node
+    if origin.pid is None:
+        return host or NOBODY
+    return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 
 def _severity(signature: Signature, after: Aftermath) -> Severity | None:

@@ -11,9 +11,12 @@ from importlib import resources
 from typing import Any
 
 from allready.model import Finding
+from allready.model.fill import NOBODY, fill
 
 LANGUAGES = ("en", "zh")
 _FOLDERS = {"zh": "zh_CN"}
+_NOBODY = {"zh": "某个进程"}
+_NOWHERE = {"zh": "未知地址"}
 
 
 def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
@@ -57,7 +60,9 @@ def say(finding: Finding, slot: str, language: str) -> str:
     template = _codes(language).get(finding.code, {}).get(slot)
     if not isinstance(template, str):
         return english
+    nobody = _NOBODY[language]
     try:
-        return template.format_map(finding.values)
+        values = {name: nobody if value == NOBODY else value for name, value in finding.values.items()}
+        return fill(template, values, is_command=slot == "remedy", nowhere=_NOWHERE[language])
     except (KeyError, ValueError, IndexError):
         return english

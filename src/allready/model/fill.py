@@ -1,0 +1,63 @@
+"""Values put into a rule's sentences, also where one of them is not known.
+
+Nobody can type a command with a question mark in it: what is unknown is left out with the brackets or the `port` that
+it stands in, and in a remedy the rest is named as people name what is to be filled in (`nc -vz HOST PORT`).
+"""
+
+import re
+import string
+from collections.abc import Mapping
+
+UNKNOWN = "?"
+NOBODY = "a process"
+"""Who wrote a line when nothing tells; other languages have their own word for exactly this value."""
+
+_PLACES = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
+"""What to write for what is not known, where the placeholder's own name says it badly."""
+_ADDRESSES = {"peer", "address", "remote", "host"}
+_BRACKETS = re.compile(r"[ ]?([(（])([^()（）]*)([)）])")
+_PARTS = re.compile(r"([,，、;；] ?)")
+
+
+def placeholders(template: str) -> set[str]:
+    """Names in braces in `template`."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+
+
+def fill(
+    template: str, values: Mapping[str, object], *, is_command: bool = False, nowhere: str = "an unknown address"
+) -> str:
+    """`template` with `values`, without the parts that nothing is known for.
+
+    is_command: somebody is to type it, so that no question mark may stay.
+    nowhere: how a sentence calls an address that is not known.
+
+    Raises:
+        KeyError: a value is missing altogether: a mistake of the rule.
+    """
+    said = {name: str(value) for name, value in values.items()}
+    unknown = {name for name in placeholders(template) if said[name] == UNKNOWN}
+    if not unknown:
+        return template.format_map(said)
+    template = _BRACKETS.sub(lambda found: _known_part(found, unknown), template)
+    for name in unknown:
+        template = re.sub(rf" on port \{{{name}\}}(?=\W)", " on its port", template)
+        template = re.sub(rf"监听端口 \{{{name}\}}", "监听端口", template)
+        template = re.sub(rf"<\{{{name}\}}>| port \{{{name}\}}| ?端口 \{{{name}\}}(?: 上)?", "", template)
+        template = re.sub(rf"(?<=the store) at \{{{name}\}}", "", template)
+    if is_command:
+        said |= {name: _PLACES.get(name, name.upper()) for name in unknown}
+    else:
+        said |= dict.fromkeys(unknown & _ADDRESSES, nowhere)
+    return template.format_map(said)
+
+
+def _known_part(found: re.Match[str], unknown: set[str]) -> str:
+    """Brackets with what is known of their content; nothing when that is nothing."""
+    pieces = _PARTS.split(found[2])
+    parts, between = pieces[::2], ["", *pieces[1::2]]
+    kept = [(m, p) for m, p in zip(between, parts, strict=True) if not set(re.findall(r"\{(\w+)\}", p)) & unknown]
+    if len(kept) == len(parts):
+        return found[0]
+    inside = "".join((mark if n else "") + part for n, (mark, part) in enumerate(kept))
+    return found[0][: found[0].index(found[1]) + 1] + inside + found[3] if inside.strip() else ""

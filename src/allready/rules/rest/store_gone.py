@@ -1,0 +1,65 @@
+"""RES003."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._ruins import evidence
+from allready.rules.registry import Rule
+from allready.rules.rest._victims import culprit_at, is_fatal, lost, named, plain, writers
+from allready.rules.signature import called
+
+SIGNATURES = ("store.connection_lost", "elastic.keep_alive_failed", "torch.dump_flag_unreadable")
+OF_AGENTS = ("elastic.keep_alive_failed", "elastic.rendezvous_shutdown_failed")
+STOPPED = "elastic.closing_signal"
+
+
+@Rule(
+    code="RES003",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=98,
+    title="The store of the job went away, and nothing here says why",
+    message="{who} lost the store of the job ({remote}): {error}; the process that hosts it ended or cannot be "
+    "reached, and its log is not here",
+    remedy="look first at the process that hosts the store (rank 0 at MASTER_ADDR, or the agent at --rdzv-endpoint): "
+    "ended by hand, killed, failed, or finished before the others. At the start: a proxy or sidecar in front of "
+    "the port, or a host that listened too late. Several jobs on one machine need a port each",
+)
+def store_gone(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Lines by which ranks and torchrun's agents say that the store was lost, where no line of any file is a cause.
+    ## Why it matters
+    Who lost the store is a victim of the process that hosts it, which is rank 0 or the first agent.
+    ## Check by hand
+    `ss -tlnp` on the host of the store: does anybody listen at the port; the end of the log of rank 0.
+    ## When it is harmless
+    At the end of a job whose rank 0 finished first: the others then find the store closed.
+    """
+    if live is not None:
+        return
+    events = lost(after, SIGNATURES)
+    if not events:
+        return
+    is_stopped = any(e.signature == STOPPED for e in after.events)
+    is_fault = any(is_fatal(after, e) or (e.signature == SIGNATURES[1] and is_stopped) for e in events)
+    strangers = named(after, events, "remote")
+    remotes = {plain(e.values["remote"]): e.values["remote"] for e in events if e.values.get("remote")}
+    is_one = len(remotes) == 1
+    address = next(iter(remotes)) if is_one else ""
+    agents = sorted({e.values["node"] for e in after.events if e.signature in OF_AGENTS and e.values.get("node")})
+    yield Hit(
+        culprits=culprit_at(after, address) if is_one and strangers else Culprits(),
+        values={
+            "who": ", ".join(agents[:4]) if agents else called(after, events),
+            "remote": remotes[address].replace("[", "").replace("]", "") if is_one else "?",
+            "error": next((e.values["error"] for e in events if e.values.get("error")), "?"),
+        },
+        severity=None if is_fault else Severity.WARNING,
+        confidence=Confidence.LIKELY
+        if is_fault and is_one and len(writers([e for _, them in strangers for e in them])) > 1
+        else Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
+        fault_time=clock_time(min((e.time_s for e in events if e.time_s is not None), default=None)),
+    )

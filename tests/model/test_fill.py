@@ -1,0 +1,53 @@
+"""Sentences where something is not known."""
+
+import pytest
+
+from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders
+from allready.rules.registry import Rule, load
+from allready.text import catalog
+
+RULES = list(load().values())
+
+
+def test_what_is_known_is_put_in() -> None:
+    assert fill("{who}: {n} of {m} (port {port})", {"who": "rank 1", "n": 2, "m": 4, "port": 80}) == (
+        "rank 1: 2 of 4 (port 80)"
+    )
+
+
+def test_a_question_mark_never_stands_in_a_command() -> None:
+    template = "see ping {peer}; nc -vz {host} {port}; keys (ssh-copy-id {peer}), known_hosts (grep :{port}, pid {pid})"
+    unknown = {"peer": "?", "host": "?", "port": "?", "pid": "7"}
+    assert fill(template, unknown, is_command=True) == ("see ping ADDRESS; nc -vz HOST PORT; keys, known_hosts (pid 7)")
+
+
+def test_a_sentence_leaves_out_what_is_not_known() -> None:
+    known = {"who": NOBODY, "peer": "10.0.0.2", "port": "?", "error": "reset"}
+    assert fill("{who} cannot listen on port {port}: in use", known) == "a process cannot listen on its port: in use"
+    assert fill("{who}: to {peer}<{port}> ({error})", known) == "a process: to 10.0.0.2 (reset)"
+    assert fill("{who} cannot listen (port {port}): {error}", known) == "a process cannot listen: reset"
+    assert fill("{who} 无法监听端口 {port}：已被占用", known | {"who": "rank 1"}) == "rank 1 无法监听端口：已被占用"
+
+
+def test_brackets_in_a_value_are_left_alone() -> None:
+    assert fill("{who}: {error} ({port})", {"who": "gpu01 (pid 3)", "error": "f(?)", "port": "?"}) == (
+        "gpu01 (pid 3): f(?)"
+    )
+
+
+def test_a_value_that_is_missing_is_a_mistake_of_the_rule() -> None:
+    with pytest.raises(KeyError):
+        fill("{who} {what}", {"who": "?"})
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
+    chinese = catalog.entries("zh", rule.area)[rule.code]["remedy"]
+    for template in (rule.remedy, chinese):
+        names = placeholders(template)
+        marked = template.replace("?", "").replace("？", "")
+        for name in (None, *names):
+            unknown = {n: UNKNOWN if name in {None, n} else "x" for n in names}
+            said = fill(marked, unknown, is_command=True)
+            assert "?" not in said
+            assert said.count("()") + said.count("（）") == marked.count("()") + marked.count("（）")
