@@ -9,6 +9,7 @@ from allready.model import (
     Confidence,
     Culprits,
     EnvFacts,
+    Evidence,
     FactMissing,
     FaultClass,
     Finding,
@@ -236,3 +237,21 @@ def test_what_is_said_for_want_of_a_cause_stays_out_beside_a_cause() -> None:
     assert [f.code for f in in_order((hint, gone), rules)] == ["RES002", "RES001"]
     mild = found("NLG080", Severity.WARNING)
     assert [f.code for f in in_order((gone, mild), rules)] == ["RES002", "NLG080"]
+
+
+def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first() -> None:
+    def found(code: str, line: int, confidence: Confidence, **values: str) -> Finding:
+        return Finding(
+            code=code, severity=Severity.BLOCKER, fault_class=FaultClass.START_ABSENT, confidence=confidence,
+            culprits=Culprits(), message="", remedy="", title="", values=values,
+            evidence=(Evidence(source=f"out.log:{line}", text=""),),
+        )  # fmt: skip
+
+    rules = load()
+    vague = found("LCH016", 3, Confidence.CERTAIN, error="unable to start daemons")
+    named = found("LCH003", 1, Confidence.LIKELY, peer="10.0.0.1")
+    assert [f.code for f in in_order((vague, named), rules)] == ["LCH003", "LCH016"]
+    late = found("LCH003", 9, Confidence.LIKELY, peer="10.0.0.1")
+    nothing = found("LCH003", 1, Confidence.LIKELY, peer="?")
+    for other in (late, nothing):
+        assert [f.code for f in in_order((vague, other), rules)] == ["LCH016", "LCH003"]

@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from allready.model import (
     PerNode,
     Severity,
 )
-from allready.model.fill import fill
+from allready.model.fill import UNKNOWN, fill
 from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
 
 log = logging.getLogger(__name__)
@@ -110,12 +110,46 @@ def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Fi
     found = list(findings)
     if any(f.severity.weight >= Severity.ERROR.weight and rules[f.code].area != LAST_RESORT for f in found):
         found = [f for f in found if rules[f.code].area != LAST_RESORT]
+    vague = _vague(found, rules)
     return tuple(
         sorted(
             found,
-            key=lambda f: (-f.severity.weight, rules[f.code].depth, -f.confidence.weight, f.code, f.culprits.nodes),
+            key=lambda f: (
+                -f.severity.weight, rules[f.code].depth, id(f) in vague, -f.confidence.weight, f.code, f.culprits.nodes,
+            ),
         )
-    )
+    )  # fmt: skip
+
+
+OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "library"}
+"""Values by which a sentence names what it is about; not who wrote a line, which is known of nearly all."""
+
+
+def _vague(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> set[int]:
+    """Lines that name nothing, after one as deep and of the same class that says with whom or what it went wrong."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        if rules[finding.code].area.startswith("log_"):
+            alike.setdefault((finding.severity, rules[finding.code].depth, finding.fault_class), []).append(finding)
+    return {
+        id(f)
+        for group in alike.values()
+        for f in group
+        if not _names(f) and any(_names(g) and _is_before(g, f) for g in group)
+    }
+
+
+def _names(finding: Finding) -> bool:
+    is_named = any(finding.values.get(name, UNKNOWN) not in {UNKNOWN, ""} for name in OBJECTS)
+    return is_named or bool(finding.culprits)
+
+
+def _is_before(one: Finding, other: Finding) -> bool:
+    """By their first lines: in one file by these, else by time; not told is not before."""
+    first = [(f.evidence[0].source.rpartition(":") if f.evidence else ("", "", "")) for f in (one, other)]
+    if first[0][0] == first[1][0] and all(line.isdecimal() for _, _, line in first):
+        return int(first[0][2]) < int(first[1][2])
+    return one.fault_time is not None and other.fault_time is not None and one.fault_time < other.fault_time
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
