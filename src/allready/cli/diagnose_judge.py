@@ -174,7 +174,7 @@ def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
         return Fleet(world=world_of(after), aftermath=after, inapplicable=INAPPLICABLE)
     world = world_of(after)
     before = fleet_from_report(checked)
-    return replace(before, world=world if world.nodes else checked.world, aftermath=after)
+    return replace(before, world=world if any(n.ranks for n in world.nodes) else checked.world, aftermath=after)
 
 
 def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:

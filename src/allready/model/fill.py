@@ -16,6 +16,11 @@ _PLACES = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks"
 """What to write for what is not known, where the placeholder's own name says it badly."""
 _ADDRESSES = {"peer", "address", "remote", "host"}
 _BRACKETS = re.compile(r"[ ]?([(（])([^()（）]*)([)）])")
+_SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
+"""Where a sentence says the same without its writer."""
+_CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
+_SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
+_FEW_LETTERS = 8
 _PARTS = re.compile(r"([,，、;；] ?)")
 
 
@@ -25,17 +30,25 @@ def placeholders(template: str) -> set[str]:
 
 
 def fill(
-    template: str, values: Mapping[str, object], *, is_command: bool = False, nowhere: str = "an unknown address"
+    template: str,
+    values: Mapping[str, object],
+    *,
+    is_command: bool = False,
+    nowhere: str = "an unknown address",
+    nobody: str = NOBODY,
 ) -> str:
     """`template` with `values`, without the parts that nothing is known for.
 
     is_command: somebody is to type it, so that no question mark may stay.
-    nowhere: how a sentence calls an address that is not known.
+    nowhere, nobody: how a sentence calls an address, or who wrote a line, when that is not known.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
     said = {name: str(value) for name, value in values.items()}
+    if said.get("who") == NOBODY:
+        template = _SUBJECT.sub("", template)
+        said["who"] = nobody
     unknown = {name for name in placeholders(template) if said[name] == UNKNOWN}
     if not unknown:
         return template.format_map(said)
@@ -43,13 +56,32 @@ def fill(
     for name in unknown:
         template = re.sub(rf" on port \{{{name}\}}(?=\W)", " on its port", template)
         template = re.sub(rf"监听端口 \{{{name}\}}", "监听端口", template)
-        template = re.sub(rf"<\{{{name}\}}>| port \{{{name}\}}| ?端口 \{{{name}\}}(?: 上)?", "", template)
+        template = re.sub(rf"<\{{{name}\}}>| port \{{{name}\}}|(?<=.) ?端口 \{{{name}\}}(?: 上)?", "", template)
         template = re.sub(rf"(?<=the store) at \{{{name}\}}", "", template)
+    numbered = {name for name in unknown if re.search(rf"(?:rank|node|process|task|节点|进程) \{{{name}\}}", template)}
     if is_command:
-        said |= {name: _PLACES.get(name, name.upper()) for name in unknown}
+        said |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
     else:
-        said |= dict.fromkeys(unknown & _ADDRESSES, nowhere)
+        template = _without_parts(template, unknown)
+        said |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
     return template.format_map(said)
+
+
+def _without_parts(template: str, unknown: set[str]) -> str:
+    """A sentence without its later clauses of which no value is known, and without short ones (`, {free} free`)."""
+
+    def clause(found: re.Match[str]) -> str:
+        names = set(re.findall(r"\{(\w+)\}", found[2]))
+        is_whole = all(found[2].count(a) == found[2].count(b) for a, b in ("()", "（）"))
+        return "" if names and names <= unknown and is_whole else found[0]
+
+    def short(found: re.Match[str]) -> str:
+        names = set(re.findall(r"\{(\w+)\}", found[0]))
+        letters = re.sub(r"\{\w+\}|[\s,，]", "", found[0])
+        return "" if names <= unknown and len(letters) <= _FEW_LETTERS else found[0]
+
+    template = _SHORT.sub(short, _CLAUSES.sub(clause, template))
+    return re.sub(r" with \{(\w+)\} \w+", lambda found: "" if found[1] in unknown else found[0], template)
 
 
 def _known_part(found: re.Match[str], unknown: set[str]) -> str:

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from allready.model import Finding
-from allready.model.fill import NOBODY, fill
+from allready.model.fill import fill
 
 LANGUAGES = ("en", "zh")
 _FOLDERS = {"zh": "zh_CN"}
@@ -60,9 +60,9 @@ def say(finding: Finding, slot: str, language: str) -> str:
     template = _codes(language).get(finding.code, {}).get(slot)
     if not isinstance(template, str):
         return english
-    nobody = _NOBODY[language]
     try:
-        values = {name: nobody if value == NOBODY else value for name, value in finding.values.items()}
-        return fill(template, values, is_command=slot == "remedy", nowhere=_NOWHERE[language])
+        return fill(
+            template, finding.values, is_command=slot == "remedy", nowhere=_NOWHERE[language], nobody=_NOBODY[language]
+        )
     except (KeyError, ValueError, IndexError):
         return english

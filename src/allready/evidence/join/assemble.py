@@ -178,7 +178,7 @@ def only_ranks(after: Aftermath, ranks: frozenset[int]) -> Aftermath:
 
 
 def world_of(after: Aftermath) -> World:
-    """The job's members as far as the evidence names them."""
+    """The job's members as far as the evidence names them: also nodes of which no rank is known."""
     ranks_by_node: dict[int, list[int]] = {}
     for rank, node in sorted(after.node_of_rank.items()):
         ranks_by_node.setdefault(node, []).append(rank)
@@ -188,8 +188,8 @@ def world_of(after: Aftermath) -> World:
         num_nodes=num_nodes,
         world_size=after.expected_ranks,
         nodes=tuple(
-            WorldNode(node_rank=node, name=names.get(node, ""), ranks=tuple(ranks))
-            for node, ranks in sorted(ranks_by_node.items())
+            WorldNode(node_rank=node, name=names.get(node, ""), ranks=tuple(ranks_by_node.get(node, ())))
+            for node in sorted({*ranks_by_node, *names})
         ),
     )
 
