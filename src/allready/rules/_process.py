@@ -39,27 +39,63 @@ def is_later(event: Event, before: Event) -> bool:
     return event.time_s is not None and before.time_s is not None and event.time_s > before.time_s
 
 
+def _keys(origin: Origin) -> list[object]:
+    """What lines of one process have in common."""
+    found: list[object] = [] if origin.pid is None else [(origin.host, origin.pid)]
+    if origin.rank is not None:
+        found.append(origin.rank)
+    return found or [origin.source]
+
+
 def chain_behind(after: Aftermath, event: Event) -> list[Event]:
     """Lines `file.cc:123 -> 3` that the same process printed later."""
-    return [e for e in _chains(after) if is_later(e, event) and same_process(e.origin, event.origin)]
+    found = {id(e): e for key in _keys(event.origin) for e in _chains(after).get(key, ())}
+    return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
 
 
 @once
-def _chains(after: Aftermath) -> list[Event]:
-    return [e for e in after.events if e.signature == BACK_TRACE]
+def _chains(after: Aftermath) -> dict[object, list[Event]]:
+    found: dict[object, list[Event]] = {}
+    for event in after.events:
+        for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
+            found.setdefault(key, []).append(event)
+    return found
 
 
 def died(after: Aftermath, origin: Origin) -> list[Death]:
     """Deaths of the process that wrote a line there."""
-    found = []
+    found = {id(d): d for key in _keys(origin) for told, d in _deaths(after).get(key, ()) if same_process(told, origin)}
+    return list(found.values())
+
+
+@once
+def _deaths(after: Aftermath) -> dict[object, list[tuple[Origin, Death]]]:
+    found: dict[object, list[tuple[Origin, Death]]] = {}
     for death in after.deaths:
         told = Origin(
             source=death.origin.source, host=death.host or death.origin.host, pid=death.pid or death.origin.pid,
             rank=death.rank if death.rank is not None else death.origin.rank, node=death.node or death.origin.node,
         )  # fmt: skip
-        if same_process(told, origin):
-            found.append(death)
+        for key in _keys(told):
+            found.setdefault(key, []).append((told, death))
     return found
+
+
+STOPPED = {
+    "elastic.closing_signal", "elastic.death_signal", "elastic.forced_kill", "launcher.launcher_stops_others",
+    "launcher.slurm_cancelled", "python.interrupted", "nccl.aborted",
+}  # fmt: skip
+"""Signatures of lines by which a job, or a communicator, is ended by order."""
+
+
+def is_told_to_stop(after: Aftermath, event: Event) -> bool:
+    """Whether the job was being ended when the line was written: then it says nothing of why."""
+    return any(e.origin.source == event.origin.source and is_later(event, e) for e in _orders(after))
+
+
+@once
+def _orders(after: Aftermath) -> list[Event]:
+    return [e for e in after.events if e.signature in STOPPED]
 
 
 def got_on(after: Aftermath, event: Event) -> bool:

@@ -64,3 +64,8 @@ def test_who_ended_well_or_went_on_lost_nothing() -> None:
 def test_flushed_requests_are_of_the_network() -> None:
     [hit] = ask("RES002", events=(closed("10.9.9.9", 0, signature="nccl.ib_flushed"), chain(0))).hits
     assert hit.fault_class is FaultClass.NET_BROKEN
+
+
+def test_a_connection_that_ends_while_the_job_is_ended_by_order_is_not_asked() -> None:
+    order = event("elastic.death_signal", origin=Origin(source="out.log", line=3))
+    assert ask("RES002", events=(order, closed("10.9.9.9", 0, 5), chain(0, 6))).state == "clear"

@@ -21,8 +21,8 @@ def test_an_exception_is_a_fault_of_the_one_who_hosts_the_store() -> None:
 
 
 def test_several_victims_of_one_host_make_it_likely_and_its_node_is_named_where_it_is_known() -> None:
-    raised = {"extra": ("Traceback (most recent call last):",)}
-    lines = (lost(0, **raised), lost(1, 9, **raised))
+    raised = ("Traceback (most recent call last):",)
+    lines = (lost(0, extra=raised), lost(1, 9, extra=raised))
     [hit] = ask("RES003", events=lines, node_numbers={"node0": 0, "gpu09": 1}).hits
     assert (hit.confidence, hit.culprits.nodes) == (Confidence.LIKELY, (1,))
 

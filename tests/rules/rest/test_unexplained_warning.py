@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.model import Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity
+from allready.model import Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity, SourceRecord
 from tests.rules.ruins import ask, death, event
 
 TEXT = "Attribute arch of node cpu not found"
@@ -84,3 +84,24 @@ def test_the_end_of_its_process_makes_it_a_fault() -> None:
 def test_a_job_that_ended_well_is_not_asked() -> None:
     assert ask("RES001", events=(warning(1), step(2)), ended_well=frozenset(range(4))).state == "clear"
     assert ask("RES001").state == "clear"
+
+
+def test_the_result_that_somebody_tells_behind_it_makes_it_a_fault() -> None:
+    raised = event("nccl.result_internal", role=Role.CASCADE, origin=Origin(source="out.log", line=50))
+    [hit] = ask("RES001", events=(warning(5, "Using a slow path"), raised)).hits
+    assert (hit.severity, hit.confidence) == (None, Confidence.POSSIBLE)
+    before = event("nccl.result_internal", role=Role.CASCADE, origin=Origin(source="out.log", line=2))
+    [hit] = ask("RES001", events=(warning(5, "Using a slow path"), before)).hits
+    assert hit.severity is Severity.WARNING
+
+
+def test_words_after_which_the_file_goes_on_are_not_the_last_ones() -> None:
+    for num_lines, severity in ((6, None), (500, Severity.WARNING)):
+        source = SourceRecord(path="out.log", kind="log", num_lines=num_lines)
+        [hit] = ask("RES001", events=(warning(5),), sources=(source,)).hits
+        assert hit.severity is severity
+
+
+def test_what_is_printed_while_the_job_is_ended_by_order_is_not_asked() -> None:
+    order = event("elastic.closing_signal", role=Role.TEARDOWN, origin=Origin(source="out.log", line=3))
+    assert ask("RES001", events=(order, warning(5), step(6))).state == "clear"

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from allready.model import Aftermath, Culprits, Event
 from allready.rules._common import is_loopback
-from allready.rules._process import chain_behind, died, got_on
+from allready.rules._once import once
+from allready.rules._process import chain_behind, died, got_on, is_told_to_stop
 from allready.signatures import load
 
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
@@ -22,7 +23,7 @@ def lost(after: Aftermath, signatures: Iterable[str]) -> list[Event]:
         and e.role is load()[e.signature].role  # the table's: an attempt that is over has another
         and (e.origin.rank is None or e.origin.rank not in after.ended_well)
     ]
-    return [e for e in found if not got_on(after, e) or is_fatal(after, e)]
+    return [e for e in found if not is_told_to_stop(after, e) and (not got_on(after, e) or is_fatal(after, e))]
 
 
 def is_fatal(after: Aftermath, event: Event) -> bool:
@@ -46,53 +47,50 @@ def writers(events: Sequence[Event]) -> set[tuple[object, ...]]:
     }
 
 
-def ranks_at(after: Aftermath, address: str) -> set[int]:
-    """Ranks that are known to live at an address or on a host of that name."""
-    found = set(after.peers.get(address, ()))
-    node = node_at(after, address)
-    if not found and node is not None:
-        found = {r for r, n in after.node_of_rank.items() if n == node}
-    return found
-
-
 def node_at(after: Aftermath, address: str) -> int | None:
     """The node with this address or name, if it is known to be one."""
     ranks = after.peers.get(address, ())
     nodes = {after.node_of_rank[r] for r in ranks if r in after.node_of_rank}
     if len(nodes) == 1:
         return next(iter(nodes))
-    named = {n for key, n in after.node_numbers.items() if _same_host(key, address)}
-    return next(iter(named)) if len(named) == 1 else None
+    return _nodes_by_name(after).get(_short(address))
 
 
-def _same_host(one: str, other: str) -> bool:
-    if any(c.isalpha() for c in one) and any(c.isalpha() for c in other) and ":" not in one + other:
-        return one.partition(".")[0].lower() == other.partition(".")[0].lower()
-    return one == other
+@once
+def _nodes_by_name(after: Aftermath) -> dict[str, int]:
+    found: dict[str, set[int]] = {}
+    for name, number in after.node_numbers.items():
+        found.setdefault(_short(name), set()).add(number)
+    return {name: next(iter(numbers)) for name, numbers in found.items() if len(numbers) == 1}
 
 
-def is_own(after: Aftermath, address: str, events: Sequence[Event]) -> bool:
-    """Whether one who complains lives there himself: then he is as much a victim as the others, or it is one node."""
-    if is_loopback(address):
-        return True
-    hosts = {h for e in events for h in (e.origin.host, e.origin.node) if h}
-    if any(_same_host(h, address) for h in hosts):
-        return True
-    spoken = {e.origin.rank for e in events if e.origin.rank is not None}
-    node = node_at(after, address)
-    return bool(ranks_at(after, address) & spoken) or (
-        node is not None and node in {after.node_of_rank.get(r) for r in spoken}
-    )
+def _short(name: str) -> str:
+    """A host's name without its domain; an address as it is."""
+    is_name = any(c.isalpha() for c in name) and ":" not in name
+    return name.partition(".")[0].lower() if is_name else name
 
 
 def named(after: Aftermath, events: Sequence[Event], value: str) -> list[tuple[str, list[Event]]]:
-    """Addresses that are complained of and from which nobody complains, those of most complainants first."""
+    """Addresses that are complained of and from which nobody complains, those of most complainants first.
+
+    Who complains himself is as much a victim as the others, or all is one node.
+    """
     by_address: dict[str, list[Event]] = {}
     for event in events:
         address = plain(event.values.get(value, ""))
         if address and address != "?":
             by_address.setdefault(address, []).append(event)
-    strangers = [(a, them) for a, them in by_address.items() if not is_own(after, a, events)]
+    hosts = {_short(name) for e in events for name in (e.origin.host, e.origin.node) if name}
+    spoken = {e.origin.rank for e in events if e.origin.rank is not None}
+    nodes = {after.node_of_rank[r] for r in spoken if r in after.node_of_rank}
+    strangers = [
+        (address, them)
+        for address, them in by_address.items()
+        if not is_loopback(address)
+        and _short(address) not in hosts
+        and not spoken & set(after.peers.get(address, ()))
+        and node_at(after, address) not in nodes
+    ]
     return sorted(strangers, key=lambda one: -len(writers(one[1])))
 
 

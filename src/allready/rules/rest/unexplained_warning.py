@@ -5,13 +5,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
-from allready.rules._process import BACK_TRACE, chain_behind, died, got_on
+from allready.rules._once import once
+from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
 from allready.rules._ruins import evidence
 from allready.rules.registry import Rule
 from allready.rules.signature import called
 
 OTHER = "nccl.other_warning"
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}
+RESULT = "nccl.result_"
+MOST = 200
+FEW_LINES = 20
 NEAR_LINES = 3
 """A line that is harmless as a rule is the reason of a chain only where that follows at once."""
 
@@ -119,6 +123,7 @@ def _class_of(found: Found) -> FaultClass | None:
 def _first(after: Aftermath) -> tuple[Found | None, bool]:
     """The warning to tell, and whether its process failed by it."""
     found = sorted(_candidates(after), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
+    found = [f for f in found[:MOST] if not is_told_to_stop(after, f.event)]
     alive = [f for f in found if not got_on(after, f.chain[-1] if f.chain else f.event)]
     for one in alive:
         if one.chain or _ended(after, one.event):
@@ -160,13 +165,31 @@ def _is_near(event: Event, chain: Event) -> bool:
 
 
 def _ended(after: Aftermath, event: Event) -> bool:
-    """An exception of its process, or its end."""
-    return any(not d.by_launcher for d in died(after, event.origin)) and not chain_behind(after, event)
+    """An exception of its process, or its end; NCCL's result told behind it also by one who does not say who he is."""
+    if any(not d.by_launcher for d in died(after, event.origin)):
+        return True
+    return any(
+        is_later(e, event)
+        and (same_process(e.origin, event.origin) or (_is_unsigned(e) and e.origin.source == event.origin.source))
+        for e in _results(after)
+    )
+
+
+@once
+def _results(after: Aftermath) -> list[Event]:
+    return [e for e in after.events if e.signature.startswith(RESULT)][:MOST]
+
+
+def _is_unsigned(event: Event) -> bool:
+    return event.origin.pid is None and event.origin.rank is None
 
 
 def _is_last_word(after: Aftermath, event: Event) -> bool:
-    """Nothing follows of the process, and the words are those of a failure."""
+    """Nothing follows of the process and not much of anybody, and the words are those of a failure."""
+    line = event.origin.line or 0
     if FAILURE.search(event.values.get("warning", "")) is None:
         return False
+    if any(s.path == event.origin.source and s.num_lines > line + FEW_LINES for s in after.sources):
+        return False  # whose output goes on may well be this process's
     known = [p for p in after.processes if p.host == event.origin.host and p.pid == event.origin.pid and p.last_origin]
-    return all(p.last_origin is None or (p.last_origin.line or 0) <= (event.origin.line or 0) for p in known)
+    return all(p.last_origin is None or (p.last_origin.line or 0) <= line for p in known)
