@@ -25,6 +25,7 @@ MOST_REPORT_BYTES = 16 << 20  # of 1,024 nodes it has less than 2 MB; parsing ta
 MOST_STACKS_BYTES = 64 << 20
 MOST_DUMP_BYTES = 64 << 20  # of the dumps in one file
 
+_FATAL_MARK = b"Fatal Python error: "
 _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
 MOST_ASIDE_BYTES = 64 << 20
@@ -101,7 +102,9 @@ def kind_of_source(source: Source) -> str:
     head = source.head
     if source.path is not None and head and not head.strip(b"\0"):
         head = _after_hole(source.path) or head
-    return sniff.kind_of(head, name=source.label)
+    kind = sniff.kind_of(head, name=source.label)
+    # A process that dies of a signal writes its stacks as well: its file is a log that tells an end.
+    return sniff.LOG if kind == sniff.STACKS and _FATAL_MARK in head else kind
 
 
 def _after_hole(path: str) -> bytes | None:

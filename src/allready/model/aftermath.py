@@ -194,7 +194,8 @@ class Death:
 
     kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
     (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.  `earlier`: in an attempt that
-    is over, since the launcher started the job again.
+    is over, since the launcher started the job again.  `last_words`: what stood last, and looks like a reason, in the
+    output before the line that tells an exit code.
     """
 
     kind: str
@@ -213,6 +214,7 @@ class Death:
     first: bool = False
     is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
     earlier: bool = False
+    last_words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ class DeathDraft:
     is_collective_error: bool = False
     is_own: bool = False  # in the process's own words
     is_table: bool = False  # the launcher's last word
+    last_words: str = ""
+    is_agents: bool = False  # a launcher's own exception: of a task, of no rank
 
     def set_exit(self, code: int) -> None:
         """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too."""
@@ -73,18 +75,36 @@ class DeathDraft:
             by_launcher=self.by_launcher,
             first=self.first,
             is_collective_error=self.is_collective_error,
+            last_words=self.last_words[:1000],
         )
 
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
-    merged = _merged(_merged(drafts))  # twice: a table may have told later who a pid was
+    merged = _explained(_merged(_merged(drafts)))  # twice: a table may have told later who a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
             draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None
         if draft.first or (draft.is_own and draft.kind in ("exception", "abort")):
             draft.by_launcher = False
     return [draft.finished() for draft in merged]
+
+
+def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
+    """One exception of nobody known, and one exit code behind it that nothing explains, are one end."""
+    lone = [d for d in drafts if d.kind == "exception" and d.is_own and _keys(d) == ["nobody"]]
+    bare = [d for d in drafts if d.kind == "exit" and d.exit_code and not d.by_launcher and not d.is_own]
+    if len(lone) != 1 or len(bare) != 1:
+        return drafts
+    raised, ended = lone[0], bare[0]
+    before = (raised.origin.line or 0) < (ended.origin.line or 0)
+    is_tasks = ended.task is not None and ended.local_rank is None
+    if not before or _differ(raised.node, ended.node) or (raised.is_agents and not is_tasks):
+        return drafts
+    if raised.is_agents:  # the number of a task that is a launcher is no rank's
+        ended.rank = None
+    _join(raised, ended)
+    return [d for d in drafts if d is not ended]
 
 
 def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
@@ -177,3 +197,4 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     old.is_collective_error = old.is_collective_error or new.is_collective_error
     old.is_own = old.is_own or new.is_own
     old.is_table = old.is_table or new.is_table
+    old.last_words = old.last_words or new.last_words

@@ -1,10 +1,13 @@
 """Who died, put together from tracebacks, tables and single lines of one log."""
 
+import re
+import signal
 from typing import TYPE_CHECKING
 
 from allready.evidence.log import launchers
 from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.launchers import Statement
+from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
 from allready.model import Death
 
@@ -13,16 +16,34 @@ if TYPE_CHECKING:
 
 MOST_DEATHS = 20_000
 _ONLY_REPORTS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
+_MOST_FOLLOWING = 3
+"""Ordinary lines behind a traceback that still stands last: what is printed at the door."""
+
+_MOST_BACK = 80
+_FAREWELL = re.compile(
+    r"\s*(?:wandb: |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
+    r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
+    r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|Received \S{1,20} death signal)"
+)
+"""What launchers, shells and helpers print when a process has ended."""
+
+_REASON = re.compile(
+    r"\S{1,200}: error: .|\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
+    r".{0,200}: (?:No such file or directory|Permission denied|cannot execute)\b|.{0,200}executable file not found|"
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: .|\s*$)"
+)
+"""Words of programs, shells and Python that say why a process ended, alone on a line."""
+
+_COMMAND = re.compile(
+    r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|died with unknown signal (?P<signal>\d{1,3})|"
+    r"returned non-zero exit status (?P<code>-?\d{1,6}))"
+)
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
 
 def find(log: "Log") -> list[Death]:
     """One death for each process that ended badly."""
     drafts: list[tuple[int, DeathDraft]] = []
-    for block in log.blocks.tracebacks:
-        draft = _of_traceback(log, block)
-        if draft is not None:
-            drafts.append((block.start, draft))
     for at, entry in log.blocks.entries:
         draft = _of_failure(log, at, entry.failure)
         draft.rank, draft.local_rank, draft.pid, draft.host = entry.rank, entry.local_rank, entry.pid, entry.host
@@ -49,21 +70,104 @@ def find(log: "Log") -> list[Death]:
             draft.by_launcher = draft.by_launcher or (
                 step_ended and said_of.task is not None and draft.signal in ("SIGKILL", "SIGTERM")
             )
+            if draft.kind == "exit" and draft.exit_code and not draft.by_launcher:
+                draft.last_words = _last_words(log, at)
             drafts.append((at, draft))
+    drafts += _raised(log, max((at for at, draft in drafts if not draft.is_own), default=-1))
     drafts.sort(key=lambda pair: pair[0])
     return merge([draft for _, draft in drafts])
 
 
+def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
+    """Exceptions that ended their process.  `told_until`: the last line in which anybody else tells of an end.
+
+    What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it.
+    """
+    found: list[tuple[int, DeathDraft]] = []
+    last_mark = log.scanned.iterations.last_line or 0
+    calm_from = _calm_from(log)
+    for block in log.blocks.tracebacks:
+        goes_on = last_mark > log.lines[block.last].number
+        if block.is_deadly:
+            survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
+            if survived and told_until < block.last:
+                continue
+        elif not block.is_open or goes_on or block.last < calm_from:
+            continue
+        draft = _of_traceback(log, block)
+        if draft is not None:
+            found.append((block.start, draft))
+    return found
+
+
+def _calm_from(log: "Log") -> int:
+    """The index from which on hardly a line stands that a living program writes."""
+    num = 0
+    after = log.scanned.num_lines + 1
+    for at in range(len(log.lines) - 1, -1, -1):
+        line = log.lines[at]
+        num += max(0, after - line.number - 1) + _is_ordinary(line)
+        if num > _MOST_FOLLOWING:
+            return at
+        after = min(after, line.number)
+    return 0
+
+
+def _is_ordinary(line: Line) -> bool:
+    """Whether a living program may have written it: no reader knows it, and it is no complaint of a library."""
+    prefix = line.prefix
+    if line.is_understood or not line.rest.strip() or prefix.kind == "nccl" or _FAREWELL.match(line.rest):
+        return False
+    return not (prefix.kind in ("glog", "python") and prefix.level in ("WARN", "ERROR", "FATAL"))
+
+
+def _last_words(log: "Log", at: int) -> str:
+    """The last line before `lines[at]`, in the same output, that says why somebody ended."""
+    told = log.lines[at]
+    for back in range(at - 1, max(-1, at - 1 - _MOST_BACK), -1):
+        line = log.lines[back]
+        if line.prefix.kind or (line.prefix.writer != told.prefix.writer and told.prefix.writer != (None, None, None)):
+            continue
+        block = log.blocks.of_error.get(back)
+        if block is not None:
+            last = block.failures[-1]
+            if block.is_deadly and not last.name.endswith(_ONLY_REPORTS):
+                return last.text
+        elif _REASON.match(line.rest) and not any(mark in line.rest for mark in (*_ONLY_REPORTS, "srun: error")):
+            return line.rest.strip()
+    return ""
+
+
+def _of_command(log: "Log", block: Traceback) -> DeathDraft | None:
+    """A launcher's last word on a process that it had started: subprocess.CalledProcessError."""
+    last = block.failures[-1]
+    said = _COMMAND.search("\n".join((last.message, *last.more)))
+    if not last.name.endswith("CalledProcessError") or said is None:
+        return None
+    draft = _of_failure(log, block.start, None)
+    draft.text = last.text
+    local_rank = launchers.local_rank_of(last.message)
+    draft.local_rank = local_rank
+    number = signal.Signals[said["name"]].value if said["name"] in signal.Signals.__members__ else said["signal"]
+    draft.set_exit(-int(number) if number else int(said["code"] or 1))
+    draft.signal = said["name"] or draft.signal
+    if draft.kind == "exit":
+        draft.last_words = _last_words(log, block.start)
+    return draft
+
+
 def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
-    if not block.is_deadly:
-        return None
+    root = block.root
     if block.is_launcher and any(f.name.endswith(_ONLY_REPORTS) for f in block.failures):
-        return None
-    draft = _of_failure(log, block.start, block.root)
+        root = block.failures[-1]
+        if root.name.endswith(_ONLY_REPORTS):
+            return _of_command(log, block)
+    draft = _of_failure(log, block.start, root)
     draft.is_own = True
     who = log.whoever.of(log.lines[block.start])
     if block.is_launcher:
         draft.rank = draft.local_rank = None
+        draft.is_agents = True
     elif block.spawned is not None:
         draft.local_rank, draft.rank, draft.pid = block.spawned, None, None
     else:

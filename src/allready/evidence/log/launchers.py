@@ -110,6 +110,12 @@ class _Here:
         return "\n".join([self.text, *(other.rest[:500] for other in self.following(most))])
 
 
+def local_rank_of(command: str) -> int | None:
+    """The local rank that old launchers put into a process's arguments."""
+    found = _LOCAL_RANK.search(command)
+    return None if found is None else int(found[1])
+
+
 def _closing(here: _Here) -> Iterable[Statement]:
     for pattern, default in ((_CLOSING, "SIGTERM"), (_FORCED, "SIGKILL")):
         match = pattern.search(here.text)
@@ -131,11 +137,10 @@ def _failed(here: _Here) -> Iterable[Statement]:
             kind="exit", text=here.text.strip(), pid=int(match[2]), exit_code=int(match[3]), first=True,
         )  # fmt: skip
     match = _RETURNED.search(here.text)
-    local_rank = _LOCAL_RANK.search(here.text)
     if match is not None and match[1] != "0":
         yield Statement(
             kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=True,
-            local_rank=None if local_rank is None else int(local_rank[1]),
+            local_rank=local_rank_of(here.text),
         )  # fmt: skip
     match = _SPAWNED.search(here.text)
     if match is not None:

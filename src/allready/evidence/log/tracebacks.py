@@ -24,7 +24,7 @@ _NESTED = ("Original Traceback", '"""')
 _CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 _NOT_DEADLY = (
     "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",
-    "exception was never retrieved", "Exception occurred in preprocessing",
+    "exception was never retrieved", "Exception occurred in preprocessing", "Error in atexit", "Error in sys.exc",
 )  # fmt: skip
 _LIBRARIES = (
     "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python", "/lib64/python", "<string>", "/torch/distributed/",
@@ -35,6 +35,7 @@ _LAUNCHERS = (
     "distributed/elastic/agent",
     "accelerate/commands/", "deepspeed/launcher/", "bin/torchrun", "bin/accelerate", "bin/deepspeed",
 )  # fmt: skip
+_MILD = ("DEBUG", "INFO", "WARN")
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
 _COLLECTIVE_TYPES = re.compile(
@@ -47,7 +48,7 @@ _COLLECTIVE = re.compile(
     r"store based barrier|client socket|server socket|Timed out waiting \d+ms|Timed out after \d+ seconds waiting for|"
     r"Connection reset by peer|Broken pipe|connectFullMesh|coordination service|Barrier timed out|heartbeat timeout|"
     r"GetKeyValue\(\) timed out|JAX distributed service|failed to connect to all addresses|"
-    r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait"
+    r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait|failed to recv, got 0 bytes"
 )
 
 _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
@@ -101,6 +102,7 @@ class Traceback:
     error_lines: list[int]  # indices of the lines that name an exception
     taken: list[int]  # indices of all its lines
     is_deadly: bool
+    is_open: bool  # nothing says that it was caught, nor that it was not: deadly if it is what stands last
     is_launcher: bool
     spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
 
@@ -263,19 +265,38 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         error_lines=error_lines,
         taken=taken,
         is_deadly=_is_deadly(lines, start, reader),
+        is_open=_is_open(lines, start, reader),
         is_launcher=is_launcher,
         spawned=reader.spawned,
     )
 
 
+def _line_before(lines: Sequence[Line], start: int) -> Line | None:
+    """The line right above, where it is among these."""
+    before = lines[start - 1] if start else None
+    return before if before is not None and before.number == lines[start].number - 1 else None
+
+
+def _is_caught(lines: Sequence[Line], start: int) -> bool:
+    """Whether the words in front say that it ends nothing, or a logger wrote it."""
+    opener = lines[start]
+    before = _line_before(lines, start)
+    if before is not None and any(mark in before.text for mark in _NOT_DEADLY):
+        return True
+    return any(mark in opener.text for mark in _NOT_DEADLY) or opener.prefix.kind in ("glog", "python")
+
+
+def _is_open(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
+    """Whether only what follows can tell: no entrance of a program above it, as below `mp.spawn` or in what is cut."""
+    before = _line_before(lines, start)
+    is_warned = before is not None and before.prefix.kind in ("glog", "python") and before.prefix.level in _MILD
+    return bool(reader.all_frames) and not is_warned and not _is_caught(lines, start)
+
+
 def _is_deadly(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
     """Whether nobody caught it: Python's hook printed it (torch marks it with the rank), not a logger."""
     opener = lines[start]
-    before = lines[start - 1] if start else None
-    is_next = before is not None and before.number == opener.number - 1
-    if before is not None and is_next and any(mark in before.text for mark in _NOT_DEADLY):
-        return False
-    if any(mark in opener.text for mark in _NOT_DEADLY) or opener.prefix.kind in ("glog", "python"):
+    if _is_caught(lines, start):
         return False
     if opener.prefix.rank is not None or reader.spawned is not None:
         return True
