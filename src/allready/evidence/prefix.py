@@ -183,7 +183,9 @@ def _full(match: re.Match[str]) -> float | None:
 def _strip(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -> int:
     for _ in range(MOST_PREFIXES):
         first = text[pos : pos + 1]
-        if first == "[":
+        if pos == 0 and first in (" ", "|") and (column := forms.TABLE.match(text)) is not None:
+            after = column.end()
+        elif first == "[":
             after = _bracket(text, pos, clock, parts)
         elif first.isdigit() or (first == " " and pos == 0):
             after = _digits(text, pos, clock, parts, labels=labels)
@@ -291,6 +293,9 @@ def _bracketed_number(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
             return pos
         parts.time_s = time_s
         after = _blank(text, match.end() + 1)
+        match = forms.DETERMINED.match(text, after)
+        if match is not None:
+            return match.end()
         match = forms.AFTER_DATE.match(text, after)  # torchrun's logger of 2.0 to 2.2
         if match is not None:
             parts.file, parts.level, parts.kind = match[1], forms.WORDS.get(match[2], match[2]), "python"
@@ -347,12 +352,18 @@ def _date_in_front(text: str, match: re.Match[str], parts: _Parts) -> int:
         return match.start()
     pos = match.end()
     is_stamp = zone is not None and text[match.start() + 10] == "T"
+    end = forms.STAMP_END.match(text, pos)
     if is_stamp and parts.outer_time_s is None:
         parts.outer_time_s = time_s
-        return _syslog_who(text, _blank(text, pos), parts)
+        return _syslog_who(text, _blank(text, pos) if end is None else end.end(), parts)
     if parts.time_s is None or not is_stamp:
         parts.time_s = time_s
-    return _logger(text, pos, parts)
+    words = forms.TSL.match(text, pos)
+    if words is not None:
+        parts.level, parts.file, parts.kind = forms.WORDS[words[1]], f"{words[2]}:{words[3]}", "glog"
+        return words.end()
+    after = _logger(text, pos, parts)
+    return end.end() if end is not None and not parts.level and text[pos] == ":" else after
 
 
 def _logger(text: str, pos: int, parts: _Parts) -> int:

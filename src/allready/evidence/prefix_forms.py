@@ -19,8 +19,16 @@ GLOG = (
 GLOG_INSIDE = re.compile(GLOG + r"\] ?")
 OLD_GLOG = re.compile(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
 DATE = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?(?![\d:])"
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?(?!\d|:(?! ))"
 )
+TSL = re.compile(r": ([IWEFD]) +(?:\d{1,20} )?([^\s:\]\[]{1,300}):(\d{1,7})\] ?")
+"""What TensorFlow's and XLA's own logger puts behind its date."""
+
+STAMP_END = re.compile(r": |:$| \| ")
+DETERMINED = re.compile(r"(?:[0-9a-f]{6,64} )?\|\| ?")
+TABLE = re.compile(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
+"""A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
+
 US_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
 TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
 C_DATE = re.compile(

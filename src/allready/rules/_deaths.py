@@ -46,7 +46,9 @@ def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
     named = [d for d in first if d.first] or first  # a launcher that says which was the first on its node knows better
-    strongest = [d for d in named if d.kind in {"oom", "exception", "signal", "abort"}] or named
+    strongest = [d for d in named if d.kind in {"oom", "exception", "signal", "abort"}]
+    # A traceback that does not say whose it is says more than exit codes, in the order in which launchers tell them.
+    strongest = strongest or [d for d in first if d.kind == "exception" and d.rank is None and d.pid is None] or named
     return tuple(d for d in strongest if d.kind in kinds)
 
 
@@ -93,7 +95,8 @@ def evidence_of(deaths: Sequence[Death], after: Aftermath) -> tuple[Evidence, ..
 
 def _said(death: Death) -> str:
     how = death.text or death.signal or f"exit code {death.exit_code}"
-    return f"{called(death)}: {how}" + (f", at {death.site}" if death.site else "")
+    more = f", at {death.site}" if death.site else f"; before it: {death.last_words}" if death.last_words else ""
+    return f"{called(death)}: {how}{more}"
 
 
 def called(death: Death) -> str:

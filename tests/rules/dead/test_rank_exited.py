@@ -17,3 +17,18 @@ def test_an_exit_that_a_launcher_asked_for_is_none() -> None:
 
 def test_nobody_died() -> None:
     assert ask("DTH004").state == "clear"
+
+
+def test_the_last_words_before_the_code_are_quoted() -> None:
+    words = "train.py: error: unrecognized arguments: --local-rank=0"
+    [hit] = ask("DTH004", deaths=(death(0, "exit", exit_code=2, last_words=words),)).hits
+    assert (hit.values["words"], hit.culprits.ranks) == (words, (0,))
+    assert words in hit.evidence[0].text
+
+
+def test_a_traceback_of_nobody_known_says_more_than_codes_in_a_launchers_order() -> None:
+    nameless = death(None, time_s=None, pid=None)
+    told = death(2, "exit", exit_code=1, first=True, time_s=None)
+    assert ask("DTH004", deaths=(nameless, told)).state == "clear"
+    [hit] = ask("DTH001", deaths=(nameless, told)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)

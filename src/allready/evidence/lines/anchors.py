@@ -77,7 +77,15 @@ LINE_ANCHORS: tuple[str, ...] = (
     "srun: Terminating",
     "slurmstepd: error",
     "srun: error",
+    ": error: ",
+    ": can't open file",
+    ": command not found",
+    "executable file not found",
+    ": Permission denied",
+    ": No such file or directory",
+    ": cannot execute",
     "died with <Signals.",
+    "died with unknown signal",
     "returned non-zero exit status",
 )
 """Lines that say something alone."""

@@ -34,6 +34,12 @@ _REASON = re.compile(
 )
 """Words of programs, shells and Python that say why a process ended, alone on a line."""
 
+_ECHO = re.compile(
+    r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|NCCL error|"
+    r"srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError"
+)
+"""What is printed because another process ended: no reason of this one."""
+
 _COMMAND = re.compile(
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|died with unknown signal (?P<signal>\d{1,3})|"
     r"returned non-zero exit status (?P<code>-?\d{1,6}))"
@@ -131,9 +137,9 @@ def _last_words(log: "Log", at: int) -> str:
         block = log.blocks.of_error.get(back)
         if block is not None:
             last = block.failures[-1]
-            if block.is_deadly and not last.name.endswith(_ONLY_REPORTS):
+            if block.is_deadly and not last.name.endswith(_ONLY_REPORTS) and not _ECHO.search(last.text):
                 return last.text
-        elif _REASON.match(line.rest) and not any(mark in line.rest for mark in (*_ONLY_REPORTS, "srun: error")):
+        elif _REASON.match(line.rest) and not _ECHO.search(line.rest):
             return line.rest.strip()
     return ""
 

@@ -19,6 +19,7 @@ from allready.model import Origin, SourceRecord
 
 _QUARTER_S = 900.0
 _MOST_EXAMPLES = 8
+_MOST_NAMES = 4096
 
 
 def interpret(scanned: Scanned, source: str, *, mtime_s: float | None, file_hints: bool = True) -> Reading:
@@ -53,6 +54,7 @@ class Log:
         self.labels = not self.num_dull and _have_labels([text for _, text, _ in texts])
         self.lines = [line for number, text, is_known in texts for line in self._parsed(number, text, is_known)]
         _unglue_hosts(self.lines)
+        _name_nodes(self.lines, self.clock)
         self._raw = raw
         self._shift_s = self._zone_shift()
         self.people = People()
@@ -171,6 +173,15 @@ def _have_labels(texts: list[str]) -> bool:
     """Whether srun put the task's number in front of the lines: then nearly all have one."""
     sample = [text for text in texts[:300] + texts[300:][-300:] if text.strip()]
     return sum(map(has_label, sample)) * 2 > len(sample)
+
+
+def _name_nodes(lines: list[Line], clock: Clock) -> None:
+    """`trainer-2:   File ...`: pdsh puts a node's name before every line; it is known from lines that show it clearly."""
+    names = {line.prefix.node for line in lines if line.prefix.node and line.text.startswith(f"{line.prefix.node}: ")}
+    for line in lines if 0 < len(names) <= _MOST_NAMES else ():
+        name, colon, rest = line.text.partition(": ")
+        if line.prefix.node is None and not line.prefix.kind and name in names and colon:
+            line.prefix = parse(rest, clock, labels=False)._replace(node=name)
 
 
 def _unglue_hosts(lines: list[Line]) -> None:

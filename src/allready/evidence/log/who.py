@@ -56,6 +56,7 @@ class Whoever:
         self._local_of_pid: dict[int, set[int]] = {}
         self.said_ranks: set[int] = set()
         self.processes: set[Process] = set()
+        self._tasks: dict[Process, set[int]] = {}
         self._agents: set[Writer] = set()
         self._nodes_seen: set[str] = set()
         by_task: dict[int, list[set[int]]] = {}
@@ -75,6 +76,8 @@ class Whoever:
         p = line.prefix
         if p.kind == "nccl" and p.host is not None and p.pid is not None and len(self.processes) < MOST_WRITERS:
             self.processes.add((p.host, p.pid))
+            if p.task is not None:
+                self._tasks.setdefault((p.host, p.pid), set()).add(p.task)
         if p.rank is not None and len(self.said_ranks) < MOST_WRITERS:
             self.said_ranks.add(p.rank)
             _note(self._local_of_rank, p.rank, p.local_rank)
@@ -126,11 +129,15 @@ class Whoever:
         return Who(hints.host, hints.pid, hints.rank, hints.local_rank, hints.node)
 
     def rank_of(self, host: str | None, pid: int | None) -> int | None:
-        """The rank of a process, where NCCL or a launcher's table tells."""
+        """The rank of a process, where NCCL, a launcher's table or the number before its lines tells."""
         if pid is None:
             return None
         rank = None if host is None else self._ranks.get((host, pid))
-        return _only(self._rank_of_pid.get(pid)) if rank is None else rank
+        if rank is None:
+            rank = _only(self._rank_of_pid.get(pid))
+        if rank is None and host is not None and self.tasks_are == "rank":
+            rank = _only(self._tasks.get((host, pid)))
+        return rank
 
     def of(self, line: Line) -> Who:
         """Who wrote `line`."""

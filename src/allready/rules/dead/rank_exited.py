@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
+from allready.rules._surroundings import trouble_of
 from allready.rules.registry import Rule
 
 
@@ -13,23 +14,26 @@ from allready.rules.registry import Rule
     fault_class=FaultClass.DEAD,
     since="0.1",
     depth=45,
-    title="A rank ended with an error code and said nothing more",
-    message="{who} ended with exit code {exit_code}, and no traceback of it is in these files",
-    remedy="look at that rank's own output (torchrun --log-dir DIR --redirects 3, or --tee 3), and give it to "
-    "diagnose too",
+    title="A rank ended with an error code and without a traceback",
+    message="{who} ended with exit code {exit_code} and left no traceback; last words before it: {words}",
+    remedy="if these words do not say why: look at that rank's own output (torchrun --log-dir DIR --redirects 3, or "
+    "--tee 3), and give it to diagnose too",
 )
 def rank_exited(after: Aftermath) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks of which only an exit code is known: their launcher reports it, their own words are missing.
+    Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last line
+    in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command not
+    found`, the end of a traceback whose beginning is missing; a dash where there is none.
     ## Why it matters
-    The cause is in the output of that rank, which was not kept or not given.
+    A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was not
+    kept or not given.
     ## Check by hand
     The log folder of torchrun: `attempt_0/LOCAL_RANK/stderr.log` and `error.json`.
     ## When it is harmless
     When another finding names a cause that explains this end.
     """
-    deaths = first_causes(after, {"exit"})
+    deaths = [d for d in first_causes(after, {"exit"}) if trouble_of(d) is None]
     if not deaths:
         return
     yield Hit(
@@ -37,6 +41,7 @@ def rank_exited(after: Aftermath) -> Iterator[Hit]:
         values={
             "who": who_died(deaths, after),
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
+            "words": next((d.last_words for d in deaths if d.last_words), "–"),
         },
         confidence=Confidence.LIKELY,
         evidence=evidence_of(deaths, after),

@@ -23,10 +23,10 @@ HINTS = {
     since="0.1",
     depth=16,
     title="A rank was killed by a signal",
-    message="{who} was ended by {signal}; the others only lost it",
+    message="{who} was ended by {signal}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
-    "mostly from a full /dev/shm",
+    "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
 )
 def rank_killed(after: Aftermath) -> Iterator[Hit]:
     """

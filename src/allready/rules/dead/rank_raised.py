@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.rules._surroundings import trouble_of
 from allready.rules.registry import Rule
 
 
@@ -14,7 +15,7 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=15,
     title="A rank ended with an exception of its own",
-    message="{who} raised {error} at {site}; the others only lost it",
+    message="{who} raised {error} at {site}",
     remedy="mend the error at {site}; messages of other ranks (connection closed, time-outs, SIGTERM) follow from it. "
     "To have it caught and shown first, decorate main() with torch.distributed.elastic.multiprocessing.errors.record",
 )
@@ -23,7 +24,7 @@ def rank_raised(after: Aftermath) -> Iterator[Hit]:
     ## What it checks
     Tracebacks and error files: the earliest exception that is not itself a library's report of a lost peer (NCCL error,
     store time-out, connection closed).  Ranks that a launcher ended afterwards, and ranks that raised because the first
-    one was gone, are not accused.
+    one was gone, are not accused.  A traceback that does not say whose it is counts when it is what stands last.
     ## Why it matters
     One rank's exception ends the whole job.  Its text stands once, among hundreds of lines of ranks that lost it.
     ## Check by hand
@@ -31,7 +32,7 @@ def rank_raised(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the script catches and reports the exception and goes on.
     """
-    deaths = [d for d in first_causes(after, {"exception"}) if not is_told_by_a_line(d)]
+    deaths = [d for d in first_causes(after, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
     if not deaths:
         return
     yield Hit(

@@ -1,0 +1,54 @@
+"""DTH006."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Role, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._ruins import WAITED, evidence, has_grave_root
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH006",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=89,
+    title="The run was ended from outside, and nothing before it tells why",
+    message="the run was ended from outside ({text}); who did it, and why, is not in these files",
+    remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "
+    "platform's own log) and whoever may have cancelled it. If it stood still before, that is the fault: give diagnose "
+    "all ranks' logs, the flight recorder's dumps, or stacks from the next time",
+)
+def ended_from_outside(after: Aftermath) -> Iterator[Hit]:
+    """
+    ## What it checks
+    A launcher that was told to stop (`Received 15 death signal`) and a scheduler that cancelled the step (`CANCELLED
+    AT`, without a reason), where no process had failed and nobody had waited in vain before.
+    ## Why it matters
+    Everything after that line is an echo, and no rank is to blame.
+    ## Check by hand
+    `sacct -j JOB -o JobID,State,Reason,End`; `kubectl get events`; who has access to the job.
+    ## When it is harmless
+    When you ended the job yourself.
+    """
+    told = [e for e in after.events if _is_order(e) and e.role is not Role.HARMLESS]
+    if not told or causes(after) or has_grave_root(after) or after.progress or after.mismatches:
+        return
+    if any(d.is_collective_error and not d.earlier for d in after.deaths):
+        return
+    if any(e.signature in WAITED for e in after.events):
+        return
+    first = min(told, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    yield Hit(
+        values={"text": first.text[:200]},
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in told[:4]),
+        fault_time=clock_time(first.time_s),
+    )
+
+
+def _is_order(event: Event) -> bool:
+    if event.signature == "elastic.death_signal":
+        return True
+    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text
