@@ -177,6 +177,10 @@ def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
     return replace(before, world=world if any(n.ranks for n in world.nodes) else checked.world, aftermath=after)
 
 
+ENDED_BY = {"elastic.death_signal", "launcher.slurm_cancelled", "launcher.slurm_time_limit"}
+"""Lines of launchers that tell of an end, and do not call it a good one."""
+
+
 def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be said: nothing decisive was found.
 
@@ -197,6 +201,8 @@ def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tu
     if expected and after.ended_well:
         missing = expected - len(after.ended_well)
         why = f"{missing} of {expected} ranks do not say how they ended"
+    elif after.deaths or any(e.signature in ENDED_BY for e in after.events):
+        why = "nobody says that the run ended well"
     else:
         why = "nothing read says how the run ended"
     return (NotChecked(code=INPUT, node=None, why=why),)
