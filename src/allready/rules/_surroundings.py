@@ -49,7 +49,8 @@ _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
         DEVICE,
         re.compile(
             r"CUDA out of memory|OutOfMemoryError|No CUDA GPUs are available|Found no NVIDIA driver|"
-            r"already in use by process|Unable to initialize backend|invalid device ordinal|no kernel image is available|"
+            r"already in use by process|Unable to initialize backend|invalid device ordinal|"
+            r"no kernel image is available|"
             r"driver version is insufficient|driver on your system is too old|all CUDA-capable devices are busy|"
             r"uncorrectable ECC|cuda runtime error \((?:2|10|30|35|36|38|39|46|48|71|100|101|214|802|803|804|999)\)|"
             r"Error 80[234]:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate)|HIP out of memory"
@@ -67,7 +68,8 @@ _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
     (
         LOST,
         re.compile(
-            r"Broken pipe|BrokenPipeError|failed to recv, got 0 bytes|Connection reset by peer|Connection closed by peer|"
+            r"Broken pipe|BrokenPipeError|failed to recv, got 0 bytes|Connection reset by peer|"
+            r"Connection closed by peer|"
             r"Socket closed|connection was closed|ConnectionResetError|Stop_waiting response is expected"
         ),
     ),

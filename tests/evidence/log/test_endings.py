@@ -322,3 +322,63 @@ def test_an_error_file_is_read() -> None:
 )
 def test_harmless_words_kill_nobody(text: str) -> None:
     assert told(text) == []
+
+
+EXITED = "E1120 11:51:27.492000 1260 torch/distributed/elastic/multiprocessing/api.py:986] failed (exitcode: 2) "
+EXITED += "local_rank: 0 (pid: 3049) of binary: /usr/bin/python3\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.py: error: unrecognized arguments: --local-rank=0",
+        "python: can't open file '/w/train.py': [Errno 2] No such file or directory",
+        "bash: torchrun: command not found",
+        "ModuleNotFoundError: No module named 'flash_attn'",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+    ],
+)
+def test_the_last_words_before_an_exit_code_are_kept(words: str) -> None:
+    [death] = read(f"usage: train.py\n       [-h]\n{words}\n{EXITED}").deaths
+    assert (death.kind, death.exit_code, death.last_words) == ("exit", 2, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "step 3 loss 2.5",
+        "RuntimeError: Horovod has been shut down. This was caused by an exception on one of the ranks",
+        "RuntimeError: Connection closed by peer [10.0.0.1]:1",
+        "2026-11-20 12:00:18,000 - loader - ERROR - train.py: error: once more",
+        "srun: error: n1: task 0: Exited with exit code 1",
+    ],
+)
+def test_echoes_and_ordinary_lines_are_no_last_words(words: str) -> None:
+    assert {d.last_words for d in read(f"{words}\n{EXITED}").deaths} == {""}
+
+
+def test_last_words_of_another_task_are_not_taken() -> None:
+    text = "1: train.py: error: bad\n0: " + EXITED + "0: more\n1: more\n"
+    assert [d.last_words for d in read(text).deaths] == [""]
+
+
+def test_an_exception_of_a_launcher_is_the_reason_of_its_tasks_exit_and_of_no_rank() -> None:
+    text = """
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/env/lib/python3.10/site-packages/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 635, in run
+    raise RendezvousClosedError()
+torch.distributed.elastic.rendezvous.api.RendezvousClosedError
+srun: error: n1: task 1: Exited with exit code 1
+"""
+    [death] = read(text).deaths
+    assert (death.kind, death.rank, death.node, death.exit_code) == ("exception", None, "n1", 1)
+    assert death.is_collective_error
+
+
+def test_a_fatal_error_and_its_table_are_one_death() -> None:
+    text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f4ebf9d3740 (most recent call first):\n"
+    text += '  File "/app/train.py", line 31 in step\n' + EXITED.replace("exitcode: 2", "exitcode: -11")
+    deaths = read(text).deaths
+    assert {d.signal for d in deaths} == {"SIGSEGV"}

@@ -1,7 +1,11 @@
 """Exceptions in the words of Python."""
 
+from pathlib import Path
+
 import pytest
 
+from allready.evidence.inputs import Found
+from allready.evidence.readers import read_found
 from allready.model import Death
 from tests.evidence.log.reading import read
 
@@ -209,12 +213,105 @@ def test_errors_of_the_library_are_told_from_the_users(words: str, is_collective
         "Exception ignored in: <function A.__del__ at 0x7f>\n" + PLAIN,
         "Exception in thread Thread-1 (run):\n" + PLAIN,
         "--- Logging error ---\n" + PLAIN,
-        PLAIN.replace("<module>", "retry"),
+        PLAIN.replace("<module>", "retry") + "".join(f"step {n} loss 2.{n}\n" for n in range(9)),
+        "2026-11-20 12:00:18,000 - loader - WARNING - once more\n" + PLAIN.replace("<module>", "retry"),
+        "Error in atexit._run_exitfuncs:\n" + PLAIN,
         "2026-11-20 12:00:18,000 - loader - WARNING - Traceback (most recent call last):\n" + PLAIN.partition("\n")[2],
     ],
 )
 def test_what_was_caught_is_no_death(text: str) -> None:
     assert read(text).deaths == []
+
+
+OPEN = PLAIN.replace("<module>", "test_loop")
+"""From below `mp.spawn`, Ray or a line that was cut: no entrance of a program above it."""
+
+
+@pytest.mark.parametrize("behind", ["", "srun: error: n1: task 0: Exited with exit code 1\n", "wandb: Synced\n" * 9,
+                                    "/x/resource_tracker.py:254: UserWarning: leaked\n  warnings.warn('x')\n",
+                                    "n1:7:7 [0] NCCL INFO comm 0x7 destroyed\n" * 20])  # fmt: skip
+def test_a_traceback_that_stands_last_ended_its_process(behind: str) -> None:
+    found = next(d for d in read("step 1 loss 2.0\n" * 9 + OPEN + behind).deaths if d.text)
+    assert (found.kind, found.text) == ("exception", "ValueError: bad sample in shard 17")
+
+
+def test_a_traceback_behind_which_the_training_goes_on_ended_nothing(tmp_path: Path) -> None:
+    steps = "".join(f"iteration {n} loss 2.0\n" for n in range(5, 9))
+    assert deaths_in_file(tmp_path, OPEN + steps) == []
+    assert deaths_in_file(tmp_path, PLAIN + steps) == []  # print_exc() in main() looks like Python's own end
+    assert [d.text for d in deaths_in_file(tmp_path, steps + PLAIN)] == ["ValueError: bad sample in shard 17"]
+    ended = "E1120 11:51:27.492000 12 torch/distributed/elastic/api.py:9] failed (exitcode: 1) local_rank: 1 (pid: 8)"
+    [found] = deaths_in_file(tmp_path, PLAIN + steps + ended + " of binary: /usr/bin/python3\n")
+    assert (found.text, found.local_rank, found.exit_code) == ("ValueError: bad sample in shard 17", 1, 1)
+
+
+def deaths_in_file(folder: Path, text: str) -> list[Death]:
+    """What the scanner and the readers find in a file."""
+    file = folder / "out.log"
+    file.write_text(text)
+    return [
+        death
+        for reading in read_found(Found(path=str(file), label="out.log", size_bytes=len(text)))
+        for death in reading.deaths
+    ]
+
+
+def test_two_tracebacks_of_nobody_known_are_not_given_to_one_exit_code() -> None:
+    ended = "failed (exitcode: 1) local_rank: 1 (pid: 8) of binary: /usr/bin/python3\n"
+    deaths = read(PLAIN + PLAIN.replace("ValueError", "KeyError") + ended).deaths
+    assert {(d.kind, d.local_rank) for d in deaths} == {("exception", None), ("exit", 1)}
+
+
+def test_a_traceback_behind_names_of_nodes_is_read() -> None:
+    lines = [
+        *PLAIN.splitlines(),
+        "[2026-11-20 12:00:18,000] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 7",
+    ]
+    found = death("".join(f"trainer-2: {line}\n" for line in lines))
+    assert (found.node, found.text, found.site) == ("trainer-2", "ValueError: bad sample in shard 17", SITE)
+
+
+def test_a_launcher_that_raises_for_its_child_tells_how_the_child_ended() -> None:
+    text = """
+Traceback (most recent call last):
+  File "/usr/lib/python3.7/site-packages/torch/distributed/launch.py", line 249, in main
+    cmd=cmd)
+subprocess.CalledProcessError: Command '['/usr/bin/python', 't.py', '--local_rank=7']' {how}
+"""
+    found = death(text.replace("{how}", "died with <Signals.SIGSEGV: 11>."))
+    assert (found.kind, found.signal, found.local_rank, found.rank) == ("signal", "SIGSEGV", 7, None)
+    found = death(text.replace("{how}", "returned non-zero exit status 2."))
+    assert (found.kind, found.exit_code, found.local_rank) == ("exit", 2, 7)
+
+
+def test_a_command_that_the_program_itself_ran_is_an_exception_of_the_program() -> None:
+    found = death(
+        PLAIN.replace(
+            "ValueError: bad", "subprocess.CalledProcessError: Command 'git' returned non-zero exit status 1."
+        )
+    )
+    assert (found.kind, found.site) == ("exception", SITE)
+
+
+def test_the_last_exception_of_a_launcher_counts_where_it_is_its_own() -> None:
+    text = """
+Traceback (most recent call last):
+  File "/usr/lib/python3/site-packages/deepspeed/launcher/runner.py", line 401, in main
+    subprocess.check_call(
+subprocess.CalledProcessError: Command 'ssh gpu-0011 hostname' returned non-zero exit status 255.
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/usr/bin/deepspeed", line 6, in <module>
+    main()
+  File "/usr/lib/python3/site-packages/deepspeed/launcher/runner.py", line 407, in main
+    raise RuntimeError(
+RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable via ssh.
+"""
+    found = death(text)
+    assert (found.kind, found.rank) == ("exception", None)
+    assert found.text.startswith("RuntimeError: Using hostfile")
 
 
 def test_a_traceback_that_breaks_off_is_no_death() -> None:

@@ -31,7 +31,9 @@ def test_a_job_that_stood_still_has_another_fault() -> None:
 
 
 def test_a_step_that_slurm_ends_because_a_task_failed_is_no_order() -> None:
-    ends = event("launcher.slurm_cancelled", role=Role.TEARDOWN, text="srun: Job step aborted: Waiting up to 32 seconds")
+    ends = event(
+        "launcher.slurm_cancelled", role=Role.TEARDOWN, text="srun: Job step aborted: Waiting up to 32 seconds"
+    )
     assert ask("DTH006", events=(ends,)).state == "clear"
 
 

@@ -15,15 +15,13 @@ SSH = "RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable vi
     [
         ("ValueError: host not found: Name or service not known", FaultClass.START_NAME, "getent", False),
         ("RuntimeError: can't start new thread", FaultClass.ENV_LIMIT, "ulimit", True),
-        ("OSError: [Errno 24] Too many open files", FaultClass.ENV_LIMIT, "ulimit", True),
+        ("OSError: [Errno 11] Resource temporarily unavailable", FaultClass.ENV_LIMIT, "ulimit", True),
         ("RuntimeError: cuda runtime error (39) : uncorrectable", FaultClass.ENV_LIMIT, "nvidia-smi", True),
         ("ConnectionRefusedError: [Errno 111] Connection refused", FaultClass.DEAD, "nc -vz", False),
         (SSH, FaultClass.START_PATH, "ssh -o BatchMode=yes gpu-0011 hostname", False),
     ],
 )
-def test_the_line_that_was_refused_is_not_accused(
-    words: str, fault_class: FaultClass, hint: str, is_own: bool
-) -> None:
+def test_the_line_that_was_refused_is_not_accused(words: str, fault_class: FaultClass, hint: str, is_own: bool) -> None:
     raised = death(2, text=words, site="train.py:22 main")
     assert ask("DTH001", deaths=(raised,)).state == "clear"
     [hit] = ask("DTH005", deaths=(raised,)).hits

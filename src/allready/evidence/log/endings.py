@@ -23,7 +23,8 @@ _MOST_BACK = 80
 _FAREWELL = re.compile(
     r"\s*(?:wandb: |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
-    r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|Received \S{1,20} death signal)"
+    r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|"
+    r"Received \S{1,20} death signal)"
 )
 """What launchers, shells and helpers print when a process has ended."""
 
@@ -34,15 +35,16 @@ _REASON = re.compile(
 )
 """Words of programs, shells and Python that say why a process ended, alone on a line."""
 
+_STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
 _ECHO = re.compile(
-    r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|NCCL error|"
-    r"srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError"
+    r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
+    r"NCCL error|srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError"
 )
 """What is printed because another process ended: no reason of this one."""
 
 _COMMAND = re.compile(
-    r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|died with unknown signal (?P<signal>\d{1,3})|"
-    r"returned non-zero exit status (?P<code>-?\d{1,6}))"
+    r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
+    r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,6}))"
 )
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
@@ -90,10 +92,12 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
     What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it.
     """
     found: list[tuple[int, DeathDraft]] = []
-    last_mark = log.scanned.iterations.last_line or 0
+    if not log.blocks.tracebacks:
+        return found
+    progress = _last_but_one_step(log)
     calm_from = _calm_from(log)
     for block in log.blocks.tracebacks:
-        goes_on = last_mark > log.lines[block.last].number
+        goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
             if survived and told_until < block.last:
@@ -104,6 +108,13 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
         if draft is not None:
             found.append((block.start, draft))
     return found
+
+
+def _last_but_one_step(log: "Log") -> int:
+    """The number of the last line but one that shows progress; a bar that is closed at the door is one line."""
+    marks = {mark.number for mark in log.scanned.marks}
+    marks |= {line.number for line in log.lines if _STEP.search(line.rest)}
+    return sorted(marks)[-2] if len(marks) > 1 else 0
 
 
 def _calm_from(log: "Log") -> int:

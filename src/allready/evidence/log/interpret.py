@@ -176,7 +176,7 @@ def _have_labels(texts: list[str]) -> bool:
 
 
 def _name_nodes(lines: list[Line], clock: Clock) -> None:
-    """`trainer-2:   File ...`: pdsh puts a node's name before every line; it is known from lines that show it clearly."""
+    """`trainer-2:   File ...`: pdsh puts a node's name before every line; lines that show it clearly tell it."""
     names = {line.prefix.node for line in lines if line.prefix.node and line.text.startswith(f"{line.prefix.node}: ")}
     for line in lines if 0 < len(names) <= _MOST_NAMES else ():
         name, colon, rest = line.text.partition(": ")

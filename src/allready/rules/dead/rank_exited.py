@@ -22,12 +22,12 @@ from allready.rules.registry import Rule
 def rank_exited(after: Aftermath) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last line
-    in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command not
-    found`, the end of a traceback whose beginning is missing; a dash where there is none.
+    Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
+    line in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command
+    not found`, the end of a traceback whose beginning is missing; a dash where there is none.
     ## Why it matters
-    A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was not
-    kept or not given.
+    A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was
+    not kept or not given.
     ## Check by hand
     The log folder of torchrun: `attempt_0/LOCAL_RANK/stderr.log` and `error.json`.
     ## When it is harmless

@@ -36,8 +36,8 @@ from allready.signatures import load, of_line
     depth=44,
     title="A process ended because its surroundings failed it",
     message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
-    remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that was "
-    "refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
+    remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
+    "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
 )
 def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
     """
@@ -81,9 +81,7 @@ def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
 
 def _of_libraries(after: Aftermath) -> Sequence[Death]:
     """Where nothing else explains the end: the first whose library says that it reached nobody, or lost somebody."""
-    found = [
-        d for d in after.deaths if d.is_collective_error and not d.by_launcher and not d.earlier and trouble_of(d)
-    ]
+    found = [d for d in after.deaths if d.is_collective_error and not d.by_launcher and not d.earlier and trouble_of(d)]
     if not found or causes(after) or has_grave_root(after) or after.progress:
         return ()
     if any(e.signature in WAITED for e in after.events):
