@@ -23,6 +23,7 @@ from allready.evidence import read as reading_module
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
 from allready.evidence.read import Crew, Progress, ReadOptions, read_all
+from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
 from tests.evidence.test_sniff import DUMP, ERROR_JSON, FAULTHANDLER, INFO, INSPECTOR, PY_SPY, RAS_JSON, RAS_TEXT
 
@@ -364,3 +365,15 @@ def test_found_files_can_be_sent_to_a_worker(run: Path) -> None:
     for item in find([str(run)]):
         assert isinstance(item, Found)
         assert pickle.loads(pickle.dumps(item)) == item
+
+
+def test_the_stacks_of_a_process_that_dies_are_a_log_that_tells_its_end(tmp_path: Path) -> None:
+    fatal = tmp_path / "rank_3.err"
+    fatal.write_bytes(b"Fatal Python error: Segmentation fault\n\n" + FAULTHANDLER)
+    [reading] = read_found(Found(path=str(fatal), label="rank_3.err", size_bytes=fatal.stat().st_size))
+    assert (reading.source.kind, [(d.rank, d.signal) for d in reading.deaths]) == ("log", [(3, "SIGSEGV")])
+    assert reading.stacks
+    living = tmp_path / "stacks.txt"
+    living.write_bytes(b"Timeout (0:00:10)!\n" + FAULTHANDLER)
+    [reading] = read_found(Found(path=str(living), label="stacks.txt", size_bytes=living.stat().st_size))
+    assert (reading.source.kind, reading.deaths) == ("stacks", [])

@@ -53,11 +53,18 @@ def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
 
 
 def _planned(death: Death, after: Aftermath) -> bool:
-    """Somebody told the whole job to stop: a launcher says so, or everybody got the same SIGTERM."""
+    """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
+    if is_interrupt(death):
+        return True
     if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
         return False
     told = any(e.signature == "elastic.death_signal" for e in after.events)
     return told or death.signal == "SIGTERM"
+
+
+def is_interrupt(death: Death) -> bool:
+    """SIGINT, as Python tells it."""
+    return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
 
 
 def is_told_by_a_line(death: Death) -> bool:

@@ -78,6 +78,9 @@ _ADDRESS = re.compile(
     r"(?: of| to) \(([\w.:\-]{1,255}), (\d{1,5})\)|(?:connect to (?:host )?|ipv[46]:)\[?([\w.\-]{1,255})\]?:(\d{1,5})"
 )
 _SSH_HOST = re.compile(r"host=([\w.\-]{1,255})|'ssh (?:-o \S{1,100} )*([\w.\-]{1,255})")
+_PYTHONS_OWN = re.compile(
+    r"(?:[a-z]\w*\.)*(?:gaierror|(?:Connection|Timeout|OS|IO|HTTP|URL|Proxy|SSL|Max\w{0,40})\w{0,40}Error)\b"
+)
 _OF_NCCL = re.compile(r"NCCL|ncclUnhandled|DistBackendError")
 """NCCL's own lines say more, and rules read them."""
 
@@ -88,6 +91,11 @@ def trouble_of(death: Death) -> Trouble | None:
     if not text or _OF_NCCL.search(text):
         return None
     return next((trouble for trouble, pattern in _PATTERNS if pattern.search(text)), None)
+
+
+def is_of_the_program(death: Death) -> bool:
+    """A connection of the program's own, by Python's own exception: to its data or a tracker, not to other ranks."""
+    return _PYTHONS_OWN.match(words_of(death)) is not None and trouble_of(death) in {NAME, REACH, LOST}
 
 
 def hint_of(trouble: Trouble, death: Death) -> str:

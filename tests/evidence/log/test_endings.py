@@ -377,6 +377,31 @@ srun: error: n1: task 1: Exited with exit code 1
     assert death.is_collective_error
 
 
+def test_tasks_of_srun_that_run_a_launcher_are_no_ranks() -> None:
+    text = """
+Traceback (most recent call last):
+  File "/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.rendezvous.api.RendezvousClosedError
+srun: error: n1: task 1: Exited with exit code 1
+srun: error: n2: task 2: Exited with exit code 1
+"""
+    deaths = read(text).deaths
+    assert {d.rank for d in deaths} == {None}
+    assert {d.last_words for d in deaths if d.kind == "exit"} == {
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"
+    }
+
+
+def test_a_launcher_that_crashes_is_no_rank() -> None:
+    fatal = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f4ebf9d3740 (most recent call first):\n"
+    frame = '  File "{}", line 31 in get_all\n'
+    own = read(fatal + frame.format("/app/train.py"), "rank_3/stderr.log").deaths
+    assert [(d.rank, d.signal) for d in own] == [(3, "SIGSEGV")]
+    agents = fatal + frame.format("/x/site-packages/torch/distributed/elastic/agent/server/api.py")
+    assert [(d.rank, d.signal) for d in read(agents, "rank_3/stderr.log").deaths] == [(None, "SIGSEGV")]
+
+
 def test_a_fatal_error_and_its_table_are_one_death() -> None:
     text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f4ebf9d3740 (most recent call first):\n"
     text += '  File "/app/train.py", line 31 in step\n' + EXITED.replace("exitcode: 2", "exitcode: -11")

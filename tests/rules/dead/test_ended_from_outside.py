@@ -18,6 +18,13 @@ def test_says_that_the_end_came_from_outside_and_blames_nobody(told: object) -> 
     assert hit.severity in {None, Severity.WARNING}
 
 
+def test_a_person_who_interrupts_the_job_makes_no_rank_guilty() -> None:
+    stopped = tuple(death(r, text="KeyboardInterrupt") for r in range(2))
+    assert ask("DTH001", deaths=stopped).state == "clear"
+    [hit] = ask("DTH006", deaths=stopped).hits
+    assert not hit.culprits
+
+
 def test_a_failure_before_the_order_explains_it() -> None:
     assert ask("DTH006", events=(ORDER,), deaths=(death(2),)).state == "clear"
     lost = death(2, text="RuntimeError: Connection reset by peer", is_collective_error=True)

@@ -18,6 +18,7 @@ SSH = "RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable vi
         ("OSError: [Errno 11] Resource temporarily unavailable", FaultClass.ENV_LIMIT, "ulimit", True),
         ("RuntimeError: cuda runtime error (39) : uncorrectable", FaultClass.ENV_LIMIT, "nvidia-smi", True),
         ("ConnectionRefusedError: [Errno 111] Connection refused", FaultClass.DEAD, "nc -vz", False),
+        ("RuntimeError: Connection timed out", FaultClass.START_PATH, "nc -vz", False),
         (SSH, FaultClass.START_PATH, "ssh -o BatchMode=yes gpu-0011 hostname", False),
     ],
 )

@@ -225,6 +225,9 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
     )  # fmt: skip
     if said.exit_code is not None:
         draft.set_exit(said.exit_code)
+    if said.is_agents:
+        draft.is_agents, draft.task = True, who.task
+        return draft
     if said.is_own:
         draft.rank = who.rank if who.rank is not None else draft.rank
         draft.local_rank, draft.pid, draft.host, draft.task = who.local_rank, who.pid, who.host, who.task

@@ -42,6 +42,7 @@ class Statement:
     by_launcher: bool = False
     first: bool = False
     is_own: bool = False  # the writer of the line speaks of itself
+    is_agents: bool = False  # of a launcher, of no rank
     is_collective_error: bool = False
     site: str | None = None
 
@@ -288,7 +289,7 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
             other.is_understood = True
     yield Statement(
         kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name, is_own=True,
-        site=tracebacks.innermost(frames),
+        site=tracebacks.innermost(frames), is_agents=tracebacks.is_of_launcher(frames),
     )  # fmt: skip
 
 

@@ -107,6 +107,11 @@ class Traceback:
     spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
 
 
+def is_of_launcher(frames: Sequence[tuple[str, int, str]]) -> bool:
+    """Whether the process is a launcher: some frame is its own code."""
+    return any(mark in file for file, _, _ in frames for mark in _LAUNCHERS)
+
+
 def innermost(frames: Sequence[tuple[str, int, str]]) -> str | None:
     """`file:line function` of the first frame outside the libraries; frames innermost first."""
     for file, line, function in frames:
@@ -255,7 +260,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
         taken.pop()
     kept = taken if len(taken) <= MOST_KEPT else taken[:10] + taken[10 - MOST_KEPT :]
-    is_launcher = any(mark in file for file, _, _ in reader.all_frames for mark in _LAUNCHERS)
+    is_launcher = is_of_launcher(reader.all_frames)
     return Traceback(
         start=start,
         last=taken[-1],

@@ -10,6 +10,7 @@ _AGENT_FILES = (
     "torch/distributed/elastic/", "torch/distributed/run.py", "torch/distributed/launcher/", "torch.distributed.run",
     "torch.distributed.elastic", "torch.distributed.launcher", "torch/distributed/launch.py", "launch.py:",
 )  # fmt: skip
+_AGENT_FRAMES = ('bin/torchrun"', 'torch/distributed/run.py"', "distributed/elastic/agent/", "elastic/rendezvous/")
 MOST_WRITERS = 20_000
 
 Process = tuple[str, int]
@@ -32,6 +33,12 @@ def is_agent(line: Line) -> bool:
     """Whether a launcher wrote it, for its node, not a rank."""
     file = line.prefix.file
     return file is not None and line.prefix.kind in ("glog", "python") and file.startswith(_AGENT_FILES)
+
+
+def _is_agents_frame(line: Line) -> bool:
+    """Whether it is a line of a traceback of torchrun itself."""
+    text = line.text
+    return 'File "' in text and any(mark in text for mark in _AGENT_FRAMES)
 
 
 class Whoever:
@@ -83,7 +90,7 @@ class Whoever:
             _note(self._local_of_rank, p.rank, p.local_rank)
         if p.node is not None and len(self._nodes_seen) < MOST_WRITERS:
             self._nodes_seen.add(p.node)
-        if is_agent(line) or "ChildFailedError" in line.text:
+        if is_agent(line) or "ChildFailedError" in line.text or _is_agents_frame(line):
             self._agents.add(p.writer)
         if p.task is not None and (p.task in by_task or len(by_task) < MOST_WRITERS):
             pids, ranks, locals_ = by_task.setdefault(p.task, [set(), set(), set()])

@@ -1,9 +1,10 @@
 """DTH006."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Role, Severity, clock_time
-from allready.rules._deaths import causes
+from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Origin, Role, Severity, clock_time
+from allready.rules._deaths import causes, is_interrupt
 from allready.rules._ruins import WAITED, evidence, has_grave_root
 from allready.rules.registry import Rule
 
@@ -23,8 +24,8 @@ from allready.rules.registry import Rule
 def ended_from_outside(after: Aftermath) -> Iterator[Hit]:
     """
     ## What it checks
-    A launcher that was told to stop (`Received 15 death signal`) and a scheduler that cancelled the step (`CANCELLED
-    AT`, without a reason), where no process had failed and nobody had waited in vain before.
+    A launcher that was told to stop (`Received 15 death signal`), a scheduler that cancelled the step (`CANCELLED AT`,
+    without a reason) and `KeyboardInterrupt`, where no process had failed and nobody had waited in vain before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -32,20 +33,29 @@ def ended_from_outside(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    told = [e for e in after.events if _is_order(e) and e.role is not Role.HARMLESS]
+    told = [_Order(e.origin, e.text, e.time_s) for e in after.events if _is_order(e) and e.role is not Role.HARMLESS]
+    told += [_Order(d.origin, d.text, d.time_s) for d in after.deaths if is_interrupt(d) and not d.earlier]
     if not told or causes(after) or has_grave_root(after) or after.progress or after.mismatches:
         return
     if any(d.is_collective_error and not d.earlier for d in after.deaths):
         return
     if any(e.signature in WAITED for e in after.events):
         return
-    first = min(told, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    first = min(told, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
         values={"text": first.text[:200]},
         confidence=Confidence.LIKELY,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in told[:4]),
+        evidence=tuple(evidence(*order) for order in told[:4]),
         fault_time=clock_time(first.time_s),
     )
+
+
+class _Order(NamedTuple):
+    """Where somebody was told to end, in which words."""
+
+    origin: Origin
+    text: str
+    time_s: float | None
 
 
 def _is_order(event: Event) -> bool:

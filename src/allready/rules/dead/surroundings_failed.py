@@ -23,7 +23,7 @@ from allready.rules._deaths import (
     who_died,
 )
 from allready.rules._ruins import WAITED, has_grave_root
-from allready.rules._surroundings import LOST, REACH, hint_of, trouble_of, words_of
+from allready.rules._surroundings import LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.rules.registry import Rule
 from allready.signatures import load, of_line
 
@@ -72,7 +72,7 @@ def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
             "error": words_of(deaths[0]),
             "hint": hint_of(trouble, deaths[0]),
         },
-        fault_class=_class_of(deaths[0], trouble.fault_class if trouble is not REACH or not own else FaultClass.DEAD),
+        fault_class=_class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
         confidence=confidence,
         evidence=evidence_of(alike, after),
         fault_time=clock_time(deaths[0].time_s),
