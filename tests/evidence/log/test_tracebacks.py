@@ -215,6 +215,8 @@ def test_errors_of_the_library_are_told_from_the_users(words: str, is_collective
         "--- Logging error ---\n" + PLAIN,
         PLAIN.replace("<module>", "retry") + "".join(f"step {n} loss 2.{n}\n" for n in range(9)),
         "2026-11-20 12:00:18,000 - loader - WARNING - once more\n" + PLAIN.replace("<module>", "retry"),
+        PLAIN.replace("<module>", "retry") + "retrying\nok\n",
+        "2026-11-20 12:00:18,000 - t - ERROR - no upload\n" + PLAIN.replace("<module>", "retry") + "Bye\n",
         "Error in atexit._run_exitfuncs:\n" + PLAIN,
         "2026-11-20 12:00:18,000 - loader - WARNING - Traceback (most recent call last):\n" + PLAIN.partition("\n")[2],
     ],

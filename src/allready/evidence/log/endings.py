@@ -35,6 +35,11 @@ _REASON = re.compile(
 )
 """Words of programs, shells and Python that say why a process ended, alone on a line."""
 
+_WENT_ON = re.compile(
+    r"\b(?:finished|done|completed?|saved|saving|retry(?:ing)?|trying again|continu(?:e|ing)|going on|resum(?:e|ing)|"
+    r"skipp(?:ed|ing)|succe(?:ss|eded))\b",
+    re.IGNORECASE,
+)
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
 _ECHO = re.compile(
     r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
@@ -95,14 +100,19 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
     if not log.blocks.tracebacks:
         return found
     progress = _last_but_one_step(log)
-    calm_from = _calm_from(log)
+    calm_from, silent_from = _calm_from(log, _MOST_FOLLOWING), _calm_from(log, 0)
     for block in log.blocks.tracebacks:
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
             if survived and told_until < block.last:
                 continue
-        elif not block.is_open or goes_on or block.last < calm_from:
+        elif (
+            not block.is_open
+            or goes_on
+            or block.last < (silent_from if block.is_logged else calm_from)
+            or _is_survivor(log, block)
+        ):
             continue
         draft = _of_traceback(log, block)
         if draft is not None:
@@ -117,14 +127,23 @@ def _last_but_one_step(log: "Log") -> int:
     return sorted(marks)[-2] if len(marks) > 1 else 0
 
 
-def _calm_from(log: "Log") -> int:
-    """The index from which on hardly a line stands that a living program writes."""
+def _is_survivor(log: "Log", block: Traceback) -> bool:
+    """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
+    more = block.failures[-1].more
+    if block.is_logged and any(text.strip() for text in more):
+        return True
+    behind = [line.rest for line in log.lines[block.last + 1 :][:_MOST_BACK] if not _FAREWELL.match(line.rest)]
+    return any(_WENT_ON.search(text) for text in (*more, *behind))
+
+
+def _calm_from(log: "Log", most: int) -> int:
+    """The index from which on at most so many lines stand that a living program may have written."""
     num = 0
     after = log.scanned.num_lines + 1
     for at in range(len(log.lines) - 1, -1, -1):
         line = log.lines[at]
         num += max(0, after - line.number - 1) + _is_ordinary(line)
-        if num > _MOST_FOLLOWING:
+        if num > most:
             return at
         after = min(after, line.number)
     return 0

@@ -103,6 +103,7 @@ class Traceback:
     taken: list[int]  # indices of all its lines
     is_deadly: bool
     is_open: bool  # nothing says that it was caught, nor that it was not: deadly if it is what stands last
+    is_logged: bool  # a logger's line stands right above
     is_launcher: bool
     spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
 
@@ -271,6 +272,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         taken=taken,
         is_deadly=_is_deadly(lines, start, reader),
         is_open=_is_open(lines, start, reader),
+        is_logged=_is_logged(lines, start),
         is_launcher=is_launcher,
         spawned=reader.spawned,
     )
@@ -289,6 +291,11 @@ def _is_caught(lines: Sequence[Line], start: int) -> bool:
     if before is not None and any(mark in before.text for mark in _NOT_DEADLY):
         return True
     return any(mark in opener.text for mark in _NOT_DEADLY) or opener.prefix.kind in ("glog", "python")
+
+
+def _is_logged(lines: Sequence[Line], start: int) -> bool:
+    before = _line_before(lines, start)
+    return before is not None and before.prefix.kind in ("glog", "python") and before.prefix.level is not None
 
 
 def _is_open(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
