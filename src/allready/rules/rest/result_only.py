@@ -28,8 +28,8 @@ TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     title="NCCL failed, and only its result is told",
     message="{who}: NCCL failed with {result}, and no file has the warning that says why",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
-    "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, a "
-    "file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
+    "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
+    "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
 )
 def result_only(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
