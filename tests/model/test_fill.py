@@ -60,6 +60,13 @@ def test_an_address_and_a_number_that_are_not_known_are_called_differently() -> 
     assert fill("read the log of rank {peer}", values, is_command=True) == "read the log of rank N"
 
 
+def test_a_place_that_is_not_known_is_not_sent_to() -> None:
+    assert fill("mend the error at {site}; see others", {"site": "?"}, is_command=True) == "mend the error; see others"
+    assert fill("mend the error at {site}; see others", {"site": "a.py:3"}, is_command=True) == (
+        "mend the error at a.py:3; see others"
+    )
+
+
 def test_brackets_in_a_value_are_left_alone() -> None:
     assert fill("{who}: {error} ({port})", {"who": "gpu01 (pid 3)", "error": "f(?)", "port": "?"}) == (
         "gpu01 (pid 3): f(?)"

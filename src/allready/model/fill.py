@@ -58,6 +58,8 @@ def fill(
         template = re.sub(rf"监听端口 \{{{name}\}}", "监听端口", template)
         template = re.sub(rf"<\{{{name}\}}>| port \{{{name}\}}|(?<=.) ?端口 \{{{name}\}}(?: 上)?", "", template)
         template = re.sub(rf"(?<=the store) at \{{{name}\}}", "", template)
+        if is_command:
+            template = re.sub(rf" (?:at|on) \{{{name}\}}(?=[;,.:]|$)", "", template)
     numbered = {name for name in unknown if re.search(rf"(?:rank|node|process|task|节点|进程) \{{{name}\}}", template)}
     if is_command:
         said |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
