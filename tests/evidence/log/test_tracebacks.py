@@ -247,6 +247,11 @@ def test_a_traceback_behind_which_the_training_goes_on_ended_nothing(tmp_path: P
     assert (found.text, found.local_rank, found.exit_code) == ("ValueError: bad sample in shard 17", 1, 1)
 
 
+def test_who_is_killed_long_after_an_exception_did_not_end_by_it(tmp_path: Path) -> None:
+    steps = "".join(f"iteration {n} loss 2.0\n" for n in range(5, 9))
+    assert [(d.kind, d.signal) for d in deaths_in_file(tmp_path, PLAIN + steps + "Killed\n")] == [("signal", "SIGKILL")]
+
+
 def deaths_in_file(folder: Path, text: str) -> list[Death]:
     """What the scanner and the readers find in a file."""
     file = folder / "out.log"

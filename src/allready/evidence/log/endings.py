@@ -86,15 +86,16 @@ def find(log: "Log") -> list[Death]:
             if draft.kind == "exit" and draft.exit_code and not draft.by_launcher:
                 draft.last_words = _last_words(log, at)
             drafts.append((at, draft))
-    drafts += _raised(log, max((at for at, draft in drafts if not draft.is_own), default=-1))
+    drafts += _raised(log, max((at for at, draft in drafts if draft.kind == "exit"), default=-1))
     drafts.sort(key=lambda pair: pair[0])
     return merge([draft for _, draft in drafts])
 
 
 def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
-    """Exceptions that ended their process.  `told_until`: the last line in which anybody else tells of an end.
+    """Exceptions that ended their process.  `told_until`: the last line that tells an exit code of anybody.
 
-    What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it.
+    What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it, unless a
+    code is told: then others may have gone on.
     """
     found: list[tuple[int, DeathDraft]] = []
     if not log.blocks.tracebacks:
