@@ -249,7 +249,8 @@ def test_a_traceback_behind_which_the_training_goes_on_ended_nothing(tmp_path: P
 
 def test_who_is_killed_long_after_an_exception_did_not_end_by_it(tmp_path: Path) -> None:
     steps = "".join(f"iteration {n} loss 2.0\n" for n in range(5, 9))
-    assert [(d.kind, d.signal) for d in deaths_in_file(tmp_path, PLAIN + steps + "Killed\n")] == [("signal", "SIGKILL")]
+    deaths = deaths_in_file(tmp_path, PLAIN + steps + "./run.sh: line 3: 77 Killed    python train.py\n")
+    assert [(d.kind, d.signal) for d in deaths] == [("signal", "SIGKILL")]
 
 
 def deaths_in_file(folder: Path, text: str) -> list[Death]:

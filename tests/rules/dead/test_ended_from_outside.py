@@ -3,7 +3,7 @@ import pytest
 from allready.model import Role, Severity
 from tests.rules.ruins import ask, at, death, event, group
 
-ORDER = event("elastic.death_signal", text="Received 15 death signal, shutting down workers")
+ORDER = event("elastic.death_signal", text="WARNING: torch.x:Received 15 death signal, shutting down workers")
 CANCELLED = event(
     "launcher.slurm_cancelled", role=Role.TEARDOWN, text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***"
 )

@@ -43,11 +43,17 @@ def ended_from_outside(after: Aftermath) -> Iterator[Hit]:
         return
     first = min(told, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
-        values={"text": first.text[:200]},
+        values={"text": _words(first.text)},
         confidence=Confidence.LIKELY,
         evidence=tuple(evidence(*order) for order in told[:4]),
         fault_time=clock_time(first.time_s),
     )
+
+
+def _words(text: str) -> str:
+    """The order without what else stands in its line: a progress bar, a logger's name."""
+    start = max(text.find("*** "), text.find("Received "), 0)
+    return text[start : start + 200]
 
 
 class _Order(NamedTuple):
