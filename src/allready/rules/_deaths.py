@@ -69,7 +69,8 @@ def is_interrupt(death: Death) -> bool:
 
 def is_told_by_a_line(death: Death) -> bool:
     """A signature knows the error better than "an exception": that finding is the one to give."""
-    return any(s.role is Role.ROOT and s.code is not None for s, _ in of_line(death.text))
+    texts = (death.text, death.last_words) if death.kind == "exit" else (death.text,)
+    return any(s.role is Role.ROOT and s.code is not None for text in texts if text for s, _ in of_line(text))
 
 
 def culprits_of(deaths: Sequence[Death], after: Aftermath) -> Culprits:

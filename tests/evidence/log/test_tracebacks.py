@@ -247,6 +247,11 @@ def test_a_traceback_behind_which_the_training_goes_on_ended_nothing(tmp_path: P
     assert (found.text, found.local_rank, found.exit_code) == ("ValueError: bad sample in shard 17", 1, 1)
 
 
+def test_steps_that_exceptions_speak_of_are_no_progress(tmp_path: Path) -> None:
+    raised = [PLAIN.replace("bad sample in shard 17", f"no loss at step {n}") for n in (500, 501, 502)]
+    assert len(deaths_in_file(tmp_path, "".join(raised))) == 3
+
+
 def test_who_is_killed_long_after_an_exception_did_not_end_by_it(tmp_path: Path) -> None:
     steps = "".join(f"iteration {n} loss 2.0\n" for n in range(5, 9))
     deaths = deaths_in_file(tmp_path, PLAIN + steps + "./run.sh: line 3: 77 Killed    python train.py\n")

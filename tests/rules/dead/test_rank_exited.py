@@ -32,3 +32,8 @@ def test_a_traceback_of_nobody_known_says_more_than_codes_in_a_launchers_order()
     assert ask("DTH004", deaths=(nameless, told)).state == "clear"
     [hit] = ask("DTH001", deaths=(nameless, told)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+
+
+def test_last_words_that_a_line_of_the_tables_knows_are_told_by_that_finding() -> None:
+    words = "ModuleNotFoundError: No module named 'flash_attn'"
+    assert ask("DTH004", deaths=(death(0, "exit", exit_code=1, last_words=words),)).state == "clear"

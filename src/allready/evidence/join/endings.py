@@ -175,6 +175,7 @@ def _together(a: Death, b: Death) -> Death:
         by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,
         is_collective_error=strong.is_collective_error,
+        last_words=strong.last_words or weak.last_words,
     )
 
 

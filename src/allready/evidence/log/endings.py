@@ -125,6 +125,8 @@ def _last_but_one_step(log: "Log") -> int:
     """The number of the last line but one that shows progress; a bar that is closed at the door is one line."""
     marks = {mark.number for mark in log.scanned.marks}
     marks |= {line.number for line in log.lines if _STEP.search(line.rest)}
+    for block in log.blocks.tracebacks:  # `raise ValueError(f"no loss at step {n}")`
+        marks -= {log.lines[at].number for at in block.taken if at <= block.error_lines[-1]}
     return sorted(marks)[-2] if len(marks) > 1 else 0
 
 
