@@ -248,10 +248,11 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
         )  # fmt: skip
 
     rules = load()
-    vague = found("LCH016", 3, Confidence.CERTAIN, error="unable to start daemons")
-    named = found("LCH003", 1, Confidence.LIKELY, peer="10.0.0.1")
-    assert [f.code for f in in_order((vague, named), rules)] == ["LCH003", "LCH016"]
-    late = found("LCH003", 9, Confidence.LIKELY, peer="10.0.0.1")
-    nothing = found("LCH003", 1, Confidence.LIKELY, peer="?")
+    assert rules["PYL010"].depth == rules["NLG054"].depth
+    vague = found("PYL010", 3, Confidence.CERTAIN, error="unable to start daemons")
+    named = found("NLG054", 1, Confidence.LIKELY, peer="10.0.0.1")
+    assert [f.code for f in in_order((vague, named), rules)] == ["NLG054", "PYL010"]
+    late = found("NLG054", 9, Confidence.LIKELY, peer="10.0.0.1")
+    nothing = found("NLG054", 1, Confidence.LIKELY, peer="?")
     for other in (late, nothing):
-        assert [f.code for f in in_order((vague, other), rules)] == ["LCH016", "LCH003"]
+        assert [f.code for f in in_order((vague, other), rules)] == ["PYL010", "NLG054"]

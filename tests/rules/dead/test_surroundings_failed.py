@@ -13,13 +13,10 @@ SSH = "RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable vi
 @pytest.mark.parametrize(
     ("words", "fault_class", "hint", "is_own"),
     [
-        ("ValueError: host not found: Name or service not known", FaultClass.START_NAME, "getent", False),
-        ("RuntimeError: can't start new thread", FaultClass.ENV_LIMIT, "ulimit", True),
+        ("socket.gaierror: [Errno -2] Name or service not known", FaultClass.DEAD, "getent", False),
         ("OSError: [Errno 11] Resource temporarily unavailable", FaultClass.ENV_LIMIT, "ulimit", True),
-        ("RuntimeError: cuda runtime error (39) : uncorrectable", FaultClass.ENV_LIMIT, "nvidia-smi", True),
         ("ConnectionRefusedError: [Errno 111] Connection refused", FaultClass.DEAD, "nc -vz", False),
         ("RuntimeError: Connection timed out", FaultClass.START_PATH, "nc -vz", False),
-        (SSH, FaultClass.START_PATH, "ssh -o BatchMode=yes gpu-0011 hostname", False),
     ],
 )
 def test_the_line_that_was_refused_is_not_accused(words: str, fault_class: FaultClass, hint: str, is_own: bool) -> None:
@@ -30,6 +27,20 @@ def test_the_line_that_was_refused_is_not_accused(words: str, fault_class: Fault
     assert hint in str(hit.values["hint"])
     assert hit.culprits.ranks == ((2,) if is_own else ())
     assert (hit.confidence is Confidence.CERTAIN) == is_own
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ValueError: host not found: Name or service not known",
+        "RuntimeError: can't start new thread",
+        "RuntimeError: cuda runtime error (39) : uncorrectable ECC error encountered",
+        SSH,
+    ],
+)
+def test_a_line_of_the_tables_says_more(words: str) -> None:
+    raised = death(2, text=words, site="train.py:22 main")
+    assert {ask(code, deaths=(raised,)).state for code in ("DTH001", "DTH005")} == {"clear"}
 
 
 @pytest.mark.parametrize(
