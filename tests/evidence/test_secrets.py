@@ -92,6 +92,7 @@ class _Holder:
 
 
 def test_masks_every_text_within_and_keeps_what_holds_none() -> None:
+    masked_all(("nothing!"[:-1], "/root!"[:-1]))  # equal texts that are others
     clean = _Holder(("nothing",), {"HOME": "/root", "n": 1})
     assert masked_all(clean) is clean
     held = _Holder((f"token={SECRET}",), {"HF_TOKEN": SECRET, "list": [f"password={SECRET}"]}, inner=clean)

@@ -99,7 +99,8 @@ def _names(cls: type) -> tuple[str, ...]:
 
 def _masked(value: Any) -> Any:
     if type(value) is str:
-        return masked(value)
+        new_text = masked(value)
+        return value if new_text == value else new_text  # what is remembered may be another, equal text
     if value is None or type(value) in _BARE:
         return value
     if isinstance(value, (tuple, list)):
@@ -123,7 +124,9 @@ def _masked(value: Any) -> Any:
 
 
 def _masked_if_named(name: object, value: Any) -> Any:
-    return masked_value(str(name), value) if type(value) is str else _masked(value)
+    if type(value) is str and value and is_secret_name(str(name)):
+        return REDACTED
+    return _masked(value)
 
 
 def _without_value(match: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from allready.evidence.lines import forms
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import dull, events, interpret, nccl
 from allready.evidence.reading import Reading
+from allready.signatures import table
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
 NAMES = ("exception", "jax_ok", "v2_ok", "wrong_ifname")
@@ -109,6 +110,25 @@ def test_the_last_line_of_a_process_is_never_left_out() -> None:
     read(log_of(1), "a")
     assert read(cut, "b") == alone
     assert alone.processes[0].last_line == "CC Off, workFifoBytes 1048576"
+
+
+def test_what_other_tables_asked_nothing_of_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def log(pid: int) -> bytes:
+        return line(pid, "NCCL version 2.27.3+cuda12.8") + line(pid, "Using eth9") * 2 + line(pid, "CC Off")
+
+    alone = read(log(2), "b")
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "by_anchor", tuple)
+        read(log(1), "a")
+        assert dull._DULL
+    assert read(log(2), "b") == alone
+    raw = [(n, text, True) for n, text in enumerate(log(2).splitlines(), start=1)]
+    monkeypatch.setattr(table, "by_anchor", lambda: ANOTHER)
+    assert dull.sift(raw) == (raw, 0)
+
+
+ANOTHER: tuple[object, ...] = (None,)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from allready.evidence import prefix
 from allready.evidence.log import nccl
 from allready.evidence.log.events import is_silent
 from allready.evidence.log.line import Line
+from allready.signatures import table
 
 MOST_LINES = 8192
 _MOST_BYTES = 320
@@ -26,9 +27,13 @@ _DULL: set[tuple[bytes, bytes]] = set()
 _TOLD: set[str] = set()
 """Words that something else knows, so that nobody need ask again whether they are dull."""
 
+_TABLES: list[object] = []
+"""The signatures that were asked."""
+
 
 def sift(lines: Sequence[Raw]) -> tuple[list[Raw], int]:
     """The lines without dull ones, and how many those are."""
+    _forget_other_tables()
     if not _DULL:
         return list(lines), 0
     ends: list[int] = []
@@ -56,6 +61,7 @@ def sift(lines: Sequence[Raw]) -> tuple[list[Raw], int]:
 
 def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
     """Remember which of the lines of a log that was read were dull."""
+    _forget_other_tables()
     if len(raw) != len(lines):
         return
     for (_, text, is_known), line in zip(raw, lines, strict=True):
@@ -76,6 +82,14 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
             if len(_TOLD) >= MOST_LINES:
                 _TOLD.clear()
             _TOLD.add(rest)
+
+
+def _forget_other_tables() -> None:
+    """What other signatures did not ask for, these may."""
+    now = table.by_anchor()
+    if not _TABLES or _TABLES[0] is not now:
+        forget()
+        _TABLES[:] = [now]
 
 
 def forget() -> None:
