@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from allready.model import Aftermath, Culprits, Death, Evidence, Role, clock_time
-from allready.rules._ruins import once, who
+from allready.rules._ruins import has_grave_root, once, who
 from allready.signatures import of_line
 
 SAME_MOMENT_S = 2.0
@@ -28,9 +28,19 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
     )
     if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
+    told = [d for d in own if not _is_echo(d)]
+    own = told if told or has_grave_root(after) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
+
+
+def _is_echo(death: Death) -> bool:
+    """Its own words say that something else failed before: `Engine core initialization failed. See root cause above.`"""
+    if death.kind != "exception" or not death.text:
+        return False
+    roles = {s.role for s, _ in of_line(death.text) if s.code is not None}
+    return Role.CASCADE in roles and Role.ROOT not in roles
 
 
 def _gave_up(death: Death) -> bool:

@@ -1,4 +1,4 @@
-from allready.model import Severity
+from allready.model import Role, Severity
 from tests.rules.ruins import ask, at, death, event, group
 
 
@@ -33,3 +33,15 @@ def test_who_raises_after_the_others_gave_up_waiting_is_not_the_cause() -> None:
 
 def test_nobody_died() -> None:
     assert ask("DTH001", progress=(group({0: at(3)}),)).state == "clear"
+
+
+ECHO = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_0': 1}"
+
+
+def test_who_only_says_that_something_else_failed_is_not_the_cause() -> None:
+    [hit] = ask("DTH001", deaths=(death(1, text=ECHO, time_s=1000.0), death(3, time_s=1001.0))).hits
+    assert hit.culprits.ranks == (3,)
+    root = event("cuda.out_of_memory", 2, role=Role.ROOT)
+    assert ask("DTH001", deaths=(death(1, text=ECHO),), events=(root,)).state == "clear"
+    [hit] = ask("DTH001", deaths=(death(1, text=ECHO),)).hits
+    assert hit.culprits.ranks == (1,)
