@@ -36,7 +36,7 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
 
 
 def _is_echo(death: Death) -> bool:
-    """Its own words say that something else failed before: `Engine core initialization failed. See root cause above.`"""
+    """Its own words say that something else failed: `Engine core initialization failed. See root cause above.`"""
     if death.kind != "exception" or not death.text:
         return False
     roles = {s.role for s, _ in of_line(death.text) if s.code is not None}
