@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from allready.model import CommRecord, Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity
+from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.ruins import ask, death, event, operation
 
@@ -99,3 +99,17 @@ def test_a_port_that_is_taken_does_not_matter_to_an_agent_whose_rendezvous_compl
     raised = said("store.address_in_use", 4, role=Role.ROOT, extra=("Traceback (most recent call last):",))
     [hit] = ask("STO002", events=(raised, said("elastic.rendezvous_complete", 10))).hits
     assert hit.severity is None
+
+
+def test_who_does_not_come_to_the_barrier_of_jaxs_start_has_not_started() -> None:
+    def told(id_: str) -> Hit:
+        named = event("jax.barrier_timeout", 0, role=Role.ROOT, values={"id": id_, "ranks": "1, 2", "tasks": "1, 2"})
+        [hit] = ask("JAX003", events=(named,)).hits
+        return hit
+
+    assert (told("PjRT_Client_Connect").fault_class, told("ckpt_save::0").fault_class) == (
+        FaultClass.START_ABSENT,
+        None,
+    )
+    assert told("ckpt_save::0").culprits.ranks == (1, 2)
+    assert told("ckpt_save::0").confidence is Confidence.LIKELY  # the table says that the list may be cut

@@ -29,6 +29,7 @@ from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
 MOST_EVIDENCE = 8
+AT_START_OF_JAX = ("PjRT_Client_Connect", "PjRT_Client_connect")
 FINGERPRINTS = "torch.fingerprint_mismatch"
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
@@ -93,6 +94,8 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     inferred = set(culprits.nodes) - wrote or (signature.blames == "nobody" and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and signature.blames != "nobody")):
         confidence = Confidence.LIKELY
+    if not signature.is_certain and confidence is Confidence.CERTAIN and first.role is Role.ROOT:
+        confidence = Confidence.LIKELY
     severity = _severity(signature, after) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
@@ -130,7 +133,11 @@ def _severity(signature: Signature, after: Aftermath) -> Severity | None:
 
 
 def _class_of(signature: Signature, events: Sequence[Event]) -> FaultClass | None:
-    """The same operation under the same number on both ranks: then it is its arguments that differ."""
+    """The same operation under the same number on both ranks: then it is its arguments that differ.  Who does not come
+    to the barrier of JAX's start has not started."""
+    if signature.id == "jax.barrier_timeout":
+        is_start = all(e.values.get("id", "").startswith(AT_START_OF_JAX) for e in events)
+        return FaultClass.START_ABSENT if is_start else None
     if signature.id != FINGERPRINTS:
         return None
     pairs = [tuple(e.values.get(n) for n in ("op_a", "op_b", "seq_a", "seq_b")) for e in events]

@@ -54,7 +54,8 @@ class Signature:
     """One meaning.  `code` and the texts are None for records.
 
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
-    address or rank), "ranks" (group `ranks`: a list of ranks), "nobody".
+    address or rank), "ranks" (group `ranks`: a list of ranks), "nobody".  `is_certain`: no other reason for the line is
+    known; otherwise a finding is likely at most.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -68,6 +69,7 @@ class Signature:
     depth: int = 50
     blames: str = "rank"
     variables: tuple[str, ...] = ()
+    is_certain: bool = True
     since: str = "0.1"
     title: str = ""
     message: str = ""
@@ -140,6 +142,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         decoys=tuple(entry.get("decoys", ())),
         blames=blames,
         variables=tuple(entry.get("variables", ())),
+        is_certain=bool(entry.get("certain", True)),
         since=entry.get("since", "0.1"),
         **texts,
     )

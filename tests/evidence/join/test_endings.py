@@ -1,8 +1,9 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities
-from allready.model import BenchRow, BenchRun, Death, Origin
+from allready.model import BenchRow, BenchRun, Death, Event, Origin
 from tests.evidence.join.made import comm, death, event, known, process
 
 OOM = "Out of memory: Killed process {} ({}) total-vm:1kB"
@@ -106,3 +107,16 @@ def test_whole_tables_of_nccl_tests_are_an_orderly_end_of_all_their_ranks() -> N
     wrong = BenchRow(size_bytes=8, time_us=1.0, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_wrong=1)
     assert well(replace(whole, rows=(wrong,))) == frozenset()
     assert well(replace(whole, rows=(wrong._replace(num_wrong=-1),))) == {0, 1}  # not compared
+
+
+def test_groups_that_were_not_destroyed_show_no_good_end_beside_one_that_is_bad() -> None:
+    """torch warns of them after an exception, too."""
+    warned = event("torch.not_destroyed", rank=0)
+
+    def well(*events: Event, deaths: Sequence[Death] = ()) -> frozenset[int]:
+        return ended_well([], events, deaths, known(), has_output=True)
+
+    assert well(warned) == {0}
+    nameless = Death(kind="exit", origin=Origin(source="out.node0.log", line=9), local_rank=0, exit_code=1)
+    assert well(warned, deaths=[nameless]) == frozenset()
+    assert well(warned, event("elastic.closing_signal", values={"pid": "7"})) == frozenset()

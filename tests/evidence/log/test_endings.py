@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from allready.evidence.log import read_lines
 from allready.model import Death
 from tests.evidence.log.reading import read
 
@@ -407,3 +408,19 @@ def test_a_fatal_error_and_its_table_are_one_death() -> None:
     text += '  File "/app/train.py", line 31 in step\n' + EXITED.replace("exitcode: 2", "exitcode: -11")
     deaths = read(text).deaths
     assert {d.signal for d in deaths} == {"SIGSEGV"}
+
+
+@pytest.mark.parametrize(
+    ("function", "file"), [("_feed", "/usr/lib/python3.11/multiprocessing/queues.py"), ("__del__", "/srv/app/cache.py")]
+)
+def test_what_python_throws_away_ends_no_process(function: str, file: str) -> None:
+    """Beside each other's lines, the header of `Exception ignored in` covers only one of them."""
+    lines = [
+        "Traceback (most recent call last):", f'  File "{file}", line 241, in {function}', "    close()",
+        '  File "/srv/app/more.py", line 3, in close', "    handle.close()", "OSError: [Errno 9] Bad file descriptor",
+    ]  # fmt: skip
+    assert read_lines(lines, "out.log", mtime_s=1.0).deaths == []
+    other = [line.replace(function, "main").replace(file, "/srv/app/main.py") for line in lines]
+    assert [d.text for d in read_lines(other, "out.log", mtime_s=1.0).deaths] == [
+        "OSError: [Errno 9] Bad file descriptor"
+    ]

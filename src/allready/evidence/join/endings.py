@@ -209,9 +209,13 @@ def ended_well(
             bad.add(process.rank)
         elif all(c.destroyed for c in process.comms if c.init_completed) and any(c.destroyed for c in process.comms):
             well.add(process.rank)
+    # torch says that groups were not destroyed after an exception as well, whose rank may not be told.
+    is_disturbed = any(d.rank is None and not d.earlier for d in deaths) or any(
+        e.signature in {"elastic.closing_signal", "elastic.death_signal"} for e in events
+    )
     for event in events:
         rank = identities.rank(event.origin)
-        if event.signature == "torch.not_destroyed" and rank is not None:
+        if event.signature == "torch.not_destroyed" and rank is not None and not is_disturbed:
             well.add(rank)
         elif event.signature == "elastic.success":
             node = identities.node_numbers.get(event.origin.node or event.origin.host or "")

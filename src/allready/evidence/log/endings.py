@@ -103,6 +103,8 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
     progress = _last_but_one_step(log)
     calm_from, silent_from = _calm_from(log, _MOST_FOLLOWING), _calm_from(log, 0)
     for block in log.blocks.tracebacks:
+        if _ends_nothing(block):
+            continue
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
@@ -119,6 +121,15 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
         if draft is not None:
             found.append((block.start, draft))
     return found
+
+
+def _ends_nothing(block: Traceback) -> bool:
+    """Whether Python threw the exception away: in a finalizer, or in the thread that feeds multiprocessing's queue."""
+    return any(
+        function == "__del__" or (function == "_feed" and file.endswith("multiprocessing/queues.py"))
+        for failure in block.failures
+        for file, _, function in failure.frames
+    )
 
 
 def _last_but_one_step(log: "Log") -> int:

@@ -20,6 +20,10 @@ _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout|raised the following async exception|etected by watchdog at work|"
     r"Timeout at NCCL work"
 )
+_TASK = re.compile(r"task:(\d{1,7})")
+_CAUGHT = re.compile(r"\bWARN(?:ING)?\b")
+_MAY_BE_CAUGHT = {"cuda.out_of_memory"}
+"""Errors that training loops catch, log as a warning and go on after, with a smaller batch or without this one."""
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
@@ -89,6 +93,8 @@ def _event(
     values = {} if match is None else {k: v for k, v in values_of(match).items() if v != _NO_NUMBER}
     if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
+    if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
+        values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
     extra: tuple[str, ...] = ()
     if at in log.blocks.rendezvous:
         values |= log.blocks.rendezvous[at]
@@ -107,6 +113,9 @@ def _event(
             values.setdefault("last_error", said[:MOST_EVENT_TEXT])
     elif stack:
         extra = tuple(stack)
+    role = Role.RECORD if signature is None else signature.role
+    if signature is not None and signature.id in _MAY_BE_CAUGHT and match is not None:
+        role = Role.HARMLESS if _CAUGHT.search(line.text.partition(match[0])[0]) else role
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
@@ -114,7 +123,7 @@ def _event(
         time_s=log.time_of(line),
         values=values,
         extra=extra,
-        role=Role.RECORD if signature is None else signature.role,
+        role=role,
     )
 
 

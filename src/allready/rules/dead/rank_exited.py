@@ -16,8 +16,8 @@ from allready.rules.registry import Rule
     depth=45,
     title="A rank ended with an error code and without a traceback",
     message="{who} ended with exit code {exit_code} and left no traceback; last words before it: {words}",
-    remedy="if these words do not say why: look at that rank's own output (torchrun --log-dir DIR --redirects 3, or "
-    "--tee 3), and give it to diagnose too",
+    remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
+    "or --tee 3), and give it to diagnose too",
 )
 def rank_exited(after: Aftermath) -> Iterator[Hit]:
     """
@@ -41,7 +41,7 @@ def rank_exited(after: Aftermath) -> Iterator[Hit]:
         values={
             "who": who_died(deaths, after),
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
-            "words": next((d.last_words for d in deaths if d.last_words), "–"),
+            "words": next((d.last_words for d in deaths if d.last_words), "?"),
         },
         confidence=Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
