@@ -140,3 +140,7 @@ def test_any_bytes_have_a_kind(head: bytes) -> None:
         "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "page", "script", "binary",
         "empty", "elastic error",
     }  # fmt: skip
+
+
+def test_the_first_byte_of_a_pickle_alone_is_none() -> None:
+    assert kind_of(b"\x80") == "log"

@@ -113,3 +113,14 @@ def test_who_does_not_come_to_the_barrier_of_jaxs_start_has_not_started() -> Non
     )
     assert told("ckpt_save::0").culprits.ranks == (1, 2)
     assert told("ckpt_save::0").confidence is Confidence.LIKELY  # the table says that the list may be cut
+
+
+def test_one_try_without_an_address_of_ipv6_is_no_fault_yet() -> None:
+    def told(family: str, count: int) -> Severity | None:
+        text = f"The {family} network addresses of (n0, 29500) cannot be retrieved (gai error: -2 - unknown)."
+        [hit] = ask("STO007", events=(event("store.name_unknown", 0, text, Role.ROOT, count=count),)).hits
+        return hit.severity
+
+    assert told("IPv6", 1) is Severity.WARNING
+    assert told("IPv6", 30) is None
+    assert told("IPv4", 1) is None

@@ -47,7 +47,7 @@ def kind_of(head: bytes, *, name: str = "") -> str:
     del name
     if not head.strip(b"\0\r\n\t "):
         return BINARY if b"\0" in head else EMPTY
-    if head[0] == 0x80 and head[1] in (2, 3, 4, 5):
+    if head[:1] == b"\x80" and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}:
         return FLIGHT if _is_dump(head) else BINARY
     if is_binary(head):
         return FLIGHT if _is_dump(head) else BINARY  # protocol 0 and 1 have no mark

@@ -29,6 +29,8 @@ from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
 MOST_EVIDENCE = 8
+FEW_TRIES = 8
+"""The ranks of one node, whose lines do not say who wrote them, try once each."""
 AT_START_OF_JAX = ("PjRT_Client_Connect", "PjRT_Client_connect")
 FINGERPRINTS = "torch.fingerprint_mismatch"
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
@@ -96,7 +98,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
         confidence = Confidence.LIKELY
     if not signature.is_certain and confidence is Confidence.CERTAIN and first.role is Role.ROOT:
         confidence = Confidence.LIKELY
-    severity = _severity(signature, after) if accusing else Severity.INFO
+    severity = _severity(signature, events, after) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
     return Hit(
@@ -124,8 +126,13 @@ def called(after: Aftermath, events: Sequence[Event]) -> str:
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 
-def _severity(signature: Signature, after: Aftermath) -> Severity | None:
-    """That sizes differ is an echo where records show whose differ."""
+def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -> Severity | None:
+    """That sizes differ is an echo where records show whose differ.
+
+    A name without an address of IPv6 has mostly one of IPv4; where it has none, torch tries again and again.
+    """
+    if signature.id == "store.name_unknown" and all(e.count <= FEW_TRIES and "IPv6 network" in e.text for e in events):
+        return Severity.WARNING
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
     if is_desync and signature.blames == "nobody" and any(m.odd for m in after.mismatches):
         return Severity.WARNING
