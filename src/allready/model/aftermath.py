@@ -212,6 +212,7 @@ class Death:
     time_s: float | None = None
     by_launcher: bool = False
     first: bool = False
+    is_open: bool = False  # a traceback that stands last; nothing says that it was not caught
     is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
     earlier: bool = False
     last_words: str = ""

@@ -28,6 +28,8 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
     )
     if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
+    if after.expected_ranks and len(after.ended_well) >= after.expected_ranks:
+        own = [d for d in own if not d.is_open]
     told = [d for d in own if not _is_echo(d)]
     own = told if told or has_grave_root(after) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))

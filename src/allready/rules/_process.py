@@ -12,8 +12,8 @@ BACK_TRACE = "nccl.back_trace"
 RENDEZVOUS = "elastic.rendezvous_complete"
 
 
-AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")))
-"""Classes of what is in the way of a start: who gets on had nothing in its way."""
+AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")) and c is not FaultClass.ENV_LIMIT)
+"""Classes of what is in the way of a start: who gets on had nothing in its way.  Limits are met at any time."""
 
 
 def is_at_start(signature: Signature) -> bool:
@@ -102,8 +102,6 @@ def got_on(after: Aftermath, event: Event) -> bool:
     """Whether the process did afterwards what needs a start that went well: a communicator that is complete, channels,
     operations, a rendezvous, iterations."""
     origin = event.origin
-    if origin.rank is not None and after.iterations is not None and after.iterations.num_iterations.get(origin.rank, 0):
-        return True
     if any(e.signature == RENDEZVOUS and e.origin.source == origin.source and is_later(e, event) and
            (same_process(e.origin, origin) or (e.origin.pid is None and e.origin.rank is None))
            for e in _rendezvous(after)):  # fmt: skip

@@ -77,10 +77,18 @@ _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
 _ADDRESS = re.compile(
     r"(?: of| to) \(([\w.:\-]{1,255}), (\d{1,5})\)|(?:connect to (?:host )?|ipv[46]:)\[?([\w.\-]{1,255})\]?:(\d{1,5})"
 )
+_SERVICE = re.compile(r"host='([\w.\-]{1,255})'(?:, port=(\d{1,5}))?")
+_OF_ANYBODY = re.compile(r"(?:builtins\.)?(?:RuntimeError|Exception|SystemError)\b")
 _SSH_HOST = re.compile(r"host=([\w.\-]{1,255})|'ssh (?:-o \S{1,100} )*([\w.\-]{1,255})")
 _PYTHONS_OWN = re.compile(
     r"(?:[a-z]\w*\.)*(?:gaierror|(?:Connection|Timeout|OS|IO|HTTP|URL|Proxy|SSL|Max\w{0,40})\w{0,40}Error)\b"
 )
+_OF_THE_JOB = re.compile(
+    r"torch|c10d|TCPStore|Dist\w{1,20}Error|[Rr]endezvous|client socket|host not found|jax|xla|Xla|[Cc]oordination|"
+    r"DEADLINE_EXCEEDED|RegisterTask|ssh|environment variable"
+)
+_OF_LINES = re.compile(r"(?:[\w.]{0,200}\.)?(?:Assertion|Key|Type|Index|Attribute|Value)Error\b")
+"""Python's names for mistakes of a line; torch uses ValueError for two things that are none."""
 _OF_NCCL = re.compile(r"NCCL|ncclUnhandled|DistBackendError")
 """NCCL's own lines say more, and rules read them."""
 
@@ -90,17 +98,27 @@ def trouble_of(death: Death) -> Trouble | None:
     text = death.text if death.kind == "exception" else death.last_words if death.kind == "exit" else ""
     if not text or _OF_NCCL.search(text):
         return None
+    if death.kind == "exception" and _OF_LINES.match(text) and not _OF_THE_JOB.search(text):
+        return None
     return next((trouble for trouble, pattern in _PATTERNS if pattern.search(text)), None)
 
 
 def is_of_the_program(death: Death) -> bool:
-    """A connection of the program's own, by Python's own exception: to its data or a tracker, not to other ranks."""
-    return _PYTHONS_OWN.match(words_of(death)) is not None and trouble_of(death) in {NAME, REACH, LOST}
+    """A connection of the program's own: to its data or a tracker, not to other ranks."""
+    text = words_of(death)
+    return trouble_of(death) in {NAME, REACH, LOST} and (
+        _PYTHONS_OWN.match(text) is not None
+        or (death.kind == "exception" and not _OF_ANYBODY.match(text) and not _OF_THE_JOB.search(text))
+    )
 
 
 def hint_of(trouble: Trouble, death: Death) -> str:
     """Its command, for the address that the words name."""
     text = words_of(death)
+    if is_of_the_program(death):
+        to = _SERVICE.search(text)
+        where = f"{to[1]} {to[2] or ''}".strip() if to is not None else "HOST PORT"
+        return f"getent hosts {where}" if trouble is NAME else f"nc -vz {where}"
     if trouble is REACH and (to := _ADDRESS.search(text)) is not None:
         return f"nc -vz {to[1] or to[3]} {to[2] or to[4]}"
     if trouble is SSH and (host := _SSH_HOST.search(text)) is not None:

@@ -424,3 +424,28 @@ def test_what_python_throws_away_ends_no_process(function: str, file: str) -> No
     assert [d.text for d in read_lines(other, "out.log", mtime_s=1.0).deaths] == [
         "OSError: [Errno 9] Bad file descriptor"
     ]
+
+
+OPEN = [
+    "Traceback (most recent call last):",
+    '  File "/srv/app/up.py", line 9, in upload',
+    "    send()",
+    "OSError: no way",
+]
+
+
+@pytest.mark.parametrize("before", ["Training finished", "could not upload, ignoring:", "Total training time: 1:23:45"])
+def test_a_traceback_behind_a_good_end_or_announced_as_ignored_is_no_death(before: str) -> None:
+    (death,) = read_lines(OPEN, "out.log", mtime_s=1.0).deaths
+    assert death.is_open
+    assert read_lines(["epoch 3 loss 0.1", before, *OPEN], "out.log", mtime_s=1.0).deaths == []
+
+
+def test_last_words_are_not_looked_for_above_progress() -> None:
+    exit_ = (
+        "torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1) local_rank: 3 (pid: 77) of binary: python"
+    )
+    words = "metrics.errors.CommError: Connection refused"
+    for between, expected in (("", words), ("step 7 loss 0.4", "")):
+        found = read_lines([words, *filter(None, [between]), exit_], "out.log", mtime_s=1.0).deaths
+        assert [d.last_words for d in found] == [expected]

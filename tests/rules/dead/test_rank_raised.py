@@ -1,4 +1,4 @@
-from allready.model import Role, Severity
+from allready.model import Confidence, Role, Severity
 from tests.rules.ruins import ask, at, death, event, group
 
 
@@ -45,3 +45,10 @@ def test_who_only_says_that_something_else_failed_is_not_the_cause() -> None:
     assert ask("DTH001", deaths=(death(1, text=ECHO),), events=(root,)).state == "clear"
     [hit] = ask("DTH001", deaths=(death(1, text=ECHO),)).hits
     assert hit.culprits.ranks == (1,)
+
+
+def test_a_traceback_that_may_have_been_caught_accuses_nobody_and_no_job_that_ended_well() -> None:
+    maybe = death(1, is_open=True)
+    [hit] = ask("DTH001", deaths=(maybe,)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+    assert ask("DTH001", deaths=(maybe,), ended_well=frozenset(range(4))).state == "clear"

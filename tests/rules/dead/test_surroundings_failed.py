@@ -26,7 +26,7 @@ def test_the_line_that_was_refused_is_not_accused(words: str, fault_class: Fault
     assert (hit.values["error"], hit.fault_class) == (words, fault_class)
     assert hint in str(hit.values["hint"])
     assert hit.culprits.ranks == ((2,) if is_own else ())
-    assert (hit.confidence is Confidence.CERTAIN) == is_own
+    assert hit.confidence is not Confidence.CERTAIN  # words alone
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,24 @@ def test_a_first_cause_that_a_line_states_is_told_by_that_finding() -> None:
 
 def test_nobody_died() -> None:
     assert ask("DTH005").state == "clear"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("botocore.exceptions.EndpointConnectionError: Could not connect: Connection refused", "nc -vz HOST PORT"),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub.example', port=443): Connection refused",
+         "nc -vz hub.example 443"),
+        ("hub.LocalEntryNotFoundError: Temporary failure in name resolution", "getent hosts HOST PORT"),
+    ],
+)  # fmt: skip
+def test_a_connection_of_the_program_is_none_of_the_job(words: str, hint: str) -> None:
+    [hit] = ask("DTH005", deaths=(death(2, text=words),)).hits
+    assert (hit.fault_class, hit.values["hint"]) == (FaultClass.DEAD, hint)
+
+
+@pytest.mark.parametrize(
+    "words", ["ValueError: invalid device ordinal: the config says 9", "AssertionError: expected UNAVAILABLE: got OK"]
+)
+def test_what_a_line_asserts_is_its_own_matter(words: str) -> None:
+    assert ask("DTH005", deaths=(death(2, text=words),)).state == "clear"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity, SourceRecord
@@ -105,3 +106,11 @@ def test_words_after_which_the_file_goes_on_are_not_the_last_ones() -> None:
 def test_what_is_printed_while_the_job_is_ended_by_order_is_not_asked() -> None:
     order = event("elastic.closing_signal", role=Role.TEARDOWN, origin=Origin(source="out.log", line=3))
     assert ask("RES001", events=(order, warning(5), step(6))).state == "clear"
+
+
+def test_a_chain_behind_which_the_output_goes_on_is_a_warning() -> None:
+    known = {"events": (warning(1), step(2), step(3, "init.cc:840"))}
+    source = SourceRecord(path=warning(1).origin.source, kind="log", num_lines=12)
+    assert ask("RES001", sources=(source,), **known).hits[0].severity is None
+    [hit] = ask("RES001", sources=(replace(source, num_lines=400),), **known).hits
+    assert (hit.severity, hit.confidence) == (Severity.WARNING, Confidence.POSSIBLE)

@@ -176,6 +176,7 @@ def _together(a: Death, b: Death) -> Death:
         first=a.first or b.first,
         is_collective_error=strong.is_collective_error,
         last_words=strong.last_words or weak.last_words,
+        is_open=a.is_open and b.is_open,
     )
 
 
@@ -201,7 +202,7 @@ def ended_well(
         has_output: what the job itself printed was read too, so that an exception would be known.
     """
     well: set[int] = set()
-    bad = {d.rank for d in deaths if d.rank is not None and not d.earlier}
+    bad = {d.rank for d in deaths if d.rank is not None and not d.earlier and not d.is_open}
     for process in processes:
         if process.rank is None or not process.comms:
             continue

@@ -18,6 +18,10 @@ UNKNOWN_GROUP = "of unknown name"
 _WORLD = "0"
 _EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
+_COMPARED = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "reduce", "gather", "scatter"
+}  # fmt: skip
+"""Calls of all members together; sends and receives take numbers that differ between ranks without a fault."""
 _TELLING_NUMBER = 1_000
 """Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
 _GAVE_UP = "Timeout at NCCL work"
@@ -66,29 +70,32 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
 def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Event]) -> list[Mismatch]:
     """Groups in which ranks gave up in different operations with the same number: at most one for each.
 
-    Somebody is odd where more than half of all members made another call.
+    Somebody is odd where more than half of all members made another call.  Of lines that name no group only other
+    operations under one large number count, and nobody is odd: groups side by side stand at one number as well.
     """
     found: list[Mismatch] = []
     is_named = any(e.values.get("pg_guid") or _TAG.search(e.text) for e in events if e.signature in _SPEAKING)
     for group in progress:
-        least = 0 if is_named and group.group != UNKNOWN_GROUP else _TELLING_NUMBER
+        is_one = is_named and group.group != UNKNOWN_GROUP
+        least = 0 if is_one else _TELLING_NUMBER
+        equal = _EQUAL if is_one else frozenset()
         by_seq: dict[int, dict[int, Operation]] = {}
         for rank, position in group.positions.items():
             stuck = position.stuck
-            if position.gave_up and stuck is not None and stuck.name != "?" and stuck.seq >= least:
+            if position.gave_up and stuck is not None and stuck.name in _COMPARED and stuck.seq >= least:
                 by_seq.setdefault(stuck.seq, {})[rank] = stuck
         for seq, made in sorted(by_seq.items()):
-            kinds = Counter((o.name, o.num_elements if o.name in _EQUAL else None) for o in made.values())
+            kinds = Counter((o.name, o.num_elements if o.name in equal else None) for o in made.values())
             if len(kinds) < 2:
                 continue
             (usual, number), *_ = kinds.most_common()
             is_most = 2 * number > max(len(made), len(group.members))
-            odd = [r for r, o in made.items() if (o.name, o.num_elements if o.name in _EQUAL else None) != usual]
+            odd = [r for r, o in made.items() if (o.name, o.num_elements if o.name in equal else None) != usual]
             found.append(
                 Mismatch(
                     group=group.group, source="watchdog", kind="name" if len({k for k, _ in kinds}) > 1 else "size",
                     seq=seq, by_rank=dict(sorted(made.items())), label=group.label,
-                    odd=tuple(sorted(odd)) if is_most and group.members else (),
+                    odd=tuple(sorted(odd)) if is_most and is_one and group.members else (),
                     origin=group.positions[odd[0]].origin,
                 )
             )  # fmt: skip

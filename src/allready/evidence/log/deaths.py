@@ -46,6 +46,7 @@ class DeathDraft:
     first: bool = False
     is_collective_error: bool = False
     is_own: bool = False  # in the process's own words
+    is_open: bool = False  # a traceback that stands last, of which nothing says that it was not caught
     is_table: bool = False  # the launcher's last word
     last_words: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
@@ -76,6 +77,7 @@ class DeathDraft:
             first=self.first,
             is_collective_error=self.is_collective_error,
             last_words=self.last_words[:1000],
+            is_open=self.is_open,
         )
 
 
@@ -104,6 +106,7 @@ def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
     if raised.is_agents:  # the number of a task that is a launcher is no rank's
         ended.rank = None
     _join(raised, ended)
+    raised.is_open = False
     return [d for d in drafts if d is not ended]
 
 

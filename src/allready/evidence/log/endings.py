@@ -40,6 +40,12 @@ _WENT_ON = re.compile(
     r"skipp(?:ed|ing)|succe(?:ss|eded))\b",
     re.IGNORECASE,
 )
+_GOOD_END = re.compile(
+    r"\b(?:training|job|run|fit|epochs?)\b.{0,40}\b(?:finished|done|completed?)\b|Total training time|Destroy COMPLETE|"
+    r"successfully finished",
+    re.IGNORECASE,
+)
+_IGNORED = re.compile(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
 _ECHO = re.compile(
     r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
@@ -119,6 +125,7 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
             continue
         draft = _of_traceback(log, block)
         if draft is not None:
+            draft.is_open = not block.is_deadly
             found.append((block.start, draft))
     return found
 
@@ -143,10 +150,16 @@ def _last_but_one_step(log: "Log") -> int:
 
 def _is_survivor(log: "Log", block: Traceback) -> bool:
     """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
+    if block.start > 0 and _IGNORED.search(log.lines[block.start - 1].rest):
+        return True
+    if any(_GOOD_END.search(line.rest) for line in log.lines[max(0, block.start - 20 * _MOST_BACK) : block.start]):
+        return True  # it was printed at the door
     more = block.failures[-1].more
     if block.is_logged and any(text.strip() for text in more):
         return True
-    behind = [line.rest for line in log.lines[block.last + 1 :][:_MOST_BACK] if not _FAREWELL.match(line.rest)]
+    behind = [
+        line.rest for line in log.lines[block.last + 1 : block.last + 1 + _MOST_BACK] if not _FAREWELL.match(line.rest)
+    ]
     return any(_WENT_ON.search(text) for text in (*more, *behind))
 
 
@@ -176,6 +189,8 @@ def _last_words(log: "Log", at: int) -> str:
     told = log.lines[at]
     for back in range(at - 1, max(-1, at - 1 - _MOST_BACK), -1):
         line = log.lines[back]
+        if _STEP.search(line.rest) and log.blocks.of_error.get(back) is None:
+            break  # what stands above it was overcome
         if line.prefix.kind or (line.prefix.writer != told.prefix.writer and told.prefix.writer != (None, None, None)):
             continue
         block = log.blocks.of_error.get(back)

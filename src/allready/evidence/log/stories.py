@@ -28,7 +28,7 @@ _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
 _OLD_WORK = re.compile(
-    r"(\[Rank \d{1,6}\] Watchdog caught [^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
+    r"(\[Rank \d{1,6}\]) Watchdog caught ([^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
 )
 _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
@@ -68,15 +68,15 @@ def tell(log: "Log") -> Collector:
 def _old_ranks_tell(log: "Log") -> bool:
     """Whether `[Rank 3]` in old messages of torch is the rank in the whole job.
 
-    It is the rank in the process group.  Where no line begins with a rank of its own, and no two processes say the same
-    of themselves, groups are the world.
+    It is the rank in the process group.  Where no line begins with a rank of its own, and nobody waited in two
+    operations, groups are the world.
     """
-    ran: dict[str, str] = {}
+    ran: dict[str, tuple[str, str]] = {}
     for line in log.lines:
         if line.prefix.rank is not None:
             return False
         said = _OLD_WORK.match(line.rest) if line.rest.startswith("[Rank ") else None
-        if said is not None and ran.setdefault(said[1], said[2]) != said[2]:
+        if said is not None and ran.setdefault(said[1], (said[2], said[3])) != (said[2], said[3]):
             return False
     return True
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
 from allready.rules._surroundings import trouble_of
 from allready.rules.registry import Rule
@@ -35,14 +35,15 @@ def rank_raised(after: Aftermath) -> Iterator[Hit]:
     deaths = [d for d in first_causes(after, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
     if not deaths:
         return
+    is_open = all(d.is_open for d in deaths)
     yield Hit(
-        culprits=culprits_of(deaths, after),
+        culprits=Culprits() if is_open else culprits_of(deaths, after),
         values={
             "who": who_died(deaths, after),
             "error": deaths[0].text or "?",
             "site": deaths[0].site or "?",
         },
-        confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,
+        confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
         fault_time=clock_time(deaths[0].time_s),
     )

@@ -63,8 +63,6 @@ def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
     confidence = Confidence.LIKELY
     if trouble is LOST:
         confidence = Confidence.POSSIBLE
-    elif trouble.is_own and deaths[0].rank is not None and deaths[0].kind == "exception":
-        confidence = Confidence.CERTAIN
     yield Hit(
         culprits=culprits_of(alike, after) if trouble.is_own else Culprits(),
         values={

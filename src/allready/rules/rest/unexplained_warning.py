@@ -126,8 +126,11 @@ def _first(after: Aftermath) -> tuple[Found | None, bool]:
     found = [f for f in found[:MOST] if not is_told_to_stop(after, f.event)]
     alive = [f for f in found if not got_on(after, f.chain[-1] if f.chain else f.event)]
     for one in alive:
-        if one.chain or _ended(after, one.event):
+        if _ended(after, one.event) or (one.chain and not _goes_on(after, one.chain[-1])):
             return one, True
+    chained = [f for f in alive if f.chain]
+    if chained:
+        return chained[0], False
     unknown = [f for f in found if f.event.signature == OTHER]
     last = [f for f in alive if f in unknown and _is_last_word(after, f.event)]
     if last:
@@ -184,12 +187,18 @@ def _is_unsigned(event: Event) -> bool:
     return event.origin.pid is None and event.origin.rank is None
 
 
+def _goes_on(after: Aftermath, event: Event) -> bool:
+    """Whether much more stands behind a line in its file, which may well be this process's."""
+    line = event.origin.line or 0
+    return any(s.path == event.origin.source and s.num_lines > line + FEW_LINES for s in after.sources)
+
+
 def _is_last_word(after: Aftermath, event: Event) -> bool:
     """Nothing follows of the process and not much of anybody, and the words are those of a failure."""
     line = event.origin.line or 0
     if FAILURE.search(event.values.get("warning", "")) is None:
         return False
-    if any(s.path == event.origin.source and s.num_lines > line + FEW_LINES for s in after.sources):
-        return False  # whose output goes on may well be this process's
+    if _goes_on(after, event):
+        return False
     known = [p for p in after.processes if p.host == event.origin.host and p.pid == event.origin.pid and p.last_origin]
     return all(p.last_origin is None or (p.last_origin.line or 0) <= line for p in known)
