@@ -9,6 +9,7 @@ from allready.model import (
     Death,
     FaultClass,
     Hit,
+    Live,
     Role,
     Severity,
     clock_time,
@@ -39,7 +40,7 @@ from allready.signatures import load, of_line
     remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
     "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
 )
-def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
+def surroundings_failed(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Exceptions, and last words before an exit code, that the program's line did not make: connections that were refused
@@ -54,7 +55,7 @@ def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
     When the job was ended before: then connections break everywhere.
     """
     own = [d for d in first_causes(after, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
-    deaths = own or _of_libraries(after)
+    deaths = own or (_of_libraries(after) if live is None else ())  # the agents tell who died
     if not deaths:
         return
     trouble = trouble_of(deaths[0])
@@ -64,13 +65,16 @@ def surroundings_failed(after: Aftermath) -> Iterator[Hit]:
     if trouble is LOST:
         confidence = Confidence.POSSIBLE
     yield Hit(
-        culprits=culprits_of(alike, after) if trouble.is_own else Culprits(),
+        # In a running job the others died of this end, whatever brought it about.
+        culprits=culprits_of(alike, after) if trouble.is_own or live is not None else Culprits(),
         values={
             "who": who_died(alike, after),
             "error": words_of(deaths[0]),
             "hint": hint_of(trouble, deaths[0]),
         },
-        fault_class=_class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
+        fault_class=None
+        if live is not None
+        else _class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
         confidence=confidence,
         evidence=evidence_of(alike, after),
         fault_time=clock_time(deaths[0].time_s),
