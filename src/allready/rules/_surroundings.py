@@ -84,8 +84,8 @@ _PYTHONS_OWN = re.compile(
     r"(?:[a-z]\w*\.)*(?:gaierror|(?:Connection|Timeout|OS|IO|HTTP|URL|Proxy|SSL|Max\w{0,40})\w{0,40}Error)\b"
 )
 _OF_THE_JOB = re.compile(
-    r"torch|c10d|TCPStore|Dist\w{1,20}Error|[Rr]endezvous|client socket|host not found|jax|xla|Xla|[Cc]oordination|"
-    r"DEADLINE_EXCEEDED|RegisterTask|ssh|environment variable"
+    r"\btorch\.distributed|c10d|TCPStore|Dist\w{1,20}Error|[Rr]endezvous|client socket|host not found|\bjax|\bxla|Xla|"
+    r"[Cc]oordination|DEADLINE_EXCEEDED|RegisterTask|\bssh\b|environment variable"
 )
 _OF_LINES = re.compile(r"(?:[\w.]{0,200}\.)?(?:Assertion|Key|Type|Index|Attribute|Value)Error\b")
 """Python's names for mistakes of a line; torch uses ValueError for two things that are none."""

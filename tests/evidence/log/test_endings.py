@@ -441,6 +441,11 @@ def test_a_traceback_behind_a_good_end_or_announced_as_ignored_is_no_death(befor
     assert read_lines(["epoch 3 loss 0.1", before, *OPEN], "out.log", mtime_s=1.0).deaths == []
 
 
+@pytest.mark.parametrize("before", [["Epoch 1 completed"], ["run 3 done"], ["Training finished", "epoch 4 loss 0.1"]])
+def test_an_epoch_that_is_completed_is_no_good_end(before: list[str]) -> None:
+    assert len(read_lines([*before, *OPEN], "out.log", mtime_s=1.0).deaths) == 1
+
+
 def test_last_words_are_not_looked_for_above_progress() -> None:
     exit_ = (
         "torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1) local_rank: 3 (pid: 77) of binary: python"

@@ -41,10 +41,11 @@ _WENT_ON = re.compile(
     re.IGNORECASE,
 )
 _GOOD_END = re.compile(
-    r"\b(?:training|job|run|fit|epochs?)\b.{0,40}\b(?:finished|done|completed?)\b|Total training time|Destroy COMPLETE|"
-    r"successfully finished",
+    r"\b(?:training|job)(?: has| is| was)?(?: been)?(?: successfully)? (?:finished|done|completed?)\b|"
+    r"Total training time|Destroy COMPLETE|successfully finished",
     re.IGNORECASE,
 )
+"""Words of an end that was meant; epochs and runs are completed all the time."""
 _IGNORED = re.compile(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b", re.IGNORECASE)
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
 _ECHO = re.compile(
@@ -108,6 +109,7 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
         return found
     progress = _last_but_one_step(log)
     calm_from, silent_from = _calm_from(log, _MOST_FOLLOWING), _calm_from(log, 0)
+    is_over_from = _over_from(log)
     for block in log.blocks.tracebacks:
         if _ends_nothing(block):
             continue
@@ -120,6 +122,7 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
             not block.is_open
             or goes_on
             or block.last < (silent_from if block.is_logged else calm_from)
+            or is_over_from <= block.start
             or _is_survivor(log, block)
         ):
             continue
@@ -148,12 +151,21 @@ def _last_but_one_step(log: "Log") -> int:
     return sorted(marks)[-2] if len(marks) > 1 else 0
 
 
+def _over_from(log: "Log") -> int:
+    """The index from which on the program had said that it was through, and made no progress any more."""
+    found = len(log.lines)
+    for at, line in enumerate(log.lines):
+        if _GOOD_END.search(line.rest):
+            found = min(found, at)
+        elif found < at and _STEP.search(line.rest):
+            found = len(log.lines)
+    return found
+
+
 def _is_survivor(log: "Log", block: Traceback) -> bool:
     """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
     if block.start > 0 and _IGNORED.search(log.lines[block.start - 1].rest):
         return True
-    if any(_GOOD_END.search(line.rest) for line in log.lines[max(0, block.start - 20 * _MOST_BACK) : block.start]):
-        return True  # it was printed at the door
     more = block.failures[-1].more
     if block.is_logged and any(text.strip() for text in more):
         return True

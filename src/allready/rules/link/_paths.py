@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allready.model import Live, PathSize
+from allready.rules._once import once
 from allready.rules.link._ends import (
     AFTER_S,
     SURELY,
@@ -64,20 +65,9 @@ class Broken:
         return max((s.for_s for s in self.stuck), default=self.seconds)
 
 
-_last: list[tuple[Live, Broken | None]] = []
-
-
+@once
 def broken(live: Live) -> Broken | None:
     """What is broken between the nodes; None while no data is stuck.  The same answer for every rule that asks."""
-    for known, answer in _last:
-        if known is live:
-            return answer
-    answer = _broken(live)
-    _last[:] = [(live, answer)]
-    return answer
-
-
-def _broken(live: Live) -> Broken | None:
     stuck = tuple(s for s in stuck_ends(live) if not is_stale(live, s) and not is_undecided(live, s))
     if not stuck:
         return _own_link(live) or _unheard(live)

@@ -17,6 +17,7 @@ from allready.rules._live import (
     usual_stay_s,
     waited_s,
 )
+from allready.rules._once import once
 from allready.rules._waits import Picture, Wait
 from allready.rules.live._waits import picture_of
 from allready.rules.live._why import JOINS, Reason, doing_of, stack_of, why
@@ -54,20 +55,9 @@ class Decision:
         return self.wait.operation if self.wait is not None else None
 
 
-_last: list[tuple[Live, Aftermath | None, Decision]] = []
-
-
+@once
 def decide(live: Live, after: Aftermath | None) -> Decision:
     """Look at what is known; the same answer for the same evidence, however many rules ask."""
-    for known_live, known_after, answer in _last:
-        if known_live is live and known_after is after:
-            return answer
-    answer = _decide(live, after)
-    _last[:] = [(live, after, answer)]
-    return answer
-
-
-def _decide(live: Live, after: Aftermath | None) -> Decision:
     if live.since_s is None or (after is not None and causes(after)):
         return Decision(kind="")
     if any(is_silent(live, r) for r in live.ranks()):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Aftermath, FaultClass, Live
+from allready.rules._once import once
 from allready.rules.link._ends import silent_nodes
 from allready.rules.link._paths import broken
 from allready.rules.slow._pace import (
@@ -66,20 +67,9 @@ class Decision:
         return FaultClass.SLOW_COMP if self.ranks else FaultClass.SLOW_COMM
 
 
-_last: list[tuple[Live, Aftermath | None, Decision]] = []
-
-
+@once
 def decide(live: Live, after: Aftermath | None) -> Decision:
     """Look at paces and paths; the same answer for every rule that asks."""
-    for known_live, known_after, answer in _last:
-        if known_live is live and known_after is after:
-            return answer
-    answer = _decide(live, after)
-    _last[:] = [(live, after, answer)]
-    return answer
-
-
-def _decide(live: Live, after: Aftermath | None) -> Decision:
     if live.is_starting or silent_nodes(live) or broken(live) is not None:
         return Decision(causes={})
     held = {n for r, n in live.node_of_rank().items() if _is_held(live, r)}

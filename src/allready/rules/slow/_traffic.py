@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Evidence, Live, SocketRow
+from allready.rules._once import once
 from allready.rules.link._ends import address_book, key, plain, snapshots
 
 LEAST_S = 1.5
@@ -93,20 +94,9 @@ class SlowPath:
         return median(f.rate_bit_per_s for f in self.others) / 1e6
 
 
-_last: list[tuple[Live, dict[tuple[int, int], Flow]]] = []
-
-
+@once
 def flows(live: Live) -> dict[tuple[int, int], Flow]:
     """By (from node, to node); only where two looks are far enough apart."""
-    for known, answer in _last:
-        if known is live:
-            return answer
-    answer = _flows(live)
-    _last[:] = [(live, answer)]
-    return answer
-
-
-def _flows(live: Live) -> dict[tuple[int, int], Flow]:
     book = address_book(live)
     found: dict[tuple[int, int], Flow] = {}
     for node in sorted(live.statuses):
