@@ -71,6 +71,15 @@ def safetensors() -> bytes:
     return struct.pack("<Q", len(header)) + header + struct.pack("<4f", 1, 2, 3, 4)
 
 
+PROGRAM = b'''# Training of the small model.
+"""Run with torchrun."""
+
+import os
+from torch import nn
+
+def train(step):
+    raise RuntimeError("CUDA out of memory. Tried to allocate 12.00 GiB.")
+'''
 KINDS: list[tuple[str, bytes, str]] = [
     ("nothing", b"", "empty"),
     ("blank lines", b"\n\n  \r\n", "empty"),
@@ -97,6 +106,13 @@ KINDS: list[tuple[str, bytes, str]] = [
     ("our own report", b'{"schema": "allready.report/1", "tool_version": "0.1"}', "report"),
     ("our own page", b"<!DOCTYPE html><html><body>NCCL WARN</body></html>", "page"),
     ("a script", b"#!/bin/bash\nexport NCCL_DEBUG=INFO\n", "script"),
+    ("a program of Python", PROGRAM, "script"),
+    ("a long one", PROGRAM + b"\n\n" + b"x = 1\n" * 20_000, "script"),
+    ("a long one that begins with a long text", PROGRAM + b'TEXT = """\n' + b"import this\n" * 9_000, "script"),
+    ("a program and what it printed", PROGRAM + b'Traceback (most recent call last):\n  File "a.py", line 1\n', "log"),
+    ("words like a program's", b"import error in step 3\nfrom worker 1: import failed\n" * 9, "log"),
+    ("depth", b"import os\n" + b"-" * 50_000 + b"1\n", "log"),
+    ("many texts", b"'''a'''\n" * 8_000, "log"),
     ("a log of JSON lines", b'{"log":"loss 1.5\\n","stream":"stderr","time":"2026-11-20T11:50:59Z"}\n' * 9, "log"),
     ("a configuration", b'{"train_batch_size": 8, "zero_optimization": {"stage": 3}}', "log"),
     ("a torchrun output with a stack in it", b"[rank0]:[W1120 reducer.cpp:1] slow\n" + PY_SPY, "log"),

@@ -117,7 +117,10 @@ def has_label(text: str) -> bool:
 
 
 def second_start(rest: str) -> int | None:
-    """Where another NCCL line begins inside this one: two processes wrote to one pipe."""
+    """Where another NCCL line, or torch's line of a rank, begins inside this one: two processes wrote to one pipe."""
+    glued = forms.GLUED_RANK.search(rest) if "[rank" in rest else None
+    if glued is not None:
+        return glued.start()
     word = rest.find(" NCCL ")
     while word >= 0:
         match = _nccl_before(rest, max(0, word - 400), word + 1)

@@ -63,3 +63,6 @@ HYDRA = re.compile(r"\[(\d{1,6})\] ")
 BRACKETED_LEVEL = re.compile(rf"\[({LEVEL_NAME})\] ?")
 BRACKETED_FILE = re.compile(r"\[([\w./\-]{1,200}\.\w{1,4}):(\d{1,7})(?::[\w<>.]{1,100})?\] ?")
 STARTS = re.compile(r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.|\[|Traceback \(most recent|\d{4}-\d\d-\d\d[T ]|NCCL version ")
+
+GLUED_RANK = re.compile(r'(?<=[^\s:|>])\[rank\d{1,7}\]:(?= Traceback \(most recent| {3}File "|\[[IWEF]\d{4} )')
+"""`loss 0.31[rank1]: Traceback ...`: torch's prefix right behind what another process had not ended with a newline."""

@@ -4,7 +4,9 @@ A log may contain anything: a stack, a table of nccl-tests, a RAS answer.  So an
 what is nothing else from its first line on.
 """
 
+import ast
 import re
+import warnings
 
 HEAD_BYTES = 1 << 16
 
@@ -38,6 +40,15 @@ _STACK_MARKS = (b"(most recent call first)", b"Thread ", b"Process ", b"#0 ", b"
 _LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
 _ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
 
+_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
+_STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
+"""What only a program begins with, after comments and a docstring."""
+
+_TOP_LEVEL = re.compile(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
+_PROGRAM_BYTES = 8192
+_MOST_CUTS = 20
+_STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
 
 def kind_of(head: bytes, *, name: str = "") -> str:
     """The kind of a source that begins with `head` (up to 64 KiB).  `name` changes nothing.
@@ -56,7 +67,7 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         return _kind_of_json(text)
     if text[:15].lower() == b"<!doctype html>" or text[:6].lower() == b"<html>":
         return PAGE
-    if text.startswith(b"#!"):
+    if text.startswith(b"#!") or _is_python(text, is_whole=len(head) < HEAD_BYTES):
         return SCRIPT
     if text.startswith(_TABLE_STARTS):
         return NCCL_TESTS
@@ -78,6 +89,40 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         if is_stacks(text):
             return STACKS
     return LOG
+
+
+def _is_python(text: bytes, *, is_whole: bool) -> bool:
+    """Whether it is source code of Python, which often lies beside a run's logs and quotes their errors.
+
+    It begins like a program, and all of it is one (of a long one: its first kilobytes).  So a program with what it
+    printed below, as people paste them, is a log.
+    """
+    if not _begins_like_python(text):
+        return False
+    ends = [len(text)]
+    if not is_whole:
+        cuts = [match.start() for match in _TOP_LEVEL.finditer(text, 0, _PROGRAM_BYTES)]
+        ends = [*cuts[: -_MOST_CUTS - 1 : -1], *cuts[1:_MOST_CUTS]]  # the last ones may stand inside a text
+    for end in ends:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(text[:end])
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if any(isinstance(node, _STATEMENTS) for node in tree.body):
+            return True
+    return False
+
+
+def _begins_like_python(text: bytes) -> bool:
+    text = text[_COMMENTS.match(text).end() :]  # type: ignore[union-attr]
+    quote = next((q for q in (b'"""', b"'''") if text.startswith(q)), None)
+    if quote is not None:
+        end = text.find(quote, 3) + 3
+        text = text[end:] if end >= 6 else b""
+        text = text[_COMMENTS.match(text).end() :]  # type: ignore[union-attr]
+    return _STATEMENT.match(text) is not None
 
 
 def _is_dump(head: bytes) -> bool:

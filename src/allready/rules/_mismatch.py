@@ -4,6 +4,13 @@ from collections.abc import Mapping
 
 from allready.model import Aftermath, Evidence, Mismatch, Operation
 
+UNMET = "peer"
+"""A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
+
+FLAG_ELEMENTS = 16
+TENSOR_ELEMENTS = 4096
+"""At most so many numbers are a flag, at least so many are gradients, weights or activations."""
+
 _WITH_ROOT = {"broadcast", "reduce", "gather", "scatter", "send", "recv", "?"}
 
 
@@ -15,8 +22,17 @@ def is_flow(mismatch: Mismatch) -> bool:
         return True
     if mismatch.misfits or mismatch.is_same_call:
         return False
+    if mismatch.kind == "size" and _has_flag(mismatch):
+        return True
     sites = {o.site for o in mismatch.by_rank.values() if o.site}
     return len(sites) > 1 and all(o.site for o in mismatch.by_rank.values())
+
+
+def _has_flag(mismatch: Mismatch) -> bool:
+    """Whether a flag, a counter or a barrier met a tensor: no tensor is a few numbers here and thousands there."""
+    sizes = [o.num_elements for o in mismatch.by_rank.values()]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) > 1 and min(known) <= FLAG_ELEMENTS and max(known) >= TENSOR_ELEMENTS
 
 
 def described(operation: Operation) -> str:
@@ -55,10 +71,11 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
 
 
 def first_mismatches(after: Aftermath, *, flow: bool) -> list[Mismatch]:
-    """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind."""
+    """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET."""
     found: dict[tuple[str, int], Mismatch] = {}
     order = {"flight recorder": 0, "coll log": 1}
-    for mismatch in sorted(after.mismatches, key=lambda m: (order.get(m.source, 2), m.seq)):
+    told = [m for m in after.mismatches if m.kind != UNMET]
+    for mismatch in sorted(told, key=lambda m: (order.get(m.source, 2), m.seq)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)

@@ -217,6 +217,10 @@ def test_two_processes_in_one_line_are_told_apart() -> None:
     assert second_start("Channel 00/0 : 0[0] -> 1[1] via vm:3:3 [0] NCCL INFO x") == 32
     assert second_start("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM") is None
     assert second_start("text about NCCL INFO lines") is None
+    assert second_start("step 0 loss 1.0[rank1]: Traceback (most recent call last):") == 15
+    assert second_start("8/10 [00:01<00:02, 3.1it/s][rank12]:[E1122 23:36:26.07 a.cpp:1] x") == 27
+    assert second_start("workers of [rank1]: Traceback (most recent call last):") is None
+    assert second_start("trainer-1:[rank1]: Traceback (most recent call last):") is None
 
 
 @given(st.text(max_size=400))

@@ -239,6 +239,23 @@ def test_a_send_of_another_size_than_its_receive_is_found() -> None:
     assert found.progress[0].positions[0].counts["send"] == 2
 
 
+def test_parts_of_an_exchange_that_do_not_fit_are_one_mismatch_of_its_splits() -> None:
+    """Only in all_to_all ranks send to themselves."""
+    sequences = [
+        [send(0, 5), recv(0, 5), send(1, 5), recv(1, 3)],
+        [send(0, 5), recv(0, 5), send(1, 3), recv(1, 4)],
+    ]
+    (mismatch,) = operations_progress(*whole_job(sequences)).mismatches  # type: ignore[arg-type]
+    assert mismatch.kind == "splits"
+    assert [(m.sender, m.receiver, m.num_sent, m.num_expected) for m in mismatch.misfits] == [
+        (1, 0, 5, 3),
+        (1, 1, 3, 4),
+    ]
+    assert {r: (o.name, o.root) for r, o in mismatch.by_rank.items()} == {
+        0: ("all_to_all", None), 1: ("all_to_all", None)
+    }  # fmt: skip
+
+
 def test_a_receive_that_is_not_there_is_missing() -> None:
     found = operations_progress(*whole_job([[send(1)] * 3, [recv(0)] * 2]))  # type: ignore[list-item]
     (mismatch,) = found.mismatches

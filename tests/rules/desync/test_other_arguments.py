@@ -25,6 +25,15 @@ def test_blames_nobody_on_a_tie() -> None:
     assert not hit.culprits
 
 
+def test_a_flag_that_meets_a_tensor_is_another_call() -> None:
+    by_rank = {r: operation(64, num_elements=1 if r == 3 else 1 << 20) for r in range(4)}
+    flag = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
+    assert (ask("DSY001", mismatches=(flag,)).state, ask("DSY002", mismatches=(flag,)).state) == ("hit", "clear")
+    by_rank = {r: operation(64, num_elements=1000 if r == 3 else 1 << 20) for r in range(4)}
+    batch = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
+    assert (ask("DSY001", mismatches=(batch,)).state, ask("DSY002", mismatches=(batch,)).state) == ("clear", "hit")
+
+
 def test_other_call_sites_mean_another_flow() -> None:
     here = mismatch((3,), operation(64, num_elements=4, site="eval.py:3 f"), kind="size")
     assert ask("DSY002", mismatches=(here,)).state == "hit"  # the others' sites are not known

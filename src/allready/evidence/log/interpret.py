@@ -70,7 +70,7 @@ class Log:
         """One line, or more where processes wrote into each other's."""
         found: list[Line] = []
         prefix = parse(text, self.clock, labels=self.labels)
-        while prefix.kind == "nccl" and len(found) < 16:
+        while (prefix.kind == "nccl" or "[rank" in prefix.rest) and len(found) < 16:
             cut = second_start(prefix.rest)
             if cut is None:
                 break

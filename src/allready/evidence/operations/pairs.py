@@ -1,11 +1,11 @@
 """Sends and receives: matched by pair of ranks, not by position."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from allready.evidence.operations.codes import operation, raw_codes
 from allready.evidence.reading import OpShape, OpStream
-from allready.model import Mismatch
+from allready.model import Misfit, Mismatch
 
 MOST_PAIRS = 64
 """Pairs that are followed operation by operation; of more, those with the largest difference."""
@@ -30,12 +30,41 @@ def pair_mismatches(streams: Mapping[int, OpStream], members: Mapping[int, int],
         group: name of the communicator.
     """
     different = sorted(_different(streams, members), key=lambda p: (-abs(p.sent - p.received), p.src, p.dst))
-    found = []
+    found: list[Mismatch] = []
+    sizes: list[tuple[Misfit, Mismatch]] = []
     for pair in different[:MOST_PAIRS]:
         mismatch = _mismatch(streams, members, pair, group)
-        if mismatch is not None:
+        if mismatch is None:
+            continue
+        if isinstance(mismatch, tuple):
+            sizes.append(mismatch)
+        else:
             found.append(mismatch)
-    return found
+    if sizes and _is_exchange(streams, members):
+        return [_of_splits(sizes), *found]
+    return [*(one for _, one in sizes), *found]
+
+
+def _is_exchange(streams: Mapping[int, OpStream], members: Mapping[int, int]) -> bool:
+    """Whether these are the parts of all_to_all: only there ranks send to themselves."""
+    return any(
+        shape.name == "send" and members.get(shape.root) == rank
+        for rank, stream in streams.items()
+        for shape in stream.shapes
+    )
+
+
+def _of_splits(sizes: Sequence[tuple[Misfit, Mismatch]]) -> Mismatch:
+    """One mismatch of all pairs that do not fit; first those of two ranks."""
+    ordered = sorted(sizes, key=lambda one: one[0].sender == one[0].receiver)
+    by_rank = {
+        rank: replace(op, name="all_to_all", root=None, is_p2p=False)
+        for _, one in reversed(ordered)
+        for rank, op in one.by_rank.items()
+    }
+    return replace(
+        ordered[0][1], kind="splits", by_rank=dict(sorted(by_rank.items())), misfits=tuple(m for m, _ in ordered)
+    )
 
 
 def _different(streams: Mapping[int, OpStream], members: Mapping[int, int]) -> Iterator[_Pair]:
@@ -61,7 +90,10 @@ def _different(streams: Mapping[int, OpStream], members: Mapping[int, int]) -> I
             yield _Pair(src, dst, sum(a.values()), sum(b.values()))
 
 
-def _mismatch(streams: Mapping[int, OpStream], members: Mapping[int, int], pair: _Pair, group: str) -> Mismatch | None:
+def _mismatch(
+    streams: Mapping[int, OpStream], members: Mapping[int, int], pair: _Pair, group: str
+) -> Mismatch | tuple[Misfit, Mismatch] | None:
+    """The first send and receive of a pair that do not meet; with the sizes where those are what differs."""
     number_of = {rank: number for number, rank in members.items()}
     sends = _shapes(streams[pair.src], "send", number_of[pair.dst])
     receives = _shapes(streams[pair.dst], "recv", number_of[pair.src])
@@ -76,9 +108,13 @@ def _mismatch(streams: Mapping[int, OpStream], members: Mapping[int, int], pair:
                 continue
             kind = "size" if send.count != receive.count else "dtype"
             by_rank = {pair.src: operation(send, seq), pair.dst: operation(receive, seq)}
-            return Mismatch(
+            mismatch = Mismatch(
                 group=group, source="coll log", kind=kind, seq=seq, by_rank=by_rank, origin=streams[pair.src].origin
             )
+            if kind == "dtype":
+                return mismatch
+            misfit = Misfit(sender=pair.src, receiver=pair.dst, num_sent=send.count, num_expected=receive.count)
+            return misfit, mismatch
         there, shape, absent = (pair.src, send, pair.dst) if send is not None else (pair.dst, receive, pair.src)
         assert shape is not None
         return Mismatch(

@@ -1,0 +1,115 @@
+"""STA002."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from allready.model import (
+    Aftermath,
+    CommRecord,
+    Confidence,
+    Culprits,
+    Event,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    ProcessRecord,
+    Severity,
+    clock_time,
+    ranges,
+)
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, who
+from allready.rules.registry import Rule
+
+ID_WAIT = "torch.store_get_failed"
+
+
+@Rule(
+    code="STA002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=31,
+    title="Ranks wait in the start of a communicator that others never began, in the middle of the job",
+    message="{waiting} began communicator {comm} of {nranks} ranks in the middle of the job and waited in it; "
+    "{absent} never began it",
+    remedy="the first collective of a group makes its communicator: look at which group {absent} used then. All ranks "
+    "must use their groups in one order; `device_id=` in init_process_group makes communicators at once, where a "
+    "wrong order shows at the start",
+)
+def later_communicator(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks began and nobody
+    completed, although the same processes had completed another one before.
+    ## Why it matters
+    torch makes a group's communicator at the first collective of the group.  Where ranks use two groups in opposite
+    order, or one leaves a group out, the first ones wait here, and no operation of theirs is recorded.
+    ## Check by hand
+    `grep "Init START"` over the NCCL logs, and look for an id that stands in some of them only.  A rank that waits for
+    another group's id in the store says so: "is setting up NCCL communicator and retrieving ncclUniqueId".
+    ## When it is harmless
+    When logs of the ranks that are missing were not given to diagnose, or the logs were copied while a communicator
+    was being made.
+    """
+    if live is not None or causes(after):
+        return
+    waits = {e.values.get("rank"): e for e in after.events if e.signature == ID_WAIT}
+    for name, one in _begun(after).items():
+        absent = tuple(r for r in range(one.nranks) if r not in one.ranks) if one.nranks == after.expected_ranks else ()
+        elsewhere: list[Event] = [waits[str(r)] for r in absent if str(r) in waits]
+        is_seen = all(r in {p.rank for p in after.processes} for r in absent)
+        yield Hit(
+            # One that waits itself, in another group, is not to blame alone.
+            culprits=Culprits(ranks=absent if is_seen and not elsewhere else ()),
+            values={
+                "waiting": who(after, one.globals) if one.globals else f"rank {ranges(one.ranks)} of it",
+                "comm": name,
+                "nranks": one.nranks,
+                "absent": who(after, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
+            },
+            confidence=Confidence.LIKELY if elsewhere else Confidence.POSSIBLE,
+            evidence=(
+                *(
+                    Evidence(source=source, text=f"rank {rank} of {name}: Init START without Init COMPLETE")
+                    for rank, source in sorted(one.ranks.items())[:6]
+                ),
+                *(evidence(event.origin, event.text, event.time_s) for event in elsewhere[:3]),
+            ),
+            fault_time=clock_time(one.started_s),
+        )
+        return
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A communicator that nobody completed: its ranks that began, where they say so, and their ranks in the job."""
+
+    nranks: int
+    ranks: dict[int, str] = field(default_factory=dict)
+    globals: list[int] = field(default_factory=list)
+    started_s: float | None = None
+
+    def add(self, process: ProcessRecord, comm: CommRecord) -> None:
+        self.ranks[comm.rank] = process.sources[0] if process.sources else ""
+        if process.rank is not None:
+            self.globals.append(process.rank)
+        if comm.started_s is not None:
+            self.started_s = comm.started_s if self.started_s is None else min(self.started_s, comm.started_s)
+
+
+def _begun(after: Aftermath) -> Mapping[str, _Begun]:
+    """By id, those that are incomplete in processes which had completed another one."""
+    found: dict[str, _Begun] = {}
+    completed: set[str] = set()
+    for process in after.processes:
+        was_before = any(comm.init_completed for comm in process.comms)
+        for comm in process.comms:
+            if comm.comm_id is None or not comm.init_started:
+                continue
+            if comm.init_completed:
+                completed.add(comm.comm_id)
+            elif was_before and not comm.destroyed:
+                found.setdefault(comm.comm_id, _Begun(comm.nranks)).add(process, comm)
+    return {name: one for name, one in found.items() if name not in completed and len(one.ranks) < one.nranks}
