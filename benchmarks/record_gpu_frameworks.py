@@ -166,7 +166,7 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
     "fsdp_raises": ("DEAD", [1]), "rank0_saves": ("CPU-STUCK", [0]), "barrier_rank0": ("DESYNC-FLOW", [0]),
     "object_alone": ("DESYNC-FLOW", [1]), "p2p_sizes": ("DESYNC-ARGS", []), "both_recv": ("DESYNC-FLOW", []),
     "splits": ("DESYNC-ARGS", []), "wrong_root": ("DESYNC-ARGS", []), "groups_cross": ("DESYNC-FLOW", []),
-    "group_by_one": ("DESYNC-FLOW", []), "gil": ("CPU-STUCK", [1]), "loader_dead": ("DEAD", [1]),
+    "group_by_one": ("HEALTHY", []), "gil": ("CPU-STUCK", [1]), "loader_dead": ("DEAD", [1]),
     "loader_stuck": ("CPU-STUCK", [1]), "oom_caught": ("DESYNC-FLOW", [1]), "finally_barrier": ("DESYNC-FLOW", [1]),
     "checkpoint_missing": ("DEAD", [1]), "stops_itself": ("CPU-STUCK", [1]), "disk_full": ("DEAD", [0]),
     "extra_reduce": ("DESYNC-FLOW", [1]),
