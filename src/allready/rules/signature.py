@@ -29,6 +29,7 @@ from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 
 MOST_EVIDENCE = 8
+MOST_LINES_OF_A_MESSAGE = 12
 FEW_TRIES = 8
 """The ranks of one node, whose lines do not say who wrote them, try once each."""
 AT_START_OF_JAX = ("PjRT_Client_Connect", "PjRT_Client_connect")
@@ -89,7 +90,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
     culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
-    values = dict.fromkeys(names, "?") | {k: v for k, v in first.values.items() if v}
+    values = dict.fromkeys(names, "?") | _values(events)
     values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, after)}
@@ -112,6 +113,25 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
             Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MOST_EVIDENCE]
         ),
     )
+
+
+def _values(events: Sequence[Event]) -> dict[str, str]:
+    """Of the first line, and of those of the same writer right below it that belong to the same message: launchers
+    write the rank in one line and the exit code in the next."""
+    first = events[0]
+    values = {k: v for k, v in first.values.items() if v}
+    origin = first.origin
+    for event in events[1:]:
+        other = event.origin
+        distance = (other.line or 0) - (origin.line or 0)
+        is_near = other.source == origin.source and 0 < distance <= MOST_LINES_OF_A_MESSAGE
+        if not is_near or replace(other, line=origin.line) != origin:
+            continue
+        more = {k: v for k, v in event.values.items() if v}
+        if any(values.get(k, v) != v for k, v in more.items()):
+            break
+        values |= more
+    return values
 
 
 def called(after: Aftermath, events: Sequence[Event]) -> str:
