@@ -1,8 +1,11 @@
 """What the real tables make of lines, where one line alone does not say it."""
 
+import io
+
 import pytest
 
-from allready.evidence.log import read_lines
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret, read_lines
 from allready.model import Event, Role
 
 OOM = "CUDA out of memory. Tried to allocate 28.00 MiB (GPU 1; 10.92 GiB total capacity; 10.13 GiB already allocated)"
@@ -31,3 +34,41 @@ def test_processes_that_jax_names_one_below_the_other_are_numbers() -> None:
 def test_memory_that_a_loop_was_warned_of_and_went_on_without_is_no_fault(front: str, role: Role) -> None:
     (found,) = events(front + OOM)
     assert (found.signature, found.role) == ("cuda.out_of_memory", role)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            (
+                "[gpu02:21183] *** Process received signal ***\n[gpu02:21183] Signal: Bus error (7)\n"
+                "[gpu02:21183] Signal code: Non-existant physical address (2)\n"
+                "[gpu02:21183] Failing at address: 0x7f2b00a01000\n[gpu02:21183] [ 0] /lib/libc.so.6(+0x42520)[0x7f2c]\n"
+            ),
+            "Bus error, non-existant physical address at 0x7f2b00a01000",
+        ),
+        (
+            "[hpc-1:2292:0:2296] Caught signal 11 (Segmentation fault: invalid permissions)\n==== backtrace ====\n",
+            "Segmentation fault: invalid permissions",
+        ),
+        (
+            (
+                "F0321 12:34:56.789012 12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0)\n"
+                "*** Check failure stack trace: ***\n    @  0x7f8d  google::LogMessage::Fail()\n"
+                "*** SIGABRT (@0x1f) received by PID 12345 (TID 0x7f8d) from PID 12345; stack trace: ***\n"
+            ),
+            "shards.cc:123: Check failed: fd >= 0 (-1 vs. 0)",
+        ),
+        (
+            (
+                "F0000 00:00:1718200000.123456   12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0)\n"
+                "*** SIGABRT received at time=1718200000 on cpu 3 ***\n"
+            ),
+            "shards.cc:123: Check failed: fd >= 0 (-1 vs. 0)",
+        ),
+    ],
+)
+def test_the_last_words_of_a_process_get_through_the_scanner(lines: str, words: str) -> None:
+    ordinary = "".join(f"loading shard {number}\n" for number in range(50))
+    [death] = interpret(scan(io.BytesIO((ordinary + lines).encode())), "out.log", mtime_s=1.0).deaths
+    assert death.last_words == words

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import tracebacks
+from allready.evidence.log import horovod, tracebacks
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -40,6 +40,7 @@ def tell(log: "Log") -> Collector:
     finder, collector = Finder(), Collector()
     has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
+    stalled = 0
     for at, line in enumerate(log.lines):
         if not line.is_known:
             continue
@@ -57,12 +58,23 @@ def tell(log: "Log") -> Collector:
         event = _event(log, at, origin, found, stack)
         line.is_understood = True
         place = collector.add(event)
+        stalled = line.number if event.signature == horovod.STALLED else stalled
         if place is not None and _WATCHDOG.search(line.rest):
             before = watchdogs.get(_key(origin))
             if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in collector[before].text:
                 watchdogs[_key(origin)] = place
     _add_repeats(log, finder, collector)
+    if stalled and _went_on(log, stalled):
+        for place, event in enumerate(collector):
+            if event.signature == horovod.STALLED:
+                collector.change(place, role=Role.HARMLESS)
     return collector
+
+
+def _went_on(log: "Log", number: int) -> bool:
+    """Whether the job made progress behind the last report of a wait: the rank was only late."""
+    num_steps = sum(mark.number > number for mark in log.scanned.marks)
+    return num_steps > 1 or log.scanned.num_lines > number + horovod.MOST_LINES
 
 
 def _old_ranks_tell(log: "Log") -> bool:
@@ -93,6 +105,8 @@ def _event(
     values = {} if match is None else {k: v for k, v in values_of(match).items() if v != _NO_NUMBER}
     if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
+    if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
+        values |= horovod.report(log.lines, at)
     if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
         values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
     extra: tuple[str, ...] = ()
