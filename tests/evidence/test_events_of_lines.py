@@ -43,7 +43,7 @@ def test_memory_that_a_loop_was_warned_of_and_went_on_without_is_no_fault(front:
             (
                 "[gpu02:21183] *** Process received signal ***\n[gpu02:21183] Signal: Bus error (7)\n"
                 "[gpu02:21183] Signal code: Non-existant physical address (2)\n"
-                "[gpu02:21183] Failing at address: 0x7f2b00a01000\n[gpu02:21183] [ 0] /lib/libc.so.6(+0x42520)[0x7f2c]\n"
+                "[gpu02:21183] Failing at address: 0x7f2b00a01000\n[gpu02:21183] [ 0] /lib/libc.so.6(+0x42520)[0x7f]\n"
             ),
             "Bus error, non-existant physical address at 0x7f2b00a01000",
         ),

@@ -124,3 +124,28 @@ def test_one_try_without_an_address_of_ipv6_is_no_fault_yet() -> None:
     assert told("IPv6", 1) is Severity.WARNING
     assert told("IPv6", 30) is None
     assert told("IPv4", 1) is None
+
+
+def test_a_message_of_several_lines_is_told_as_one() -> None:
+    def line(number: int, rank: int | None = None, **values: str) -> Event:
+        return event("launcher.mpi_exit", values=values, origin=Origin(source="out.log", line=number, rank=rank))
+
+    block = (line(10, processes="1"), line(14), line(17, peer="3"), line(18, exitcode="1"))
+    [hit] = ask("LCH015", events=block).hits
+    assert (hit.values["peer"], hit.values["exitcode"]) == ("3", "1")
+    [hit] = ask("LCH015", events=(*block[:2], line(400, peer="3"))).hits
+    assert hit.values["peer"] == "?"  # another message
+    [hit] = ask("LCH015", events=(*block[:2], line(15, rank=2, peer="3"))).hits
+    assert hit.values["peer"] == "?"  # another writer
+    [hit] = ask("LCH015", events=(line(10, peer="1"), line(12, peer="3", exitcode="9"))).hits
+    assert (hit.values["peer"], hit.values["exitcode"]) == ("1", "?")
+
+
+def test_a_rank_whose_own_gradients_are_not_finite_is_named_but_not_all_of_them() -> None:
+    def told(*ranks: int) -> Hit:
+        lines = [event("python.local_gradients_not_finite", role=Role.ROOT, values={"ranks": str(r)}) for r in ranks]
+        [hit] = ask("PYL022", events=tuple(lines)).hits
+        return hit
+
+    assert told(2).culprits.ranks == (2,)
+    assert not told(0, 1, 2, 3).culprits

@@ -277,10 +277,13 @@ Fatal Python error: Aborted
     assert "watchdog thread terminated" in death.text
 
 
-def test_a_jax_process_that_ends_itself_is_a_victim() -> None:
+@pytest.mark.parametrize(
+    "why", ["JAX distributed service detected fatal errors", "coordinator detected missing heartbeats"]
+)
+def test_a_jax_process_that_ends_itself_is_a_victim(why: str) -> None:
     death = own(
-        "F1120 12:00:18.000000  77 client.h:80] Terminating process because the JAX distributed service detected fatal"
-        " errors. This most likely indicates that another task died"
+        f"F1120 12:00:18.000000  77 client.h:80] Terminating process because the {why}. This most likely "
+        "indicates that another task died"
     )
     assert (death.kind, death.is_collective_error, death.rank) == ("abort", True, 4)
 

@@ -99,6 +99,7 @@ _TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{
 _WHAT = re.compile(r"\s*what\(\): +(.*)$")
 _WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
 _DUMPING = "Terminating the process after attempting to dump debug info"
+_JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
 
 
@@ -378,7 +379,7 @@ def _checked(here: _Here) -> Iterable[Statement]:
 
 
 def _own_end(here: _Here) -> Iterable[Statement]:
-    is_library = _ENDING in here.text or _DUMPING in here.text or "JAX distributed service detected" in here.text
+    is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
     if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
         file = here.line.prefix.file or ""
         is_collective = is_library or "ProcessGroup" in file
@@ -423,6 +424,6 @@ def read(lines: Sequence[Line], at: int) -> list[Statement]:
             found += reader(here)
             if found:
                 return found
-    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or "JAX distributed service" in text:
+    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or any(m in text for m in _JAX_ENDS):
         found += _own_end(here)
     return found
