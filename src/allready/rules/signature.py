@@ -147,16 +147,26 @@ def called(after: Aftermath, events: Sequence[Event]) -> str:
 
 
 def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -> Severity | None:
-    """That sizes differ is an echo where records show whose differ.
+    """That sizes differ is an echo where records show whose differ.  A port without which NCCL goes on is no fault yet.
 
     A name without an address of IPv6 has mostly one of IPv4; where it has none, torch tries again and again.
     """
     if signature.id == "store.name_unknown" and all(e.count <= FEW_TRIES and "IPv6 network" in e.text for e in events):
         return Severity.WARNING
+    if signature.id == "nccl.ib_port_down" and all(_failed_over(after, e) for e in events):
+        return Severity.WARNING
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
     if is_desync and signature.blames == "nobody" and any(m.odd for m in after.mismatches):
         return Severity.WARNING
     return None
+
+
+def _failed_over(after: Aftermath, event: Event) -> bool:
+    """Whether NCCL went on over another port, as processes of the same node say, and did not give up later."""
+    known = _by_signature(after)
+    if known.get("nccl.ib_failover_exhausted") or "non-fatal" not in event.text:
+        return False
+    return any(e.origin.host == event.origin.host for e in known.get("nccl.ib_failed_over", ()))
 
 
 def _class_of(signature: Signature, events: Sequence[Event]) -> FaultClass | None:
