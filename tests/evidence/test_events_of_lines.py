@@ -72,3 +72,25 @@ def test_the_last_words_of_a_process_get_through_the_scanner(lines: str, words: 
     ordinary = "".join(f"loading shard {number}\n" for number in range(50))
     [death] = interpret(scan(io.BytesIO((ordinary + lines).encode())), "out.log", mtime_s=1.0).deaths
     assert death.last_words == words
+
+
+@pytest.mark.parametrize("prefix", ["", "2024-04-25T14:44:04.498000301Z ", "[pod/trainer-0/main] "])
+def test_ray_names_the_actor_in_the_lines_below(prefix: str) -> None:
+    lines = [
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "\tclass_name: RayTrainWorker",
+        "\tactor_id: 647f783bf08ca69c00e2c66b01000000",
+        "\tpid: 55131",
+        "\tnamespace: 240551e9-cf1e-41f7-a58b-1c6d10852a8b",
+        "\tip: 172.17.0.2",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+    ]
+    found = events(*(prefix + line for line in lines))[0]
+    assert {n: found.values[n] for n in ("actor", "pid", "ip")} == {
+        "actor": "RayTrainWorker", "pid": "55131", "ip": "172.17.0.2",
+    }  # fmt: skip
+
+
+def test_what_stands_elsewhere_is_no_word_on_the_actor() -> None:
+    found = events("ray.exceptions.ActorDiedError: The actor died unexpectedly.", "loading", "\tpid: 55131")[0]
+    assert "pid" not in found.values

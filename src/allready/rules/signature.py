@@ -27,6 +27,7 @@ from allready.rules._process import is_at_start, overcome
 from allready.rules._ruins import who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
+from allready.signatures.table import hint_of
 
 MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
@@ -90,7 +91,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
     culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
-    values = dict.fromkeys(names, "?") | _values(events)
+    values = dict.fromkeys(names, "?") | hint_of(signature, first.text) | _values(events)
     values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, after)}

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import horovod, tracebacks
+from allready.evidence.log import horovod, ray, tracebacks
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -107,6 +107,8 @@ def _event(
         values |= _named_below(log, at, signature)
     if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
         values |= horovod.report(log.lines, at)
+    if signature is not None and signature.id == ray.DIED:
+        values |= ray.named_below(log.lines, at)
     if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
         values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
     extra: tuple[str, ...] = ()
