@@ -8,6 +8,8 @@ from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret, read_lines
 from allready.model import Event, Role
 
+DNN = "FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details."
+STOP = "Stop_waiting response is expected"
 OOM = "CUDA out of memory. Tried to allocate 28.00 MiB (GPU 1; 10.92 GiB total capacity; 10.13 GiB already allocated)"
 
 
@@ -94,3 +96,33 @@ def test_ray_names_the_actor_in_the_lines_below(prefix: str) -> None:
 def test_what_stands_elsewhere_is_no_word_on_the_actor() -> None:
     found = events("ray.exceptions.ActorDiedError: The actor died unexpectedly.", "loading", "\tpid: 55131")[0]
     assert "pid" not in found.values
+
+
+@pytest.mark.parametrize("words", [DNN, STOP])
+@pytest.mark.parametrize(
+    ("front", "behind", "is_fault"),
+    [
+        ("jaxlib.xla_extension.XlaRuntimeError: ", "", True),
+        ("W0301 10:00:00.123456 77 gpu_compiler.cc:12] retrying: ", "", False),
+        ("attempt 1 failed, trying again: ", "", False),
+        ("/opt/retry/train.py: RuntimeError: ", "", True),
+        ("RuntimeError: ", "step 1 loss 2.3\nstep 2 loss 2.2\n", False),
+        ("RuntimeError: ", "cleaning up\nbye\n", True),
+    ],
+)
+def test_what_a_later_try_overcame_is_no_fault(words: str, front: str, behind: str, is_fault: bool) -> None:
+    text = f"step 0 loss 2.4\n{front}{words}\n{behind}"
+    found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0).events
+    [role] = [e.role for e in found if e.signature in {"cuda.library_handle", "store.answer_unexpected"}]
+    assert (role is not Role.HARMLESS) == is_fault
+
+
+def test_a_traceback_that_ended_its_rank_is_a_fault_whatever_the_others_print() -> None:
+    text = (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/job/train.py", line 9, in <module>\n'
+        f"[rank1]: RuntimeError: {STOP}\n"
+        "step 1 loss 2.3\nstep 2 loss 2.2\n"
+    )
+    found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0).events
+    assert [e.role for e in found if e.signature == "store.answer_unexpected"] == [Role.RECORD]

@@ -53,6 +53,7 @@ def register() -> None:
             remedy=signature.remedy,
             since=signature.since,
             depth=signature.depth,
+            restates=signature.restates,
         )
         RULES[signature.code] = replace(
             rule, body=body, needs=tuple(_needs(body)), area=f"log_{signature.family}", page=signature.page

@@ -56,7 +56,8 @@ class Signature:
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
     address or rank), "ranks" (group `ranks`: a list of ranks), "nobody".  `is_certain`: no other reason for the line is
     known; otherwise a finding is likely at most.  `hints`: what to type, by what the line says (a regular expression;
-    the first that is found in it counts); it fills `{hint}`.
+    the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of which others
+    know more, told for information beside them.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -72,6 +73,7 @@ class Signature:
     variables: tuple[str, ...] = ()
     is_certain: bool = True
     hints: tuple[tuple[str, str], ...] = ()
+    restates: bool = False
     since: str = "0.1"
     title: str = ""
     message: str = ""
@@ -151,6 +153,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         blames=blames,
         variables=tuple(entry.get("variables", ())),
         is_certain=bool(entry.get("certain", True)),
+        restates=bool(entry.get("restates", False)),
         hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),
         since=entry.get("since", "0.1"),
         **texts,

@@ -21,9 +21,15 @@ _WATCHDOG = re.compile(
     r"Timeout at NCCL work"
 )
 _TASK = re.compile(r"task:(\d{1,7})")
-_CAUGHT = re.compile(r"\bWARN(?:ING)?\b")
-_MAY_BE_CAUGHT = {"cuda.out_of_memory"}
-"""Errors that training loops catch, log as a warning and go on after, with a smaller batch or without this one."""
+_CAUGHT = re.compile(
+    r"\bWARN(?:ING)?\b|(?<![/\w.\-])(?:[Rr]etry(?:ing)?|[Tt]rying again|[Ii]gnor(?:ed|ing))(?![/\w.\-])"
+)
+_MAY_BE_CAUGHT = {"cuda.out_of_memory", "cuda.library_handle", "store.answer_unexpected"}
+"""Errors that training loops catch, log as a warning and go on after, with a smaller batch, without this one, or at
+another try."""
+
+_MAY_BE_OVERCOME = {"cuda.library_handle", "store.answer_unexpected"}
+"""Of these, errors of which a later try may know nothing: progress behind them shows it."""
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
@@ -131,7 +137,8 @@ def _event(
         extra = tuple(stack)
     role = Role.RECORD if signature is None else signature.role
     if signature is not None and signature.id in _MAY_BE_CAUGHT and match is not None:
-        role = Role.HARMLESS if _CAUGHT.search(line.text.partition(match[0])[0]) else role
+        caught = _CAUGHT.search(line.text.partition(match[0])[0]) is not None
+        role = Role.HARMLESS if caught or _is_overcome(log, at, signature) else role
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
@@ -141,6 +148,14 @@ def _event(
         extra=extra,
         role=role,
     )
+
+
+def _is_overcome(log: "Log", at: int, signature: Signature) -> bool:
+    """Whether its process made progress behind the line; what ended a process is told by a traceback."""
+    block = log.blocks.of_error.get(at)
+    if signature.id not in _MAY_BE_OVERCOME or (block is not None and block.is_deadly):
+        return False
+    return sum(mark.number > log.lines[at].number for mark in log.scanned.marks) > 1
 
 
 def _has_more(text: str) -> bool:
