@@ -571,3 +571,34 @@ def test_the_first_thread_has_the_number_of_its_process() -> None:
 )
 def test_orders_and_mere_errors_are_no_deaths(text: str) -> None:
     assert told(text) == []
+
+
+LOST = (
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    "  what():  Process group watchdog thread terminated with exception: timeout\n"
+)
+
+
+def test_ranks_that_a_library_aborted_are_not_accused_by_their_handlers() -> None:
+    """Each prints the same two blocks, one after the other or all mixed."""
+    blocks = [(LOST, ABORTED.replace("21183", str(pid))) for pid in (21183, 21184, 21185)]
+    for text in ("".join(a + b for a, b in blocks), "".join(a for a, _ in blocks) + "".join(b for _, b in blocks)):
+        deaths = read(text).deaths
+        assert {d.pid for d in deaths if d.pid} == {21183, 21184, 21185}
+        assert all(d.is_collective_error for d in deaths)
+
+
+def test_an_exception_is_that_of_the_rank_that_mpirun_saw_leave() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/job/train.py", line 9, in <module>\nValueError: bad\n'
+    left = "mpirun has exited due to process rank 11 with PID 10211 on\nnode n12 exiting improperly. There are three\n"
+    [death] = read(raised + left).deaths
+    assert (death.rank, death.kind, death.text) == (11, "exception", "ValueError: bad")
+
+
+def test_the_file_of_a_rank_tells_whose_handler_it_is() -> None:
+    death = own(LOST + ABORTED)
+    assert (death.rank, death.pid, death.is_collective_error) == (4, 21183, True)
+    death = own(OPAL)
+    assert (death.rank, death.pid, death.is_collective_error) == (4, 21183, False)
+    nccl = "gpu02:77:80 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\n"
+    assert {(d.rank, d.pid) for d in read(nccl + OPAL, "rank_4.log").deaths} == {(None, 21183)}  # a child of it

@@ -96,7 +96,7 @@ def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
 def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
     """One exception of nobody known, and one exit code behind it that nothing explains, are one end."""
     lone = [d for d in drafts if d.kind == "exception" and d.is_own and _keys(d) == ["nobody"]]
-    bare = [d for d in drafts if d.kind == "exit" and d.exit_code and not d.by_launcher and not d.is_own]
+    bare = [d for d in drafts if d.kind == "exit" and _is_told(d) and not d.by_launcher and not d.is_own]
     if len(lone) != 1 or len(bare) != 1:
         return drafts
     raised, ended = lone[0], bare[0]
@@ -114,7 +114,8 @@ def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
 def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
     """Whose last words they are, by the handler of signals that wrote right behind them in the same stream.
 
-    Only where one process spoke and one handler: in a file of many ranks that end together nobody can tell.
+    Only where one process spoke and one handler: in a file of many ranks that end together nobody can tell.  Where some
+    of these words are a library's, who lost a peer, none of the handlers' processes is accused.
     """
     handlers = [d for d in drafts if d.is_handlers and d.signal == "SIGABRT"]
     nameless = [d for d in drafts if d.is_own and d.kind == "abort" and _keys(d) == ["nobody"]] if handlers else []
@@ -124,6 +125,9 @@ def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
         if len(behind) == 1 and sum(_follows(behind[0], other) for other in nameless) == 1:
             _join(behind[0], draft)
             found = [d for d in found if d is not draft]
+    for handler in handlers:
+        if any(other.is_collective_error and _follows(handler, other) for other in nameless):
+            handler.is_collective_error = True
     return found
 
 
@@ -147,6 +151,11 @@ def _is_of(told: DeathDraft, handled: DeathDraft) -> bool:
 def _follows(handler: DeathDraft, words: DeathDraft) -> bool:
     distance = (handler.origin.line or 0) - (words.origin.line or 0)
     return handler.writer == words.writer and 0 < distance <= _NEAR_LINES
+
+
+def _is_told(draft: DeathDraft) -> bool:
+    """Whether a launcher tells a bad end: by its code, or by naming who left first without one."""
+    return bool(draft.exit_code) or (draft.exit_code is None and draft.first)
 
 
 def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:

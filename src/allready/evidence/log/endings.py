@@ -9,6 +9,7 @@ from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
+from allready.evidence.log.who import Who
 from allready.model import Death
 
 if TYPE_CHECKING:
@@ -301,9 +302,9 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
         if log.whoever.tasks_are_ranks:
             draft.rank = said.task
         elif said.is_handlers:
-            draft.rank = log.whoever.rank_of(said.host, said.pid)
+            draft.rank = _rank_of_handler(log, said, who)
     elif said.is_handlers:
-        draft.rank = log.whoever.rank_of(said.host, said.pid)
+        draft.rank = _rank_of_handler(log, said, who)
     elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
         draft.rank = log.whoever.rank_of(None, said.pid)
     elif said.pid is None and said.local_rank is None and said.kind != "oom":
@@ -312,6 +313,12 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):
         draft.host = line.prefix.host
     return draft
+
+
+def _rank_of_handler(log: "Log", said: Statement, who: Who) -> int | None:
+    """By the process that it names; else by the file, unless another process wrote that: a rank's child has its own."""
+    rank = log.whoever.rank_of(said.host, said.pid)
+    return who.rank if rank is None and who.pid in (None, said.pid) else rank
 
 
 def _own_pid(log: "Log", said: Statement, line: Line) -> int | None:
