@@ -581,7 +581,12 @@ LOST = (
 
 def test_ranks_that_a_library_aborted_are_not_accused_by_their_handlers() -> None:
     """Each prints the same two blocks, one after the other or all mixed."""
-    blocks = [(LOST, ABORTED.replace("21183", str(pid))) for pid in (21183, 21184, 21185)]
+    ranked = LOST.replace("Process group", "[PG ID 0 PG GUID 0(default_pg) Rank {}] Process group")
+    for words in (LOST, ranked):
+        _are_victims([(words.format(pid), ABORTED.replace("21183", str(pid))) for pid in (21183, 21184, 21185)])
+
+
+def _are_victims(blocks: list[tuple[str, str]]) -> None:
     for text in ("".join(a + b for a, b in blocks), "".join(a for a, _ in blocks) + "".join(b for _, b in blocks)):
         deaths = read(text).deaths
         assert {d.pid for d in deaths if d.pid} == {21183, 21184, 21185}
@@ -602,3 +607,15 @@ def test_the_file_of_a_rank_tells_whose_handler_it_is() -> None:
     assert (death.rank, death.pid, death.is_collective_error) == (4, 21183, False)
     nccl = "gpu02:77:80 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\n"
     assert {(d.rank, d.pid) for d in read(nccl + OPAL, "rank_4.log").deaths} == {(None, 21183)}  # a child of it
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "F1120 12:00:18.000000  77 pjrt_client.cc:80] Check failed: status is OK (INTERNAL: NCCL operation failed)",
+        "F0000 00:00:1718200000.123456 77 client.cc:80] Check failed: s is OK (UNAVAILABLE: Connection reset by peer)",
+    ],
+)
+def test_a_check_that_failed_for_want_of_a_peer_is_no_reason(line: str) -> None:
+    [death] = read(line).deaths
+    assert death.is_collective_error

@@ -118,15 +118,15 @@ def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
     of these words are a library's, who lost a peer, none of the handlers' processes is accused.
     """
     handlers = [d for d in drafts if d.is_handlers and d.signal == "SIGABRT"]
-    nameless = [d for d in drafts if d.is_own and d.kind == "abort" and _keys(d) == ["nobody"]] if handlers else []
+    words = [d for d in drafts if d.is_own and d.kind == "abort" and d.pid is None] if handlers else []
     found = list(drafts)
-    for draft in nameless:
+    for draft in words:
         behind = [d for d in handlers if _follows(d, draft)]
-        if len(behind) == 1 and sum(_follows(behind[0], other) for other in nameless) == 1:
+        if len(behind) == 1 and sum(_follows(behind[0], other) for other in words) == 1:
             _join(behind[0], draft)
             found = [d for d in found if d is not draft]
     for handler in handlers:
-        if any(other.is_collective_error and _follows(handler, other) for other in nameless):
+        if any(other.is_collective_error and _follows(handler, other) for other in words):
             handler.is_collective_error = True
     return found
 
@@ -150,7 +150,8 @@ def _is_of(told: DeathDraft, handled: DeathDraft) -> bool:
 
 def _follows(handler: DeathDraft, words: DeathDraft) -> bool:
     distance = (handler.origin.line or 0) - (words.origin.line or 0)
-    return handler.writer == words.writer and 0 < distance <= _NEAR_LINES
+    is_near = handler.writer == words.writer and 0 < distance <= _NEAR_LINES
+    return is_near and not (_differ(handler.rank, words.rank) or _differ(handler.task, words.task))
 
 
 def _is_told(draft: DeathDraft) -> bool:

@@ -374,15 +374,20 @@ def _checked(here: _Here) -> Iterable[Statement]:
         words = f"{match[2]}: {match[3].strip()}"
         yield Statement(
             kind="abort", text=words, signal="SIGABRT", is_own=True, words=words,
-            pid=int(match[1]) if len(match[1]) < 8 else None,
+            pid=int(match[1]) if len(match[1]) < 8 else None, is_collective_error=_lost_a_peer(words),
         )  # fmt: skip
+
+
+def _lost_a_peer(words: str) -> bool:
+    """Whether a check failed because of what a library said of somebody else."""
+    return tracebacks.Failure("RuntimeError", words).is_collective_error
 
 
 def _own_end(here: _Here) -> Iterable[Statement]:
     is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
     if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
         file = here.line.prefix.file or ""
-        is_collective = is_library or "ProcessGroup" in file
+        is_collective = is_library or "ProcessGroup" in file or _lost_a_peer(here.text)
         yield Statement(
             kind="abort", text=here.text.strip(), is_own=True, is_collective_error=is_collective,
             words="" if is_collective else f"{file}: {here.text.strip()}",
