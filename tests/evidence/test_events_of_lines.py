@@ -1,10 +1,15 @@
 """What the real tables make of lines, where one line alone does not say it."""
 
+import io
+
 import pytest
 
-from allready.evidence.log import read_lines
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret, read_lines
 from allready.model import Event, Role
 
+DNN = "FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details."
+STOP = "Stop_waiting response is expected"
 OOM = "CUDA out of memory. Tried to allocate 28.00 MiB (GPU 1; 10.92 GiB total capacity; 10.13 GiB already allocated)"
 
 
@@ -31,3 +36,93 @@ def test_processes_that_jax_names_one_below_the_other_are_numbers() -> None:
 def test_memory_that_a_loop_was_warned_of_and_went_on_without_is_no_fault(front: str, role: Role) -> None:
     (found,) = events(front + OOM)
     assert (found.signature, found.role) == ("cuda.out_of_memory", role)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            (
+                "[gpu02:21183] *** Process received signal ***\n[gpu02:21183] Signal: Bus error (7)\n"
+                "[gpu02:21183] Signal code: Non-existant physical address (2)\n"
+                "[gpu02:21183] Failing at address: 0x7f2b00a01000\n[gpu02:21183] [ 0] /lib/libc.so.6(+0x42520)[0x7f]\n"
+            ),
+            "Bus error, non-existant physical address at 0x7f2b00a01000",
+        ),
+        (
+            "[hpc-1:2292:0:2296] Caught signal 11 (Segmentation fault: invalid permissions)\n==== backtrace ====\n",
+            "Segmentation fault: invalid permissions",
+        ),
+        (
+            (
+                "F0321 12:34:56.789012 12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0)\n"
+                "*** Check failure stack trace: ***\n    @  0x7f8d  google::LogMessage::Fail()\n"
+                "*** SIGABRT (@0x1f) received by PID 12345 (TID 0x7f8d) from PID 12345; stack trace: ***\n"
+            ),
+            "shards.cc:123: Check failed: fd >= 0 (-1 vs. 0)",
+        ),
+        (
+            (
+                "F0000 00:00:1718200000.123456   12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0)\n"
+                "*** SIGABRT received at time=1718200000 on cpu 3 ***\n"
+            ),
+            "shards.cc:123: Check failed: fd >= 0 (-1 vs. 0)",
+        ),
+    ],
+)
+def test_the_last_words_of_a_process_get_through_the_scanner(lines: str, words: str) -> None:
+    ordinary = "".join(f"loading shard {number}\n" for number in range(50))
+    [death] = interpret(scan(io.BytesIO((ordinary + lines).encode())), "out.log", mtime_s=1.0).deaths
+    assert death.last_words == words
+
+
+@pytest.mark.parametrize("prefix", ["", "2024-04-25T14:44:04.498000301Z ", "[pod/trainer-0/main] "])
+def test_ray_names_the_actor_in_the_lines_below(prefix: str) -> None:
+    lines = [
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "\tclass_name: RayTrainWorker",
+        "\tactor_id: 647f783bf08ca69c00e2c66b01000000",
+        "\tpid: 55131",
+        "\tnamespace: 240551e9-cf1e-41f7-a58b-1c6d10852a8b",
+        "\tip: 172.17.0.2",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR",
+    ]
+    found = events(*(prefix + line for line in lines))[0]
+    assert {n: found.values[n] for n in ("actor", "pid", "ip")} == {
+        "actor": "RayTrainWorker", "pid": "55131", "ip": "172.17.0.2",
+    }  # fmt: skip
+
+
+def test_what_stands_elsewhere_is_no_word_on_the_actor() -> None:
+    found = events("ray.exceptions.ActorDiedError: The actor died unexpectedly.", "loading", "\tpid: 55131")[0]
+    assert "pid" not in found.values
+
+
+@pytest.mark.parametrize("words", [DNN, STOP])
+@pytest.mark.parametrize(
+    ("front", "behind", "is_fault"),
+    [
+        ("jaxlib.xla_extension.XlaRuntimeError: ", "", True),
+        ("W0301 10:00:00.123456 77 gpu_compiler.cc:12] retrying: ", "", False),
+        ("attempt 1 failed, trying again: ", "", False),
+        ("/opt/retry/train.py: RuntimeError: ", "", True),
+        ("RuntimeError: ", "step 1 loss 2.3\nstep 2 loss 2.2\n", False),
+        ("RuntimeError: ", "cleaning up\nbye\n", True),
+    ],
+)
+def test_what_a_later_try_overcame_is_no_fault(words: str, front: str, behind: str, is_fault: bool) -> None:
+    text = f"step 0 loss 2.4\n{front}{words}\n{behind}"
+    found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0).events
+    [role] = [e.role for e in found if e.signature in {"cuda.library_handle", "store.answer_unexpected"}]
+    assert (role is not Role.HARMLESS) == is_fault
+
+
+def test_a_traceback_that_ended_its_rank_is_a_fault_whatever_the_others_print() -> None:
+    text = (
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/job/train.py", line 9, in <module>\n'
+        f"[rank1]: RuntimeError: {STOP}\n"
+        "step 1 loss 2.3\nstep 2 loss 2.2\n"
+    )
+    found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0).events
+    assert [e.role for e in found if e.signature == "store.answer_unexpected"] == [Role.RECORD]

@@ -256,3 +256,29 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
     nothing = found("NLG054", 1, Confidence.LIKELY, peer="?")
     for other in (late, nothing):
         assert [f.code for f in in_order((vague, other), rules)] == ["PYL010", "NLG054"]
+
+
+def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() -> None:
+    def found(code: str, severity: Severity, fault_class: FaultClass = FaultClass.DEAD) -> Finding:
+        return Finding(
+            code=code, severity=severity, fault_class=fault_class, confidence=Confidence.POSSIBLE,
+            culprits=Culprits(), message="", remedy="", title="", values={},
+        )  # fmt: skip
+
+    def told(*findings: Finding) -> list[tuple[str, Severity]]:
+        return [(f.code, f.severity) for f in in_order(findings, load())]
+
+    word, table = found("LCH011", Severity.ERROR), found("ELA001", Severity.ERROR)
+    assert told(word) == [("LCH011", Severity.ERROR)]
+    assert told(word, table) == [("ELA001", Severity.ERROR), ("LCH011", Severity.ERROR)]  # neither knows more
+    own = found("DTH005", Severity.ERROR, FaultClass.START_PATH)
+    assert told(word, own, table) == [
+        ("DTH005", Severity.ERROR), ("ELA001", Severity.INFO), ("LCH011", Severity.INFO),
+    ]  # fmt: skip
+    assert told(word, found("DTH006", Severity.WARNING)) == [("LCH011", Severity.ERROR), ("DTH006", Severity.WARNING)]
+    assert told(word, found("NLG080", Severity.WARNING))[0] == ("LCH011", Severity.ERROR)
+    assert told(word, found("JAX008", Severity.ERROR))[0] == ("LCH011", Severity.ERROR)  # less deep: an echo itself
+    order = found("ELA004", Severity.WARNING)
+    assert told(order, found("DTH006", Severity.WARNING)) == [("DTH006", Severity.WARNING), ("ELA004", Severity.INFO)]
+    slow = found("SLW001", Severity.WARNING, FaultClass.SLOW_COMP)
+    assert ("ELA004", Severity.WARNING) in told(order, slow)

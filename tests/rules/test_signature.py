@@ -124,3 +124,55 @@ def test_one_try_without_an_address_of_ipv6_is_no_fault_yet() -> None:
     assert told("IPv6", 1) is Severity.WARNING
     assert told("IPv6", 30) is None
     assert told("IPv4", 1) is None
+
+
+def test_a_message_of_several_lines_is_told_as_one() -> None:
+    def line(number: int, rank: int | None = None, **values: str) -> Event:
+        return event("launcher.mpi_exit", values=values, origin=Origin(source="out.log", line=number, rank=rank))
+
+    block = (line(10, processes="1"), line(14), line(17, peer="3"), line(18, exitcode="1"))
+    [hit] = ask("LCH015", events=block).hits
+    assert (hit.values["peer"], hit.values["exitcode"]) == ("3", "1")
+    [hit] = ask("LCH015", events=(*block[:2], line(400, peer="3"))).hits
+    assert hit.values["peer"] == "?"  # another message
+    [hit] = ask("LCH015", events=(*block[:2], line(15, rank=2, peer="3"))).hits
+    assert hit.values["peer"] == "?"  # another writer
+    [hit] = ask("LCH015", events=(line(10, peer="1"), line(12, peer="3", exitcode="9"))).hits
+    assert (hit.values["peer"], hit.values["exitcode"]) == ("1", "?")
+
+
+def test_a_rank_whose_own_gradients_are_not_finite_is_named_but_not_all_of_them() -> None:
+    def told(*ranks: int) -> Hit:
+        lines = [event("python.local_gradients_not_finite", role=Role.ROOT, values={"ranks": str(r)}) for r in ranks]
+        [hit] = ask("PYL022", events=tuple(lines)).hits
+        return hit
+
+    assert told(2).culprits.ranks == (2,)
+    assert not told(0, 1, 2, 3).culprits
+
+
+def test_the_hint_fits_the_words_of_the_line() -> None:
+    def hint(error: str) -> str:
+        line = event("launcher.slurm_launch_failed", text=f"srun: error: Unable to create step for job 7: {error}",
+                     role=Role.ROOT, values={"error": error})  # fmt: skip
+        [hit] = ask("LCH012", events=(line,)).hits
+        return str(hit.values["hint"])
+
+    assert "munge" in hint("Job credential expired")
+    assert "--mem=0" in hint("Memory required by task is not available")
+    assert "partition" in hint("More processors requested than permitted")
+
+
+def test_a_port_that_nccl_goes_on_without_is_a_warning() -> None:
+    def lines(*names: str) -> tuple[Event, ...]:
+        origin = Origin(source="out.log", line=1, host="gpu01", pid=7, rank=1)
+        text = "NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port error(10)"
+        return tuple(event(name, text=text, role=Role.ROOT, origin=origin) for name in ("nccl.ib_port_down", *names))
+
+    def severity(*names: str) -> Severity | None:
+        [hit] = ask("NLG091", events=lines(*names)).hits
+        return hit.severity
+
+    assert severity() is None
+    assert severity("nccl.ib_failed_over") is Severity.WARNING
+    assert severity("nccl.ib_failed_over", "nccl.ib_failover_exhausted") is None

@@ -113,7 +113,7 @@ def test_patterns_need_linear_time(signature: Signature, line: LinePattern) -> N
 @pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
 def test_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
     wanted = placeholders(signature.message) | placeholders(signature.remedy)
-    assert wanted <= groups(signature) | {"who"}
+    assert wanted <= groups(signature) | {"who"} | ({"hint"} if signature.hints else set())
     assert placeholders(signature.title) == set()
     for template in (signature.message, signature.remedy):
         template.format_map(dict.fromkeys(wanted, "x"))

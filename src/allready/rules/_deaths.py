@@ -31,10 +31,15 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
     if after.expected_ranks and len(after.ended_well) >= after.expected_ranks:
         own = [d for d in own if not d.is_open]
     told = [d for d in own if not _is_echo(d)]
-    own = told if told or has_grave_root(after) else own
+    own = told if told or has_grave_root(after) or _has_stalled(after) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
+
+
+def _has_stalled(after: Aftermath) -> bool:
+    """Whether Horovod says for whom everybody waited when it ended the job."""
+    return any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in after.events)
 
 
 def _is_echo(death: Death) -> bool:

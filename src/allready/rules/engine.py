@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allready.model import (
@@ -105,9 +105,11 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
 def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """The one that explains most first; every finding's code is in `rules`.
 
-    What is said for want of a cause stays out beside a cause.
+    What is said for want of a cause stays out beside a cause, and a launcher's word on an end is information beside a
+    finding that says more of it.
     """
-    found = list(findings)
+    told = list(findings)
+    found = [replace(f, severity=Severity.INFO) if _is_restated(f, told, rules) else f for f in told]
     if any(f.severity.weight >= Severity.ERROR.weight and rules[f.code].area != LAST_RESORT for f in found):
         found = [f for f in found if rules[f.code].area != LAST_RESORT]
     vague = _vague(found, rules)
@@ -119,6 +121,21 @@ def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Fi
             ),
         )
     )  # fmt: skip
+
+
+def _is_restated(finding: Finding, findings: Sequence[Finding], rules: Mapping[str, Rule]) -> bool:
+    """Whether another finding, at least as severe and deeper, tells the same: one of an error, or one of an end."""
+    rule = rules[finding.code]
+    if not rule.restates or finding.severity.weight < Severity.WARNING.weight:
+        return False
+    return any(
+        other.severity.weight >= finding.severity.weight
+        and rules[other.code].depth < rule.depth
+        and not rules[other.code].restates
+        and rules[other.code].area != LAST_RESORT
+        and (other.severity.weight >= Severity.ERROR.weight or other.fault_class is finding.fault_class)
+        for other in findings
+    )
 
 
 OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "library"}

@@ -71,6 +71,7 @@ class Rule:
 
     `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
     is the verdict: a name that resolves to loopback explains the absent node, not the other way round.
+    `restates`: says only that something ended; information beside a finding that looks deeper.
     """
 
     code: str
@@ -81,6 +82,7 @@ class Rule:
     remedy: str
     since: str
     depth: int = 50
+    restates: bool = False
     body: Callable[..., Iterator[Hit]] | None = None
     needs: tuple[Need, ...] = ()
     area: str = ""

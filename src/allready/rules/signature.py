@@ -27,8 +27,10 @@ from allready.rules._process import is_at_start, overcome
 from allready.rules._ruins import who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
+from allready.signatures.table import hint_of
 
 MOST_EVIDENCE = 8
+MOST_LINES_OF_A_MESSAGE = 12
 FEW_TRIES = 8
 """The ranks of one node, whose lines do not say who wrote them, try once each."""
 AT_START_OF_JAX = ("PjRT_Client_Connect", "PjRT_Client_connect")
@@ -51,6 +53,7 @@ def register() -> None:
             remedy=signature.remedy,
             since=signature.since,
             depth=signature.depth,
+            restates=signature.restates,
         )
         RULES[signature.code] = replace(
             rule, body=body, needs=tuple(_needs(body)), area=f"log_{signature.family}", page=signature.page
@@ -89,7 +92,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
     culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
-    values = dict.fromkeys(names, "?") | {k: v for k, v in first.values.items() if v}
+    values = dict.fromkeys(names, "?") | hint_of(signature, first.text) | _values(events)
     values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, after)}
@@ -114,6 +117,25 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     )
 
 
+def _values(events: Sequence[Event]) -> dict[str, str]:
+    """Of the first line, and of those of the same writer right below it that belong to the same message: launchers
+    write the rank in one line and the exit code in the next."""
+    first = events[0]
+    values = {k: v for k, v in first.values.items() if v}
+    origin = first.origin
+    for event in events[1:]:
+        other = event.origin
+        distance = (other.line or 0) - (origin.line or 0)
+        is_near = other.source == origin.source and 0 < distance <= MOST_LINES_OF_A_MESSAGE
+        if not is_near or replace(other, line=origin.line) != origin:
+            continue
+        more = {k: v for k, v in event.values.items() if v}
+        if any(values.get(k, v) != v for k, v in more.items()):
+            break
+        values |= more
+    return values
+
+
 def called(after: Aftermath, events: Sequence[Event]) -> str:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
     ranks = _writers(events)
@@ -127,16 +149,26 @@ def called(after: Aftermath, events: Sequence[Event]) -> str:
 
 
 def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -> Severity | None:
-    """That sizes differ is an echo where records show whose differ.
+    """That sizes differ is an echo where records show whose differ.  A port without which NCCL goes on is no fault yet.
 
     A name without an address of IPv6 has mostly one of IPv4; where it has none, torch tries again and again.
     """
     if signature.id == "store.name_unknown" and all(e.count <= FEW_TRIES and "IPv6 network" in e.text for e in events):
         return Severity.WARNING
+    if signature.id == "nccl.ib_port_down" and all(_failed_over(after, e) for e in events):
+        return Severity.WARNING
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
     if is_desync and signature.blames == "nobody" and any(m.odd for m in after.mismatches):
         return Severity.WARNING
     return None
+
+
+def _failed_over(after: Aftermath, event: Event) -> bool:
+    """Whether NCCL went on over another port, as processes of the same node say, and did not give up later."""
+    known = _by_signature(after)
+    if known.get("nccl.ib_failover_exhausted") or "non-fatal" not in event.text:
+        return False
+    return any(e.origin.host == event.origin.host for e in known.get("nccl.ib_failed_over", ()))
 
 
 def _class_of(signature: Signature, events: Sequence[Event]) -> FaultClass | None:

@@ -55,7 +55,9 @@ class Signature:
 
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
     address or rank), "ranks" (group `ranks`: a list of ranks), "nobody".  `is_certain`: no other reason for the line is
-    known; otherwise a finding is likely at most.
+    known; otherwise a finding is likely at most.  `hints`: what to type, by what the line says (a regular expression;
+    the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of which others
+    know more, told for information beside them.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -70,11 +72,19 @@ class Signature:
     blames: str = "rank"
     variables: tuple[str, ...] = ()
     is_certain: bool = True
+    hints: tuple[tuple[str, str], ...] = ()
+    restates: bool = False
     since: str = "0.1"
     title: str = ""
     message: str = ""
     remedy: str = ""
     page: str = ""
+
+
+def hint_of(signature: Signature, text: str) -> dict[str, str]:
+    """The command that fits a line with these words, as the value `hint`; empty where the table has none."""
+    found = next((command for pattern, command in signature.hints if _compiled(pattern).search(text)), None)
+    return {} if found is None else {"hint": found}
 
 
 @functools.cache
@@ -143,6 +153,8 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         blames=blames,
         variables=tuple(entry.get("variables", ())),
         is_certain=bool(entry.get("certain", True)),
+        restates=bool(entry.get("restates", False)),
+        hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),
         since=entry.get("since", "0.1"),
         **texts,
     )

@@ -277,10 +277,13 @@ Fatal Python error: Aborted
     assert "watchdog thread terminated" in death.text
 
 
-def test_a_jax_process_that_ends_itself_is_a_victim() -> None:
+@pytest.mark.parametrize(
+    "why", ["JAX distributed service detected fatal errors", "coordinator detected missing heartbeats"]
+)
+def test_a_jax_process_that_ends_itself_is_a_victim(why: str) -> None:
     death = own(
-        "F1120 12:00:18.000000  77 client.h:80] Terminating process because the JAX distributed service detected fatal"
-        " errors. This most likely indicates that another task died"
+        f"F1120 12:00:18.000000  77 client.h:80] Terminating process because the {why}. This most likely "
+        "indicates that another task died"
     )
     assert (death.kind, death.is_collective_error, death.rank) == ("abort", True, 4)
 
@@ -454,3 +457,165 @@ def test_last_words_are_not_looked_for_above_progress() -> None:
     for between, expected in (("", words), ("step 7 loss 0.4", "")):
         found = read_lines([words, *filter(None, [between]), exit_], "out.log", mtime_s=1.0).deaths
         assert [d.last_words for d in found] == [expected]
+
+
+OPAL = """\
+[gpu02:21183] *** Process received signal ***
+[gpu02:21183] Signal: Segmentation fault (11)
+[gpu02:21183] Signal code: Address not mapped (1)
+[gpu02:21183] Failing at address: 0x8
+[gpu02:21183] [ 0] /lib/x86_64-linux-gnu/libc.so.6(+0x42520)[0x7f2c5c442520]
+[gpu02:21183] *** End of error message ***
+"""
+ABORTED = OPAL.replace("Segmentation fault (11)", "Aborted (6)").replace(" Address not mapped (1)", "  (-6)")
+TERMINATE = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  shard 7 is corrupt\n"
+NOTICED = """\
+--------------------------------------------------------------------------
+prterun noticed that process rank 5 with PID 21183 on node gpu02 exited on
+signal 11 (Segmentation fault).
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "[1,5]<stderr>:", "5: "])
+def test_the_handler_of_open_mpi_says_who_got_which_signal_and_why(prefix: str) -> None:
+    death = read("".join(prefix + line + "\n" for line in OPAL.splitlines())).deaths[0]
+    assert (death.kind, death.pid, death.host, death.signal) == ("signal", 21183, "gpu02", "SIGSEGV")
+    assert death.last_words == "Segmentation fault, address not mapped at 0x8"
+    assert death.rank == (5 if prefix else None)
+
+
+def test_open_mpi_s_handler_and_its_launcher_tell_one_death() -> None:
+    deaths = read(OPAL + NOTICED).deaths
+    assert [(d.rank, d.pid, d.signal, d.node, d.first) for d in deaths] == [(5, 21183, "SIGSEGV", "gpu02", True)]
+    assert "not mapped" in deaths[0].last_words
+
+
+def test_an_uncaught_exception_is_the_reason_of_the_abort_that_follows_it() -> None:
+    deaths = read(TERMINATE + ABORTED + NOTICED.replace("signal 11 (Segmentation fault)", "signal 6 (Aborted)")).deaths
+    assert [(d.rank, d.pid, d.signal) for d in deaths] == [(5, 21183, "SIGABRT")]
+    assert deaths[0].last_words == "std::runtime_error: shard 7 is corrupt"
+
+
+def test_where_two_ranks_abort_in_one_file_nobody_knows_whose_words_they_are() -> None:
+    deaths = read(TERMINATE + ABORTED + ABORTED.replace("21183", "21184")).deaths
+    assert {d.pid: d.last_words for d in deaths if d.pid} == {21183: "", 21184: ""}
+
+
+@pytest.mark.parametrize(
+    ("lines", "signal", "pid"),
+    [
+        ("[hpc-1:229246:0:229250] Caught signal 7 (Bus error: nonexistent physical address)", "SIGBUS", 229246),
+        ("[hpc-1:229246:0:229250] Caught signal 11 (Segmentation fault: Sent by the kernel at address (nil))",
+         "SIGSEGV", 229246),
+        ("[hpc-1:6031 :0:6031] Caught signal 11 (Segmentation fault: invalid permissions)", "SIGSEGV", 6031),
+        ("*** SIGSEGV (@0x8) received by PID 4242 (TID 0x7f8d0c0a1740) from PID 8; stack trace: ***", "SIGSEGV", 4242),
+        ("*** Signal 11 (SIGSEGV) (0x0) received by PID 56168 (pthread TID 0x7f11) (code: x), stack trace: ***",
+         "SIGSEGV", 56168),
+        ("(RayWorkerWrapper pid=233, ip=10.20.1.125) *** SIGSEGV received at time=1762945937 on cpu 6 ***", "SIGSEGV",
+         233),
+    ],
+)  # fmt: skip
+def test_other_handlers_of_signals(lines: str, signal: str, pid: int) -> None:
+    [death] = read(lines).deaths
+    assert (death.signal, death.pid, death.by_launcher) == (signal, pid, False)
+
+
+def test_a_handler_knows_the_process_and_srun_the_rank() -> None:
+    ucx = "[hpc-1:229246:0:229250] Caught signal 7 (Bus error: nonexistent physical address)\n"
+    [death] = read(ucx + "srun: error: hpc-1: task 3: Bus error (core dumped)\n").deaths
+    assert (death.rank, death.pid, death.signal) == (3, 229246, "SIGBUS")
+    other = read(ucx + "srun: error: hpc-2: task 3: Bus error (core dumped)\n").deaths
+    assert sorted((d.rank or 0, d.pid or 0) for d in other) == [(0, 229246), (3, 0)]
+
+
+def test_a_rank_that_left_without_finalize_is_named_by_mpirun() -> None:
+    line = (
+        "mpirun has exited due to process rank 11 with PID 10211 on\nnode compute-12-23 exiting improperly. There are"
+    )
+    assert told(line) == [{"kind": "exit", "rank": 11, "node": "compute-12-23", "pid": 10211, "first": True}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "F0321 12:34:56.789012 12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0) cannot open shard",
+        "F0000 00:00:1718200000.123456   12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0) cannot open shard",
+        "2024-03-01 10:00:00.123456: F external/data/shards.cc:123] Check failed: fd >= 0 (-1 vs. 0) cannot open shard",
+    ],
+)
+def test_a_fatal_line_is_the_reason_of_the_abort(line: str) -> None:
+    trace = "*** Check failure stack trace: ***\n    @     0x7f8d0c0a1a2b  google::LogMessage::Fail()\n"
+    handler = "*** SIGABRT (@0x1f) received by PID 4242 (TID 0x7f8d) from PID 4242; stack trace: ***\n"
+    for text, pid in ((f"{line}\n{trace}{handler}", 4242), (f"{line}\n{trace}Aborted (core dumped)\n", None)):
+        [death] = read(text).deaths
+        assert (death.kind, death.pid) == ("abort", pid)
+        assert death.last_words.endswith("shards.cc:123: Check failed: fd >= 0 (-1 vs. 0) cannot open shard")
+
+
+def test_the_first_thread_has_the_number_of_its_process() -> None:
+    fatal = "F0321 12:34:56.789012 {} shards.cc:123] Check failed: fd >= 0 (-1 vs. 0)\n"
+    for thread, ranks in ((1281, {3}), (1299, {None, 3})):
+        deaths = read(fatal.format(thread) + FAILED.replace("-9", "-6") + TABLE.replace("-9", "-6")).deaths
+        assert {d.rank for d in deaths if d.signal == "SIGABRT" or d.last_words} == ranks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "E0321 12:34:56.789012 12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0), retrying",
+        "0: *** SIGTERM received at time=1759954468 on cpu 5 ***",
+        "*** SIGTERM (@0x3e8000007d0) received by PID 4242 (TID 0x7f8d0c0a1740) from PID 1; stack trace: ***",
+        "[gpu02:21183] Signal: Terminated (15)",
+        "INFO pre-flight: Check failed: no",
+    ],
+)
+def test_orders_and_mere_errors_are_no_deaths(text: str) -> None:
+    assert told(text) == []
+
+
+LOST = (
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    "  what():  Process group watchdog thread terminated with exception: timeout\n"
+)
+
+
+def test_ranks_that_a_library_aborted_are_not_accused_by_their_handlers() -> None:
+    """Each prints the same two blocks, one after the other or all mixed."""
+    ranked = LOST.replace("Process group", "[PG ID 0 PG GUID 0(default_pg) Rank {}] Process group")
+    for words in (LOST, ranked):
+        _are_victims([(words.format(pid), ABORTED.replace("21183", str(pid))) for pid in (21183, 21184, 21185)])
+
+
+def _are_victims(blocks: list[tuple[str, str]]) -> None:
+    for text in ("".join(a + b for a, b in blocks), "".join(a for a, _ in blocks) + "".join(b for _, b in blocks)):
+        deaths = read(text).deaths
+        assert {d.pid for d in deaths if d.pid} == {21183, 21184, 21185}
+        assert all(d.is_collective_error for d in deaths)
+
+
+def test_an_exception_is_that_of_the_rank_that_mpirun_saw_leave() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/job/train.py", line 9, in <module>\nValueError: bad\n'
+    left = "mpirun has exited due to process rank 11 with PID 10211 on\nnode n12 exiting improperly. There are three\n"
+    [death] = read(raised + left).deaths
+    assert (death.rank, death.kind, death.text) == (11, "exception", "ValueError: bad")
+
+
+def test_the_file_of_a_rank_tells_whose_handler_it_is() -> None:
+    death = own(LOST + ABORTED)
+    assert (death.rank, death.pid, death.is_collective_error) == (4, 21183, True)
+    death = own(OPAL)
+    assert (death.rank, death.pid, death.is_collective_error) == (4, 21183, False)
+    nccl = "gpu02:77:80 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\n"
+    assert {(d.rank, d.pid) for d in read(nccl + OPAL, "rank_4.log").deaths} == {(None, 21183)}  # a child of it
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "F1120 12:00:18.000000  77 pjrt_client.cc:80] Check failed: status is OK (INTERNAL: NCCL operation failed)",
+        "F0000 00:00:1718200000.123456 77 client.cc:80] Check failed: s is OK (UNAVAILABLE: Connection reset by peer)",
+    ],
+)
+def test_a_check_that_failed_for_want_of_a_peer_is_no_reason(line: str) -> None:
+    [death] = read(line).deaths
+    assert death.is_collective_error

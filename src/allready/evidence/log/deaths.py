@@ -50,6 +50,7 @@ class DeathDraft:
     is_table: bool = False  # the launcher's last word
     last_words: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
+    is_handlers: bool = False  # of a handler of signals, which knows the process and not the reason
 
     def set_exit(self, code: int) -> None:
         """Exit code as a launcher prints it: negative for a signal, a shell's 128 + signal too."""
@@ -83,7 +84,7 @@ class DeathDraft:
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
-    merged = _explained(_merged(_merged(drafts)))  # twice: a table may have told later who a pid was
+    merged = _handled(_explained(_merged(_merged(_signed(drafts)))))  # twice: a table may have told later who a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
             draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None
@@ -95,7 +96,7 @@ def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
 def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
     """One exception of nobody known, and one exit code behind it that nothing explains, are one end."""
     lone = [d for d in drafts if d.kind == "exception" and d.is_own and _keys(d) == ["nobody"]]
-    bare = [d for d in drafts if d.kind == "exit" and d.exit_code and not d.by_launcher and not d.is_own]
+    bare = [d for d in drafts if d.kind == "exit" and _is_told(d) and not d.by_launcher and not d.is_own]
     if len(lone) != 1 or len(bare) != 1:
         return drafts
     raised, ended = lone[0], bare[0]
@@ -108,6 +109,54 @@ def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
     _join(raised, ended)
     raised.is_open = False
     return [d for d in drafts if d is not ended]
+
+
+def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
+    """Whose last words they are, by the handler of signals that wrote right behind them in the same stream.
+
+    Only where one process spoke and one handler: in a file of many ranks that end together nobody can tell.  Where some
+    of these words are a library's, who lost a peer, none of the handlers' processes is accused.
+    """
+    handlers = [d for d in drafts if d.is_handlers and d.signal == "SIGABRT"]
+    words = [d for d in drafts if d.is_own and d.kind == "abort" and d.pid is None] if handlers else []
+    found = list(drafts)
+    for draft in words:
+        behind = [d for d in handlers if _follows(d, draft)]
+        if len(behind) == 1 and sum(_follows(behind[0], other) for other in words) == 1:
+            _join(behind[0], draft)
+            found = [d for d in found if d is not draft]
+    for handler in handlers:
+        if any(other.is_collective_error and _follows(handler, other) for other in words):
+            handler.is_collective_error = True
+    return found
+
+
+def _handled(drafts: list[DeathDraft]) -> list[DeathDraft]:
+    """A handler knows the process, its launcher the rank: one end, where one of each speaks of one node and signal."""
+    found = list(drafts)
+    for draft in [d for d in drafts if d.is_handlers and d.rank is None and d.task is None]:
+        told = [d for d in found if d is not draft and d.pid is None and _is_of(d, draft)]
+        alike = [d for d in found if d.is_handlers and d.pid != draft.pid and d.signal == draft.signal]
+        if len(told) == 1 and not any(d.host == draft.host for d in alike):
+            _join(told[0], draft)
+            found = [d for d in found if d is not draft]
+    return found
+
+
+def _is_of(told: DeathDraft, handled: DeathDraft) -> bool:
+    names = {told.node, told.host} - {None}
+    return told.signal == handled.signal and handled.host in names and not told.by_launcher
+
+
+def _follows(handler: DeathDraft, words: DeathDraft) -> bool:
+    distance = (handler.origin.line or 0) - (words.origin.line or 0)
+    is_near = handler.writer == words.writer and 0 < distance <= _NEAR_LINES
+    return is_near and not (_differ(handler.rank, words.rank) or _differ(handler.task, words.task))
+
+
+def _is_told(draft: DeathDraft) -> bool:
+    """Whether a launcher tells a bad end: by its code, or by naming who left first without one."""
+    return bool(draft.exit_code) or (draft.exit_code is None and draft.first)
 
 
 def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
@@ -200,4 +249,5 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     old.is_collective_error = old.is_collective_error or new.is_collective_error
     old.is_own = old.is_own or new.is_own
     old.is_table = old.is_table or new.is_table
+    old.is_handlers = old.is_handlers or new.is_handlers
     old.last_words = old.last_words or new.last_words

@@ -9,6 +9,7 @@ from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
+from allready.evidence.log.who import Who
 from allready.model import Death
 
 if TYPE_CHECKING:
@@ -281,7 +282,8 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
         kind=said.kind, origin=log.origin(line, who), rank=said.rank, local_rank=said.local_rank, pid=said.pid,
         host=said.host, node=said.node or who.node, signal=said.signal, text=said.text, site=said.site,
         time_s=log.time_of(line), by_launcher=said.by_launcher, first=said.first, is_own=said.is_own,
-        is_collective_error=said.is_collective_error, writer=_stream(log, at),
+        is_collective_error=said.is_collective_error, writer=_stream(log, at), last_words=said.words,
+        is_handlers=said.is_handlers,
     )  # fmt: skip
     if said.exit_code is not None:
         draft.set_exit(said.exit_code)
@@ -290,12 +292,19 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
         return draft
     if said.is_own:
         draft.rank = who.rank if who.rank is not None else draft.rank
-        draft.local_rank, draft.pid, draft.host, draft.task = who.local_rank, who.pid, who.host, who.task
+        draft.local_rank, draft.host, draft.task = who.local_rank, who.host, who.task
+        draft.pid = who.pid if who.pid is not None else _own_pid(log, said, line)
+        if draft.rank is None and who.pid is None:
+            draft.rank = log.whoever.rank_of(who.host, draft.pid)
         return draft
     if said.task is not None:
         draft.task = said.task
         if log.whoever.tasks_are_ranks:
             draft.rank = said.task
+        elif said.is_handlers:
+            draft.rank = _rank_of_handler(log, said, who)
+    elif said.is_handlers:
+        draft.rank = _rank_of_handler(log, said, who)
     elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
         draft.rank = log.whoever.rank_of(None, said.pid)
     elif said.pid is None and said.local_rank is None and said.kind != "oom":
@@ -304,3 +313,18 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):
         draft.host = line.prefix.host
     return draft
+
+
+def _rank_of_handler(log: "Log", said: Statement, who: Who) -> int | None:
+    """By the process that it names; else by the file, unless another process wrote that: a rank's child has its own."""
+    rank = log.whoever.rank_of(said.host, said.pid)
+    return who.rank if rank is None and who.pid in (None, said.pid) else rank
+
+
+def _own_pid(log: "Log", said: Statement, line: Line) -> int | None:
+    """The process of a line about itself.  A logger may print the thread, which has the process's number when it is the
+    first: only a number that the file knows as a process's is taken for one."""
+    if said.is_handlers:
+        return said.pid
+    number = said.pid if said.pid is not None else line.prefix.tid
+    return number if log.whoever.rank_of(None, number) is not None else None

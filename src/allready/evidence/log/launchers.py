@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from allready.evidence.log import tracebacks
+from allready.evidence.log.deaths import signal_name
 from allready.evidence.log.line import Line
 
 MOST_TASKS = 4096
@@ -44,7 +45,9 @@ class Statement:
     is_own: bool = False  # the writer of the line speaks of itself
     is_agents: bool = False  # of a launcher, of no rank
     is_collective_error: bool = False
+    is_handlers: bool = False  # written by a handler of signals in the process that got one
     site: str | None = None
+    words: str = ""  # why, in the words of the process
 
 
 _CLOSING = re.compile(r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})")
@@ -57,7 +60,11 @@ _SRUN = re.compile(r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,20
 _SPAWNED = re.compile(r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))")
 _MPI = re.compile(
     r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,255}) "
-    r"exited on signal (\d{1,3})"
+    r"exited on\s{1,3}signal (\d{1,3})"
+)
+_MPI_LEFT = re.compile(
+    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (\d{1,7}) with PID (\d{1,9}) on"
+    r"(?:\s{1,3}node (\S{1,255}))?"
 )
 _MPI_NAME = re.compile(r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]")
 _MPI_CODE = re.compile(r"Exit code: +(-?\d{1,6})")
@@ -65,6 +72,19 @@ _MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7})")
 _ERROR_CODE = re.compile(r"[Ww]ith errorcode (-?\d{1,9})")
 _HYDRA = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})")
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))")
+_OPAL = re.compile(
+    r"\[([\w.\-]{1,255}):(\d{1,9})\] Signal: ([A-Z][\w \-]{1,40}) \((\d{1,3})\)|"
+    r"\[([\w.\-]{1,255}):(\d{1,9}) {0,8}:\d{1,9}:\d{1,9}\] Caught signal (\d{1,3}) "
+    r"\(([^()]{1,120}(?:\([^()]{1,40}\))?)\)"
+)
+_OPAL_CODE = re.compile(r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \(")
+_OPAL_ADDRESS = re.compile(r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))")
+_HANDLER = re.compile(
+    r"\*\*\* (?:Signal \d{1,3} \()?(SIG[A-Z]{2,6})\)?"
+    r"(?: .{0,100}?received by PID (\d{1,9})\b| received at time=\d{1,20})"
+)
+_ORDERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_ABSL_FATAL = re.compile(r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)")
 _SHELL = re.compile(rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b")
 _ALONE = re.compile(r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$")
 _KERNEL_KILL = re.compile(r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)")
@@ -79,6 +99,7 @@ _TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{
 _WHAT = re.compile(r"\s*what\(\): +(.*)$")
 _WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
 _DUMPING = "Terminating the process after attempting to dump debug info"
+_JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
 
 
@@ -207,12 +228,49 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
         name, code = _MPI_NAME.search(text), _MPI_CODE.search(text)
         if name is not None and code is not None:
             yield Statement(kind="exit", text=here.text.strip(), task=int(name[1]), exit_code=int(code[1]), first=True)
+    match = _MPI_LEFT.search(text)
+    if match is not None:
+        yield Statement(
+            kind="exit",
+            text=here.text.strip(),
+            task=int(match[1]),
+            pid=int(match[2]) or None,
+            node=match[3],
+            first=True,
+        )
     match = _MPI_ABORT.search(here.text)
     if match is not None:
         code = _ERROR_CODE.search(here.joined(4))
         yield Statement(
             kind="exit", text=here.text.strip(), task=int(match[1]), exit_code=None if code is None else int(code[1]),
             first=True,
+        )  # fmt: skip
+
+
+def _received(here: _Here) -> Iterable[Statement]:
+    """A handler of signals speaks in the process that got one: Open MPI's, UCX's, glog's, absl's; it ends there."""
+    match = _OPAL.search(here.text)
+    if match is not None:
+        host, pid, number = match[1] or match[5], match[2] or match[6], match[4] or match[7]
+        name = signal_name(int(number))
+        if name is None or name in _ORDERS:
+            return
+        text = here.joined(3)
+        code, address = _OPAL_CODE.search(text), _OPAL_ADDRESS.search(text)
+        how = match[3] or match[8]
+        how += f", {code[1].lower()}" if code is not None else ""
+        how += f" at {address[1]}" if address is not None else ""
+        yield Statement(
+            kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), task=here.line.prefix.task,
+            pid=int(pid), host=host, signal=name, is_handlers=True,
+            words="" if name == "SIGABRT" else how,
+        )  # fmt: skip
+        return
+    match = _HANDLER.search(here.text)
+    if match is not None and match[1] not in _ORDERS:
+        yield Statement(
+            kind="abort" if match[1] == "SIGABRT" else "signal", text=here.text.strip(), is_own=True,
+            pid=None if match[2] is None else int(match[2]), signal=match[1], is_handlers=match[2] is not None,
         )  # fmt: skip
 
 
@@ -305,15 +363,34 @@ def _terminate(here: _Here) -> Iterable[Statement]:
         kind="abort", text=f"{match[1]}: {words}" if words else match[1], signal="SIGABRT", is_own=True,
         rank=None if rank is None else int(rank[1]),
         is_collective_error=is_collective or ("watchdog thread terminated" in words and "CUDA error" not in words),
+        words=f"{match[1]}: {words}" if words else match[1],
     )  # fmt: skip
 
 
-def _own_end(here: _Here) -> Iterable[Statement]:
-    is_library = _ENDING in here.text or _DUMPING in here.text or "JAX distributed service detected" in here.text
-    if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
+def _checked(here: _Here) -> Iterable[Statement]:
+    """The fatal line of absl without a date, by which a check in a library ends its process."""
+    match = _ABSL_FATAL.search(here.text)
+    if match is not None:
+        words = f"{match[2]}: {match[3].strip()}"
         yield Statement(
-            kind="abort", text=here.text.strip(), is_own=True,
-            is_collective_error=is_library or "ProcessGroup" in (here.line.prefix.file or ""),
+            kind="abort", text=words, signal="SIGABRT", is_own=True, words=words,
+            pid=int(match[1]) if len(match[1]) < 8 else None, is_collective_error=_lost_a_peer(words),
+        )  # fmt: skip
+
+
+def _lost_a_peer(words: str) -> bool:
+    """Whether a check failed because of what a library said of somebody else."""
+    return tracebacks.Failure("RuntimeError", words).is_collective_error
+
+
+def _own_end(here: _Here) -> Iterable[Statement]:
+    is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
+    if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
+        file = here.line.prefix.file or ""
+        is_collective = is_library or "ProcessGroup" in file or _lost_a_peer(here.text)
+        yield Statement(
+            kind="abort", text=here.text.strip(), is_own=True, is_collective_error=is_collective,
+            words="" if is_collective else f"{file}: {here.text.strip()}",
         )  # fmt: skip
 
 
@@ -322,7 +399,17 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("closing signal", "via signal", "forcefully exiting via"), _closing),
     (("failed (exitcode:", "Child process with PID", "exits with return code", "terminated with "), _failed),
     ((": task",), _srun),
-    (("noticed that process rank", "detected that one or more processes exited", "MPI_ABORT was"), _mpirun),
+    (
+        (
+            "noticed that process rank",
+            "has exited due to process rank",
+            "detected that one or more processes exited",
+            "MPI_ABORT was",
+        ),
+        _mpirun,
+    ),
+    (("] Signal: ", "] Caught signal ", "received by PID", "received at time="), _received),
+    (("F0000 00:00:",), _checked),
     (("BAD TERMINATION OF ONE",), _hydra),
     (("ill process", "illed process", ": segfault at", "general protection"), _kernel),
     (("oom_kill event", "oom-kill event", "OOMKilled"), _oom),
@@ -342,6 +429,6 @@ def read(lines: Sequence[Line], at: int) -> list[Statement]:
             found += reader(here)
             if found:
                 return found
-    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or "JAX distributed service" in text:
+    if here.line.prefix.level == "FATAL" or _ENDING in text or _DUMPING in text or any(m in text for m in _JAX_ENDS):
         found += _own_end(here)
     return found

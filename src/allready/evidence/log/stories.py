@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import tracebacks
+from allready.evidence.log import horovod, ray, tracebacks
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -21,9 +21,15 @@ _WATCHDOG = re.compile(
     r"Timeout at NCCL work"
 )
 _TASK = re.compile(r"task:(\d{1,7})")
-_CAUGHT = re.compile(r"\bWARN(?:ING)?\b")
-_MAY_BE_CAUGHT = {"cuda.out_of_memory"}
-"""Errors that training loops catch, log as a warning and go on after, with a smaller batch or without this one."""
+_CAUGHT = re.compile(
+    r"\bWARN(?:ING)?\b|(?<![/\w.\-])(?:[Rr]etry(?:ing)?|[Tt]rying again|[Ii]gnor(?:ed|ing))(?![/\w.\-])"
+)
+_MAY_BE_CAUGHT = {"cuda.out_of_memory", "cuda.library_handle", "store.answer_unexpected"}
+"""Errors that training loops catch, log as a warning and go on after, with a smaller batch, without this one, or at
+another try."""
+
+_MAY_BE_OVERCOME = {"cuda.library_handle", "store.answer_unexpected"}
+"""Of these, errors of which a later try may know nothing: progress behind them shows it."""
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
@@ -40,6 +46,7 @@ def tell(log: "Log") -> Collector:
     finder, collector = Finder(), Collector()
     has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
+    stalled = 0
     for at, line in enumerate(log.lines):
         if not line.is_known:
             continue
@@ -57,12 +64,23 @@ def tell(log: "Log") -> Collector:
         event = _event(log, at, origin, found, stack)
         line.is_understood = True
         place = collector.add(event)
+        stalled = line.number if event.signature == horovod.STALLED else stalled
         if place is not None and _WATCHDOG.search(line.rest):
             before = watchdogs.get(_key(origin))
             if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in collector[before].text:
                 watchdogs[_key(origin)] = place
     _add_repeats(log, finder, collector)
+    if stalled and _went_on(log, stalled):
+        for place, event in enumerate(collector):
+            if event.signature == horovod.STALLED:
+                collector.change(place, role=Role.HARMLESS)
     return collector
+
+
+def _went_on(log: "Log", number: int) -> bool:
+    """Whether the job made progress behind the last report of a wait: the rank was only late."""
+    num_steps = sum(mark.number > number for mark in log.scanned.marks)
+    return num_steps > 1 or log.scanned.num_lines > number + horovod.MOST_LINES
 
 
 def _old_ranks_tell(log: "Log") -> bool:
@@ -93,6 +111,10 @@ def _event(
     values = {} if match is None else {k: v for k, v in values_of(match).items() if v != _NO_NUMBER}
     if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
+    if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
+        values |= horovod.report(log.lines, at)
+    if signature is not None and signature.id == ray.DIED:
+        values |= ray.named_below(log.lines, at)
     if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
         values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
     extra: tuple[str, ...] = ()
@@ -115,7 +137,8 @@ def _event(
         extra = tuple(stack)
     role = Role.RECORD if signature is None else signature.role
     if signature is not None and signature.id in _MAY_BE_CAUGHT and match is not None:
-        role = Role.HARMLESS if _CAUGHT.search(line.text.partition(match[0])[0]) else role
+        caught = _CAUGHT.search(line.text.partition(match[0])[0]) is not None
+        role = Role.HARMLESS if caught or _is_overcome(log, at, signature) else role
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
@@ -125,6 +148,14 @@ def _event(
         extra=extra,
         role=role,
     )
+
+
+def _is_overcome(log: "Log", at: int, signature: Signature) -> bool:
+    """Whether its process made progress behind the line; what ended a process is told by a traceback."""
+    block = log.blocks.of_error.get(at)
+    if signature.id not in _MAY_BE_OVERCOME or (block is not None and block.is_deadly):
+        return False
+    return sum(mark.number > log.lines[at].number for mark in log.scanned.marks) > 1
 
 
 def _has_more(text: str) -> bool:

@@ -15,7 +15,7 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=45,
     title="A rank ended with an error code and without a traceback",
-    message="{who} ended with exit code {exit_code} and left no traceback; last words before it: {words}",
+    message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
     remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
     "or --tee 3), and give it to diagnose too",
 )

@@ -6,6 +6,7 @@ from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clo
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
 from allready.rules.registry import Rule
 
+MOST_WORDS = 300
 HINTS = {
     "SIGKILL": "journalctl -k | grep -i -E 'out of memory|oom'",
     "SIGBUS": "df -h /dev/shm",
@@ -23,7 +24,7 @@ HINTS = {
     since="0.1",
     depth=16,
     title="A rank was killed by a signal",
-    message="{who} was ended by {signal}",
+    message="{who} was ended by {signal}; its own last words: {words}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
     "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
@@ -32,7 +33,9 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
     """
     ## What it checks
     Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
-    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.  Quoted is what the
+    process itself said last: the check of a library that failed (`Check failed: ...`), the exception that nothing in
+    C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
     ## Why it matters
     A killed rank writes nothing; its peers print "connection closed by remote peer" or wait for a time-out.
     ## Check by hand
@@ -49,6 +52,7 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
         values={
             "who": who_died(deaths, after),
             "signal": signal,
+            "words": next((d.last_words[:MOST_WORDS] for d in deaths if d.last_words and d.signal == signal), "?"),
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,

@@ -1,0 +1,77 @@
+"""Horovod's reports of tensors for which ranks wait: which rank has not submitted which.
+
+Rank 0 writes them every minute.  The list has three forms: `TENSOR [ready ranks: 5, 1]` (until 0.13), `TENSOR [missing
+ranks: 0]` (until 0.16), and since then one line per missing rank, `3: [TENSOR, TENSOR ...]`, a `!` behind the number of
+who is the reason that Horovod shuts down.
+"""
+
+import re
+from collections.abc import Sequence
+
+from allready.evidence.log.line import Line
+
+STALLED = "launcher.horovod_stalled"
+MOST_LINES = 400
+"""So much may stand behind the last report of a job that did not go on."""
+
+_MOST_BELOW = 256
+_MOST_TENSORS = 24
+_HEADER = "broadcasted by subset of ranks"
+_RANK = re.compile(r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$")
+_TENSOR = re.compile(r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]")
+_SHUT_DOWN = 'One or more rank (marked by "!") is stalled'
+_OWN_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] ")
+
+
+def report(lines: Sequence[Line], at: int) -> dict[str, str]:
+    """What the report that begins with `lines[at]` says, as values of its event.
+
+    `ranks`: who is missing; `stopped`: who is the reason that Horovod ends the job; `missing`, `ready`: ranks by
+    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is told.
+    """
+    missing: dict[str, set[int]] = {}
+    ready: dict[str, set[int]] = {}
+    stopped: set[int] = set()
+    cut: set[int] = set()
+    opener = lines[at]
+    for line in lines[at : at + 1 + _MOST_BELOW]:
+        if line is not opener and (_HEADER in line.text or (line.text[:1] == "[" and _is_anothers(line))):
+            break
+        for tensor, kind, numbers in _TENSOR.findall(line.text):
+            (missing if kind == "missing" else ready).setdefault(tensor, set()).update(map(int, numbers.split(",")))
+            line.is_understood = True
+        found = _RANK.search(line.text) if line is not opener else None
+        names = found[3].split(", ") if found is not None else []
+        if found is not None and all(" " not in name and not _is_number(name) for name in names):
+            line.is_understood = True
+            rank = int(found[1])
+            for name in names:
+                missing.setdefault(name, set()).add(rank)
+            if found[2]:
+                stopped.add(rank)
+            if found[4]:
+                cut.add(rank)
+        if _SHUT_DOWN in line.text:
+            break
+    absent = {rank for ranks in missing.values() for rank in ranks}
+    values = {"ranks": _listed(absent), "stopped": _listed(stopped), "cut": _listed(cut), "missing": _table(missing),
+              "ready": _table(ready)}  # fmt: skip
+    return {name: value for name, value in values.items() if value}
+
+
+def _is_anothers(line: Line) -> bool:
+    """Whether it is a line of Horovod's logger about something else than a tensor."""
+    return _OWN_STAMP.match(line.text) is not None and _TENSOR.search(line.text) is None
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).replace("-", "", 1).isdecimal()
+
+
+def _listed(ranks: set[int]) -> str:
+    return ", ".join(map(str, sorted(ranks)))
+
+
+def _table(by_tensor: dict[str, set[int]]) -> str:
+    first = list(by_tensor.items())[:_MOST_TENSORS]
+    return ";".join(f"{name.replace(';', '_').replace('=', '_')}={_listed(ranks)}" for name, ranks in first)

@@ -1,0 +1,46 @@
+"""DSY005."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._horovod import stall
+from allready.rules._ruins import evidence, who
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DSY005",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=24,
+    title="Ranks submitted different tensors to Horovod",
+    message="{who} submitted {tensor} to Horovod where other ranks submitted {other}; each waited for the other to the "
+    "end",
+    remedy="look for the branch on which {tensor} is reduced and {other} is not: an operation on rank 0 only, unused "
+    "parameters, other names of layers (two models in one process), another number of batches, or a rank that "
+    "restored another checkpoint",
+)
+def other_tensors(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The last report of Horovod's stall inspector: ranks that have submitted one tensor and not another one, where the
+    others did it the other way round.
+    ## Why it matters
+    Horovod matches tensors by their names.  Who submits others waits for ever, and so does everybody else.
+    ## Check by hand
+    Compare the lists of tensors behind the numbers of the ranks.
+    ## When it is harmless
+    When the log was cut off before the slower rank came to the same tensor.
+    """
+    found = stall(after)
+    if live is not None or found is None or found.kind != "apart" or causes(after) or after.mismatches:
+        return
+    yield Hit(
+        culprits=Culprits(ranks=found.ranks),
+        values={"who": who(after, found.ranks), "tensor": found.tensor, "other": found.other},
+        confidence=Confidence.LIKELY if found.stopped or found.num_reports > 1 else Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in found.events[:4]),
+        fault_time=clock_time(found.events[0].time_s),
+    )

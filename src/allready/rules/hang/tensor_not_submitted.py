@@ -1,0 +1,54 @@
+"""HNG013."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._horovod import stall
+from allready.rules._ruins import evidence, who
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="HNG013",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=40,
+    title="Horovod waited to the end for ranks that did not submit a tensor",
+    message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
+    remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "
+    "py-spy dump --pid PID. HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=600 makes Horovod end such a job",
+)
+def tensor_not_submitted(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The last report of Horovod's stall inspector (`Missing ranks:`, `Stalled ranks:`, `[missing ranks: ...]`, and
+    `[ready ranks: ...]` of old releases), where nothing shows that the job made progress behind it, or where Horovod
+    ended the job because of it (`!` behind the number of a rank).
+    ## Why it matters
+    Everybody waits for the rank that is named, and only rank 0 says so.
+    ## Check by hand
+    The log of the named rank; `py-spy dump --pid PID` while it stands still.
+    ## When it is harmless
+    When the rank was only late and the log was cut off before the job went on.
+    """
+    found = stall(after)
+    if live is not None or found is None or found.kind == "apart" or causes(after) or after.mismatches:
+        return
+    is_extra = found.kind == "extra"
+    confidence = Confidence.LIKELY if (found.stopped or found.num_reports > 1) and not is_extra else Confidence.POSSIBLE
+    first = found.events[0]
+    yield Hit(
+        culprits=Culprits(ranks=found.ranks),
+        values={
+            "missing": who(after, found.missing),
+            "who": who(after, found.ranks),
+            "tensor": found.tensor,
+            "more": f" (+{found.num_tensors - 1})" if found.num_tensors > 1 else "",
+        },
+        fault_class=FaultClass.DESYNC_FLOW if is_extra else None,
+        confidence=confidence,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in found.events[:4]),
+        fault_time=clock_time(first.time_s),
+    )
