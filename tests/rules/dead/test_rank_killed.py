@@ -36,3 +36,11 @@ def test_who_aborts_after_another_was_killed_has_only_lost_it() -> None:
     assert 1 in hit.culprits.ranks  # it aborted first
     [hit] = ask("DTH002", deaths=tuple(gave_up)).hits
     assert hit.culprits.ranks == (1, 2)
+
+
+def test_an_abort_says_what_was_thrown() -> None:
+    words = "tensorrt_llm::common::TllmException: Assertion failed: MPI error"
+    [hit] = ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text=words),)).hits
+    assert hit.values["thrown"] == words
+    [hit] = ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text="Aborted (core dumped)"),)).hits
+    assert hit.values["thrown"] == "?"

@@ -290,7 +290,8 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
         return draft
     if said.is_own:
         draft.rank = who.rank if who.rank is not None else draft.rank
-        draft.local_rank, draft.pid, draft.host, draft.task = who.local_rank, who.pid, who.host, who.task
+        draft.local_rank, draft.host, draft.task = who.local_rank, who.host, who.task
+        draft.pid = who.pid if who.pid is not None else said.pid
         return draft
     if said.task is not None:
         draft.task = said.task
@@ -298,7 +299,7 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
             draft.rank = said.task
     elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
         draft.rank = log.whoever.rank_of(None, said.pid)
-    elif said.pid is None and said.local_rank is None and said.kind != "oom":
+    elif said.rank is None and said.pid is None and said.local_rank is None and said.kind != "oom":
         draft.rank, draft.pid, draft.host = who.rank, who.pid, who.host
         draft.local_rank = who.local_rank
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):

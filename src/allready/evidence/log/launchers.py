@@ -78,6 +78,10 @@ _THREAD = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
 _WHAT = re.compile(r"\s*what\(\): +(.*)$")
 _WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
+_HOROVOD = re.compile(r"^Process (\d{1,7}) exit with status code (\d{1,3})\.")
+_HANDLER = re.compile(
+    r"\*\*\* (SIG(?:SEGV|BUS|FPE|ILL|ABRT)) (?:\(@0x[\da-f]{1,16}\))?.{0,120}?received (?:by PID (\d{1,9})|at time=)"
+)
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _ENDING = "taking the entire process down"
 
@@ -139,9 +143,11 @@ def _failed(here: _Here) -> Iterable[Statement]:
         )  # fmt: skip
     match = _RETURNED.search(here.text)
     if match is not None and match[1] != "0":
+        # The command is always that of the node's last local rank, whichever failed: 0 tells that there is no other.
+        is_only = local_rank_of(here.text) == 0
         yield Statement(
-            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=True,
-            local_rank=local_rank_of(here.text),
+            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=is_only,
+            local_rank=0 if is_only else None,
         )  # fmt: skip
     match = _SPAWNED.search(here.text)
     if match is not None:
@@ -293,6 +299,22 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
     )  # fmt: skip
 
 
+def _horovod(here: _Here) -> Iterable[Statement]:
+    match = _HOROVOD.search(here.text)
+    if match is not None and match[2] != "0":
+        yield Statement(kind="exit", text=here.text.strip(), rank=int(match[1]), exit_code=int(match[2]))
+
+
+def _handler(here: _Here) -> Iterable[Statement]:
+    """glog's and abseil's handler of deadly signals."""
+    match = _HANDLER.search(here.text)
+    if match is not None:
+        yield Statement(
+            kind="abort" if match[1] == "SIGABRT" else "signal", text=here.text.strip(), signal=match[1],
+            pid=None if match[2] is None else int(match[2]), is_own=True,
+        )  # fmt: skip
+
+
 def _terminate(here: _Here) -> Iterable[Statement]:
     match = _TERMINATE.search(here.text)
     if match is None:
@@ -328,6 +350,8 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("oom_kill event", "oom-kill event", "OOMKilled"), _oom),
     (("Fatal Python error",), _fatal_python),
     (("terminate called after throwing",), _terminate),
+    (("exit with status code",), _horovod),
+    (("*** SIG",), _handler),
     ((": line ", "Killed", "Segmentation fault", "Bus error", "Aborted"), _shell),
 )
 

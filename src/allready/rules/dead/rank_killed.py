@@ -1,8 +1,9 @@
 """DTH002."""
 
+import re
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Death, FaultClass, Hit, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
 from allready.rules.registry import Rule
 
@@ -15,6 +16,9 @@ HINTS = {
     "SIGFPE": "coredumpctl info",
 }
 
+_CPP = re.compile(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
+MOST_LETTERS = 300
+
 
 @Rule(
     code="DTH002",
@@ -23,7 +27,7 @@ HINTS = {
     since="0.1",
     depth=16,
     title="A rank was killed by a signal",
-    message="{who} was ended by {signal}",
+    message="{who} was ended by {signal} ({thrown})",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
     "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
@@ -49,9 +53,15 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
         values={
             "who": who_died(deaths, after),
             "signal": signal,
+            "thrown": _thrown(deaths[0]),
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
         fault_time=clock_time(deaths[0].time_s),
     )
+
+
+def _thrown(death: Death) -> str:
+    """The exception of C++ that nobody caught."""
+    return death.text[:MOST_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else "?"
