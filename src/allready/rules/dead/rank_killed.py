@@ -56,7 +56,10 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
             "thrown": _thrown(deaths[0]),
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
         },
-        confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,
+        # Libraries abort a process that has lost another one: without its own words that may be all.
+        confidence=Confidence.CERTAIN
+        if deaths[0].rank is not None and (signal != "SIGABRT" or _thrown(deaths[0]) != "?")
+        else Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
         fault_time=clock_time(deaths[0].time_s),
     )
