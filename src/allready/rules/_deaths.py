@@ -30,8 +30,7 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
     if after.expected_ranks and len(after.ended_well) >= after.expected_ranks:
         own = [d for d in own if not d.is_open]
-    if _is_taken_down(after):
-        own = [d for d in own if not (_gave_up(d) and d.exit_code is not None)]
+    own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, after))]
     told = [d for d in own if not _is_echo(d)]
     own = told if told or has_grave_root(after) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
@@ -47,9 +46,14 @@ def _is_echo(death: Death) -> bool:
     return Role.CASCADE in roles and Role.ROOT not in roles
 
 
-def _is_taken_down(after: Aftermath) -> bool:
-    """torch says that it ends a process after a failed collective, and not whose: then an exit code 6 is that."""
-    return any(e.signature == "torch.process_taken_down" and e.origin.rank is None for e in after.events)
+def _is_taken_down(death: Death, after: Aftermath) -> bool:
+    """torch says before that it ends a process after a failed collective, and not whose: then signal 6 is that."""
+    return any(
+        e.signature == "torch.process_taken_down"
+        and e.origin.rank is None
+        and (e.time_s is None or death.time_s is None or e.time_s <= death.time_s + SAME_MOMENT_S)
+        for e in after.events
+    )
 
 
 def _gave_up(death: Death) -> bool:

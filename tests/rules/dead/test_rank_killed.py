@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from allready.model import Confidence, Role
 from tests.rules.ruins import ask, death, event
 
@@ -61,5 +63,6 @@ def test_torch_ends_a_process_after_a_failed_collective_and_does_not_say_whose()
     told = event("torch.process_taken_down", role=Role.CASCADE)
     assert ask("DTH002", deaths=(aborted,)).hits
     assert ask("DTH002", deaths=(aborted,), events=(told,)).state == "clear"
+    assert ask("DTH002", deaths=(aborted,), events=(replace(told, time_s=1600.0),)).hits  # of one that waited for it
     killed = death(None, "signal", local_rank=0, signal="SIGSEGV", exit_code=-11, first=True)
     assert ask("DTH002", deaths=(killed,), events=(told,)).hits
