@@ -126,7 +126,7 @@ def test_too_many_gpus_are_told(tmp_path: Path) -> None:
 def test_an_xid_is_told_with_its_process(tmp_path: Path) -> None:
     report = diagnosed(tmp_path, "h100/kernel/xid31.dmesg")
     assert report["verdict"]["code"] == "KRN005"
-    assert "process 2282 (bad) failed (Xid 31" in report["verdict"]["sentence"]
+    assert "failed (process 2282, bad), Xid 31" in report["verdict"]["sentence"]
 
 
 def test_a_wrong_root_of_two_ranks_is_told_and_nobody_accused(tmp_path: Path) -> None:

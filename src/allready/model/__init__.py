@@ -1,6 +1,7 @@
 """Frozen data: facts, evidence of the job, findings, fleet, report.  Standard library only."""
 
 from allready.model.aftermath import (
+    UNNAMED_GROUP,
     Aftermath,
     BenchRow,
     BenchRun,
@@ -93,6 +94,7 @@ __all__ = [
     "NODE_FACTS",
     "ONLY_HEARD",
     "SCHEMA",
+    "UNNAMED_GROUP",
     "Aftermath",
     "BenchPoint",
     "BenchRow",

@@ -129,6 +129,10 @@ class Position:
     gave_up: bool = False
 
 
+UNNAMED_GROUP = "of unknown name"
+"""The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProgress:
     """One group as one kind of evidence shows it.

@@ -30,6 +30,7 @@ def causes(after: Aftermath) -> tuple[Death, ...]:
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
     if after.expected_ranks and len(after.ended_well) >= after.expected_ranks:
         own = [d for d in own if not d.is_open]
+    own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, after))]
     told = [d for d in own if not _is_echo(d)]
     own = told if told or has_grave_root(after) or _has_stalled(after) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
@@ -50,6 +51,16 @@ def _is_echo(death: Death) -> bool:
     return Role.CASCADE in roles and Role.ROOT not in roles
 
 
+def _is_taken_down(death: Death, after: Aftermath) -> bool:
+    """torch says before that it ends a process after a failed collective, and not whose: then signal 6 is that."""
+    return any(
+        e.signature == "torch.process_taken_down"
+        and e.origin.rank is None
+        and (e.time_s is None or death.time_s is None or e.time_s <= death.time_s + SAME_MOMENT_S)
+        for e in after.events
+    )
+
+
 def _gave_up(death: Death) -> bool:
     """Libraries abort their process when they lose another one; what an abort of its own says is another matter."""
     return death.signal == "SIGABRT" and not is_told_by_a_line(death)
@@ -63,6 +74,8 @@ def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
     named = [d for d in first if d.first] or first  # a launcher that says which was the first on its node knows better
+    if all(_gave_up(d) for d in named):  # of some that aborted in one second it names any
+        named = [d for d in first if d in named or (_gave_up(d) and d.time_s == named[0].time_s)]
     strongest = [d for d in named if d.kind in {"oom", "exception", "signal", "abort"}]
     # A traceback that does not say whose it is says more than exit codes, in the order in which launchers tell them.
     strongest = strongest or [d for d in first if d.kind == "exception" and d.rank is None and d.pid is None] or named

@@ -58,6 +58,13 @@ def told(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
     return "; ".join(dict.fromkeys(described(operations[r]) for r in ranks if r in operations)) or "?"
 
 
+def alike(operations: Mapping[int, Operation]) -> tuple[int, ...]:
+    """The first rank, and those that did the same."""
+    first = described(next(iter(operations.values())))
+    same = tuple(r for r, o in operations.items() if described(o) == first)
+    return same if len(same) < len(operations) else same[:1]
+
+
 def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
     """One line per different operation, the odd ranks first."""
     order = sorted(mismatch.by_rank, key=lambda r: (r not in mismatch.odd, r))

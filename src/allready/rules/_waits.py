@@ -8,7 +8,7 @@ different orders.  A rank of which this kind of evidence shows nothing counts as
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allready.model import Aftermath, GroupProgress, Operation, Position
+from allready.model import UNNAMED_GROUP, Aftermath, GroupProgress, Operation, Position
 from allready.rules._ruins import has_stopped
 
 TORCH = ("flight recorder", "watchdog")
@@ -156,7 +156,9 @@ def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = T
         for rank in wait.waiting:
             waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
-    roots = sorted(r for r in missed if r not in waiting_for)
+    # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
+    waiting_somewhere = {r for wait in (*waits, *level) if wait.group == UNNAMED_GROUP for r in wait.waiting}
+    roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
     return Picture(
         source=source,

@@ -4,7 +4,9 @@ import pytest
 
 from allready.evidence.join import assemble
 from allready.evidence.log import read_lines
-from allready.model import Aftermath, GroupProgress
+from allready.model import Aftermath, Finding, Fleet, GroupProgress, World
+from allready.rules.engine import judge
+from tests.rules.ruins import NONE
 
 
 def waited(rank: int, seq: int, op: str = "ALLREDUCE", *, elements: int = 4096, old: bool = False) -> str:
@@ -31,6 +33,10 @@ def status(rank: int, group: str, seq: int, enqueued: int, what: str = "Timeout 
 
 def read(*lines: str) -> Aftermath:
     return assemble([read_lines(lines, "job.log", mtime_s=1.0)])
+
+
+def findings(after: Aftermath) -> tuple[Finding, ...]:
+    return judge(Fleet(world=World(num_nodes=1, world_size=4), aftermath=after, inapplicable=NONE))[0]
 
 
 def of(after: Aftermath, group: str) -> GroupProgress:
@@ -132,3 +138,20 @@ def test_parts_of_gathers_may_differ(op: str) -> None:
 def test_without_a_name_of_the_group_only_a_large_number_shows_that_it_is_one(seq: int, number: int) -> None:
     after = read(waited(0, seq, "REDUCE", old=True), waited(1, seq, "_ALLGATHER_BASE", old=True))
     assert [m.odd for m in after.mismatches] == [()] * number
+
+
+def test_of_one_group_perhaps_only_one_rank_names_it_and_another_operation_under_one_number_is_a_mismatch() -> None:
+    """A log that was cut: the time-outs of all ranks, and the line with the group of one."""
+    after = read(waited(1, 4084), waited(2, 4084), waited(3, 4084, "BROADCAST"), status(3, "0", 4084, 4084))
+    (found,) = after.mismatches
+    assert (found.kind, found.seq, found.odd, sorted(found.by_rank)) == ("name", 4084, (), [1, 2, 3])
+    [told] = [f for f in findings(after) if f.code == "DSY001"]
+    assert told.culprits.ranks == ()
+    assert "rank 1,2 called all_reduce [4096], the others broadcast [4096]" in told.message
+
+
+@pytest.mark.parametrize("seq", [70, 4085])
+def test_who_waits_in_a_group_without_a_name_did_not_stay_away(seq: int) -> None:
+    after = read(waited(1, seq), waited(2, seq), waited(3, 4084, "BROADCAST"), status(3, "0", 4084, 4084))
+    assert after.mismatches == ()
+    assert not {r for f in findings(after) for r in f.culprits.ranks} & {1, 2, 3}

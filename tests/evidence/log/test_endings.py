@@ -61,6 +61,20 @@ def told(text: str, source: str = "out.log") -> list[dict[str, Any]]:
     ]
 
 
+def test_horovodrun_says_whose_stream_a_line_is_and_who_lost_a_peer_is_no_cause() -> None:
+    lost = "".join(
+        f"[{rank}]<stderr>:terminate called after throwing an instance of 'gloo::IoException'\n"
+        f"[{rank}]<stderr>:  what():  [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:589] "
+        "Read error [127.0.0.1]:3977: Connection reset by peer\n"
+        f"[{rank}]<stderr>:Aborted (core dumped)\n"
+        for rank in (1, 2)
+    )
+    deaths = read(f"[0]<stderr>:Killed\n{lost}Process 0 exit with status code 137.\n", "out.log").deaths
+    assert {d.rank: (d.signal, d.is_collective_error) for d in deaths} == {
+        0: ("SIGKILL", False), 1: ("SIGABRT", True), 2: ("SIGABRT", True),
+    }  # fmt: skip
+
+
 VICTIM = {"kind": "signal", "rank": 2, "local_rank": 0, "host": "node-b.cluster", "pid": 1279, "signal": "SIGTERM",
           "exit_code": -15, "by_launcher": True}  # fmt: skip
 KILLED = {"kind": "signal", "rank": 3, "local_rank": 1, "host": "node-b.cluster", "pid": 1281, "signal": "SIGKILL",
@@ -218,7 +232,22 @@ def test_an_own_exit_code_beats_the_closing_signal() -> None:
         ("[rank: 1] Child process with PID 1234 terminated with code 1. Forcefully terminating all other processes",
          [{"kind": "exit", "pid": 1234, "exit_code": 1, "first": True}]),
         (DEEPSPEED,
-         [{"kind": "signal", "local_rank": 3, "signal": "SIGKILL", "exit_code": -9, "first": True}]),
+         [{"kind": "signal", "signal": "SIGKILL", "exit_code": -9}]),  # the command is that of the last local rank
+        (DEEPSPEED.replace("local_rank=3", "local_rank=0"),
+         [{"kind": "signal", "local_rank": 0, "signal": "SIGKILL", "exit_code": -9, "first": True}]),
+        ("Process 0 exit with status code 137.",
+         [{"kind": "signal", "rank": 0, "signal": "SIGKILL", "exit_code": 137}]),
+        ("*** SIGSEGV (@0x10), see gl__________43#s15 received by PID 226 (TID 226) on cpu 10; stack trace: ***",
+         [{"kind": "signal", "pid": 226, "signal": "SIGSEGV"}]),
+        ("*** SIGTERM received at time=1700000000 on cpu 3 ***", []),
+        ("x4213c4s7b0n0.hsn.cm: rank 27421 died from signal 6",
+         [{"kind": "abort", "rank": 27421, "node": "x4213c4s7b0n0.hsn.cm", "signal": "SIGABRT", "exit_code": -6}]),
+        ("x4417c3s5b0n0.hsn.cm: rank 48109 died from signal 15",
+         [{"kind": "signal", "rank": 48109, "node": "x4417c3s5b0n0.hsn.cm", "signal": "SIGTERM", "exit_code": -15,
+           "by_launcher": True}]),
+        ("x3006c0s13b1n0.hsn.cm: rank 5 exited with code 0", []),
+        ("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n\n=   EXIT CODE: 9\n",
+         [{"kind": "signal", "signal": "SIGKILL", "exit_code": -9, "first": True}]),
         ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL",
          [{"kind": "signal", "local_rank": 1, "signal": "SIGKILL", "first": True}]),
     ],

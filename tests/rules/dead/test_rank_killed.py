@@ -1,4 +1,7 @@
-from tests.rules.ruins import ask, death
+from dataclasses import replace
+
+from allready.model import Confidence, Role
+from tests.rules.ruins import ask, death, event
 
 
 def test_names_the_killed_rank_and_where_to_look() -> None:
@@ -45,3 +48,30 @@ def test_the_last_words_of_the_process_are_told() -> None:
     assert "Check failed" in str(hit.values["words"])
     [hit] = ask("DTH002", deaths=(death(1, "signal", signal="SIGKILL"), check)).hits
     assert hit.values["words"] == "?"
+
+
+def test_an_abort_says_what_was_thrown() -> None:
+    words = "tensorrt_llm::common::TllmException: Assertion failed: MPI error"
+    [hit] = ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text=words),)).hits
+    assert hit.values["words"] == words
+    [hit] = ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text="Aborted (core dumped)"),)).hits
+    assert hit.values["words"] == "?"
+
+
+def test_of_some_that_aborted_in_one_second_a_launcher_names_any() -> None:
+    aborted = [death(r, "abort", signal="SIGABRT", exit_code=-6, first=r == 0) for r in range(3)]
+    [hit] = ask("DTH002", deaths=tuple(aborted)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((0, 1, 2), Confidence.LIKELY)
+    later = death(1, "abort", signal="SIGABRT", exit_code=-6, time_s=1001.0)
+    [hit] = ask("DTH002", deaths=(aborted[0], later)).hits
+    assert hit.culprits.ranks == (0,)
+
+
+def test_torch_ends_a_process_after_a_failed_collective_and_does_not_say_whose() -> None:
+    aborted = death(None, "abort", local_rank=0, signal="SIGABRT", exit_code=-6, first=True)
+    told = event("torch.process_taken_down", role=Role.CASCADE)
+    assert ask("DTH002", deaths=(aborted,)).hits
+    assert ask("DTH002", deaths=(aborted,), events=(told,)).state == "clear"
+    assert ask("DTH002", deaths=(aborted,), events=(replace(told, time_s=1600.0),)).hits  # of one that waited for it
+    killed = death(None, "signal", local_rank=0, signal="SIGSEGV", exit_code=-11, first=True)
+    assert ask("DTH002", deaths=(killed,), events=(told,)).hits

@@ -131,3 +131,11 @@ def test_in_a_running_job_the_one_that_ended_first_is_named() -> None:
     only_lost = replace(ruins(deaths=(lost,)), live=Live(now_s=1000.0, since_s=990.0))
     assert check("DTH005", only_lost).state == "clear"
     assert ask("DTH005", deaths=(lost,)).state == "hit"
+
+
+def test_a_closed_rendezvous_is_told_by_its_own_line() -> None:
+    words = "torch.distributed.elastic.rendezvous.api.RendezvousClosedError"
+    turned_away = death(None, text=words, is_collective_error=True)
+    assert ask("DTH005", deaths=(turned_away,)).hits
+    told = event("elastic.rendezvous_closed", text=words)
+    assert ask("DTH005", deaths=(turned_away,), events=(told,)).hits == ()

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from allready.evidence.join.identity import MOST_RANKS, Identities
-from allready.model import Event, GroupProgress, Mismatch, Operation, Position
+from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Position
 
 _TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {
@@ -14,7 +15,6 @@ _NAMES = {
     "_reduce_scatter_base": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "allreduce_coalesced": "all_reduce",
 }  # fmt: skip
-UNKNOWN_GROUP = "of unknown name"
 _WORLD = "0"
 _EQUAL = {"all_reduce"}
 """Operations to which all members give equally many elements."""
@@ -75,11 +75,14 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     """
     found: list[Mismatch] = []
     is_named = any(e.values.get("pg_guid") or _TAG.search(e.text) for e in events if e.signature in _SPEAKING)
-    for group in progress:
-        is_one = is_named and group.group != UNKNOWN_GROUP
+    told = tuple(progress)
+    for group in told:
+        is_one = is_named and group.group != UNNAMED_GROUP
         least = 0 if is_one else _TELLING_NUMBER
         equal = _EQUAL if is_one else frozenset()
         by_seq: dict[int, dict[int, Operation]] = {}
+        if is_named and not is_one:
+            group = _with_those_beside(group, told)
         for rank, position in group.positions.items():
             stuck = position.stuck
             if position.gave_up and stuck is not None and stuck.name in _COMPARED and stuck.seq >= least:
@@ -103,6 +106,26 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     return found
 
 
+def _with_those_beside(nameless: GroupProgress, told: Sequence[GroupProgress]) -> GroupProgress:
+    """The ranks whose lines name no group, and those that stand at one of their numbers in the only group it may be.
+
+    Of several ranks in one group a log that is cut often shows only the time-out, without the line that names the
+    group, of all but one.
+    """
+    numbers = {p.stuck.seq for p in nameless.positions.values() if p.stuck is not None}
+    meant = [
+        group
+        for group in told
+        if group.group != nameless.group
+        and any(p.stuck is not None and p.stuck.seq in numbers for p in group.positions.values())
+        and (not group.members or set(nameless.positions) <= set(group.members))
+    ]
+    if len(meant) != 1:
+        return nameless
+    more = {r: p for r, p in meant[0].positions.items() if p.stuck is not None and p.stuck.seq in numbers}
+    return replace(meant[0], members=(), positions={**more, **nameless.positions})
+
+
 def _is_world(name: str, desc: str) -> bool:
     return desc == "default_pg" or (not desc and name in {"0", "default_pg"})
 
@@ -121,7 +144,7 @@ def _add_nameless(groups: dict[str, dict[int, Position]], nameless: Mapping[int,
             waited.setdefault(_waits_in(position), set()).add(name)
     for rank, position in nameless.items():
         known = waited.get(_waits_in(position), set())
-        name = next(iter(known)) if len(known) == 1 else UNKNOWN_GROUP
+        name = next(iter(known)) if len(known) == 1 else UNNAMED_GROUP
         groups.setdefault(name, {}).setdefault(rank, position)
 
 

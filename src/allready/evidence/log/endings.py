@@ -307,7 +307,7 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
         draft.rank = _rank_of_handler(log, said, who)
     elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
         draft.rank = log.whoever.rank_of(None, said.pid)
-    elif said.pid is None and said.local_rank is None and said.kind != "oom":
+    elif said.rank is None and said.pid is None and said.local_rank is None and said.kind != "oom":
         draft.rank, draft.pid, draft.host = who.rank, who.pid, who.host
         draft.local_rank = who.local_rank
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):

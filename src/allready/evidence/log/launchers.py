@@ -98,6 +98,8 @@ _THREAD = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
 _WHAT = re.compile(r"\s*what\(\): +(.*)$")
 _WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
+_HOROVOD = re.compile(r"^Process (\d{1,7}) exit with status code (\d{1,3})\.")
+_PALS = re.compile(r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))")
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
@@ -160,9 +162,11 @@ def _failed(here: _Here) -> Iterable[Statement]:
         )  # fmt: skip
     match = _RETURNED.search(here.text)
     if match is not None and match[1] != "0":
+        # The command is always that of the node's last local rank, whichever failed: 0 tells that there is no other.
+        is_only = local_rank_of(here.text) == 0
         yield Statement(
-            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=True,
-            local_rank=local_rank_of(here.text),
+            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=is_only,
+            local_rank=0 if is_only else None,
         )  # fmt: skip
     match = _SPAWNED.search(here.text)
     if match is not None:
@@ -275,14 +279,19 @@ def _received(here: _Here) -> Iterable[Statement]:
 
 
 def _hydra(here: _Here) -> Iterable[Statement]:
-    text = here.joined(6)
+    text = here.joined(12)  # some print an empty line after each
     who, end = _HYDRA.search(text), _HYDRA_END.search(text)
-    if who is None or end is None:
+    if end is None:
         return
     number, code, status = end.groups()
+    exit_code = -int(number) if number else _shell_code(int(code or status or 0))
+    if who is None:  # MPICH before 3.1 names nobody
+        if exit_code:
+            yield Statement(kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
+        return
     yield Statement(
         kind="exit", text=here.text.strip(" ="), task=None if who[1] is None else int(who[1]), pid=int(who[2]),
-        node=who[3], exit_code=-int(number) if number else _shell_code(int(code or status or 0)), first=True,
+        node=who[3], exit_code=exit_code, first=True,
     )  # fmt: skip
 
 
@@ -351,6 +360,22 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
     )  # fmt: skip
 
 
+def _horovod(here: _Here) -> Iterable[Statement]:
+    match = _HOROVOD.search(here.text)
+    if match is not None and match[2] != "0":
+        yield Statement(kind="exit", text=here.text.strip(), rank=int(match[1]), exit_code=int(match[2]))
+
+
+def _pals(here: _Here) -> Iterable[Statement]:
+    """mpiexec of HPE's PALS: one line for each rank that ended badly, those that it stopped itself too."""
+    match = _PALS.search(here.text)
+    if match is not None and match[4] != "0":
+        yield Statement(
+            kind="exit", text=here.text.strip(), rank=int(match[2]), node=match[1],
+            exit_code=-int(match[3]) if match[3] else int(match[4]), by_launcher=match[3] in ("9", "15"),
+        )  # fmt: skip
+
+
 def _terminate(here: _Here) -> Iterable[Statement]:
     match = _TERMINATE.search(here.text)
     if match is None:
@@ -415,6 +440,8 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("oom_kill event", "oom-kill event", "OOMKilled"), _oom),
     (("Fatal Python error",), _fatal_python),
     (("terminate called after throwing",), _terminate),
+    (("exit with status code",), _horovod),
+    ((" died from signal ", " exited with code "), _pals),
     ((": line ", "Killed", "Segmentation fault", "Bus error", "Aborted"), _shell),
 )
 

@@ -1,8 +1,9 @@
 """DTH002."""
 
+import re
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Aftermath, Confidence, Death, FaultClass, Hit, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
 from allready.rules.registry import Rule
 
@@ -15,6 +16,9 @@ HINTS = {
     "SIGILL": "lscpu",
     "SIGFPE": "coredumpctl info",
 }
+
+_CPP = re.compile(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
+MOST_LETTERS = 300
 
 
 @Rule(
@@ -47,15 +51,24 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
     if not deaths:
         return
     signal = deaths[0].signal or "?"
+    words = next((d.last_words[:MOST_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
     yield Hit(
         culprits=culprits_of(deaths, after),
         values={
             "who": who_died(deaths, after),
             "signal": signal,
-            "words": next((d.last_words[:MOST_WORDS] for d in deaths if d.last_words and d.signal == signal), "?"),
+            "words": words,
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
         },
-        confidence=Confidence.CERTAIN if deaths[0].rank is not None else Confidence.LIKELY,
+        # Libraries abort a process that has lost another one: without its own words that may be all.
+        confidence=Confidence.CERTAIN
+        if deaths[0].rank is not None and (signal != "SIGABRT" or words != "?")
+        else Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
         fault_time=clock_time(deaths[0].time_s),
     )
+
+
+def _thrown(death: Death) -> str:
+    """The exception of C++ that nobody caught."""
+    return death.text[:MOST_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else "?"

@@ -24,7 +24,7 @@ from allready.rules._deaths import (
     who_died,
 )
 from allready.rules._ruins import WAITED, has_grave_root
-from allready.rules._surroundings import LOST, hint_of, is_of_the_program, trouble_of, words_of
+from allready.rules._surroundings import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.rules.registry import Rule
 from allready.signatures import load, of_line
 
@@ -91,7 +91,7 @@ def _of_libraries(after: Aftermath) -> Sequence[Death]:
     found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
-    if trouble_of(first[0]) is LOST and _is_told_gravely(after):
+    if trouble_of(first[0]) in {LOST, CLOSED} and _is_told_gravely(after):
         return ()
     return first
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Mismatch, Severity, clock_time
-from allready.rules._mismatch import evidence_of, first_mismatches, told
+from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
 
@@ -44,7 +44,7 @@ def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]
         is_known = _is_known(mismatch)
         if not is_known and live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S:
             continue  # it may be another operation altogether, and in a moment it is known
-        odd = mismatch.odd or tuple(mismatch.by_rank)[:1]
+        odd = mismatch.odd or alike(mismatch.by_rank)
         usual = tuple(r for r in mismatch.by_rank if r not in odd)
         yield Hit(
             culprits=Culprits(ranks=mismatch.odd),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
-from allready.rules._mismatch import evidence_of, first_mismatches, told
+from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
 
@@ -35,9 +35,8 @@ def other_call(after: Aftermath) -> Iterator[Hit]:
     Never; on two ranks nobody can say which of them is wrong, so nobody is accused.
     """
     for mismatch in first_mismatches(after, flow=True)[:4]:
-        usual = tuple(r for r in mismatch.by_rank if r not in mismatch.odd)
-        odd = mismatch.odd or tuple(mismatch.by_rank)[:1]
-        usual = usual if mismatch.odd else tuple(mismatch.by_rank)[1:]
+        odd = mismatch.odd or alike(mismatch.by_rank)
+        usual = tuple(r for r in mismatch.by_rank if r not in odd)
         sites = [mismatch.by_rank[r].site for r in odd if mismatch.by_rank.get(r) and mismatch.by_rank[r].site]
         yield Hit(
             culprits=Culprits(ranks=mismatch.odd),
