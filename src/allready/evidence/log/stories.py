@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import tracebacks
+from allready.evidence.log import tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -38,10 +38,11 @@ _MOST_MORE = 12
 def tell(log: "Log") -> Collector:
     """All events, equal ones counted."""
     finder, collector = Finder(), Collector()
+    pieces = wrapped.join(log.lines)
     has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
     for at, line in enumerate(log.lines):
-        if not line.is_known:
+        if not line.is_known or at in pieces:
             continue
         found = finder.find(line.rest, line.text)
         if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
