@@ -21,9 +21,6 @@ _WATCHDOG = re.compile(
     r"Timeout at NCCL work"
 )
 _TASK = re.compile(r"task:(\d{1,7})")
-_CAUGHT = re.compile(r"\bWARN(?:ING)?\b")
-_MAY_BE_CAUGHT = {"cuda.out_of_memory"}
-"""Errors that training loops catch, log as a warning and go on after, with a smaller batch or without this one."""
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
@@ -114,9 +111,10 @@ def _event(
             values.setdefault("last_error", said[:MOST_EVENT_TEXT])
     elif stack:
         extra = tuple(stack)
-    role = Role.RECORD if signature is None else signature.role
-    if signature is not None and signature.id in _MAY_BE_CAUGHT and match is not None:
-        role = Role.HARMLESS if _CAUGHT.search(line.text.partition(match[0])[0]) else role
+    role = Role.RECORD
+    if signature is not None and match is not None:
+        front = line.text.partition(match[0])[0] if signature.cases else ""
+        role = signature.role_of(line.rest, values, front)
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
