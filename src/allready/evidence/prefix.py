@@ -158,14 +158,17 @@ def _nccl(match: re.Match[str], text: str, parts: _Parts) -> Prefix:
 def _torch_inside(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
     """Where torch's own words begin behind a stamp of any form, or behind half a line of a progress bar."""
     found = None
-    if parts.rank is None and text.find("[rank", pos, pos + _MOST_FRONT) >= 0:
-        found = forms.RANK_INSIDE.search(text, pos, pos + _MOST_FRONT)
+    first = text.find("[", pos, pos + _MOST_FRONT)
+    if first < 0:
+        return pos
+    if parts.rank is None and text.find("[rank", first, pos + _MOST_FRONT) >= 0:
+        found = forms.RANK_INSIDE.search(text, first, pos + _MOST_FRONT)
         if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
             stamp = forms.STAMP.match(text, pos, found.start())
             if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
                 return pos  # a sentence about that rank, or one of a list
     if found is None and parts.kind in ("", "python"):
-        found = forms.GLOG_IN_CPP.search(text, pos, pos + _MOST_FRONT)
+        found = forms.GLOG_IN_CPP.search(text, first, pos + _MOST_FRONT)
     if found is None or found.start() == pos:
         return pos
     if parts.time_s is None:
