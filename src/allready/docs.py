@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from allready.model.fill import plain
 from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
 
@@ -60,8 +61,8 @@ def page(rule: Rule, language: str) -> str:
         (label["severity"], f"`{rule.severity}`"),
         (label["fault_class"], f"`{rule.fault_class}`"),
         (label["since"], rule.since),
-        (label["message"], _cell(text(rule, "message", language))),
-        (label["remedy"], _cell(text(rule, "remedy", language))),
+        (label["message"], _cell(plain(text(rule, "message", language)))),
+        (label["remedy"], _cell(plain(text(rule, "remedy", language)))),
     ]
     lines = [
         f"# {rule.code}: {text(rule, 'title', language)}",

@@ -126,3 +126,23 @@ def test_a_traceback_that_ended_its_rank_is_a_fault_whatever_the_others_print() 
     )
     found = interpret(scan(io.BytesIO(text.encode())), "out.log", mtime_s=1.0).events
     assert [e.role for e in found if e.signature == "store.answer_unexpected"] == [Role.RECORD]
+
+
+TIMED_OUT = (
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=216, OpType=ALLREDUCE, NumelIn=32, NumelOut=32, "
+    "Timeout(ms)=600000) ran for 600045 milliseconds before timing out."
+)
+
+
+@pytest.mark.parametrize("front", ["", "2026-11-20 12:54 ", " 2026-11-20 12:54 ", "11/20/2026 12:54:22 PM ", "12:54 "])
+def test_a_time_out_belongs_to_the_rank_in_front_whatever_stamp_stands_there(front: str) -> None:
+    of_nccl = f"{front}vm:180:915 [7] NCCL INFO misc/socket.cc:47 -> 3"
+    torch = [f"{front}[rank{r}]:[E1120 12:54:22.864 ProcessGroupNCCL.cpp:616] [Rank 1] {TIMED_OUT}" for r in (13, 15)]
+    found = [e for e in events(*torch, of_nccl) if e.signature == "torch.watchdog_timeout"]
+    assert [(e.origin.rank, e.origin.pid) for e in found] == [(13, None), (15, None)]
+
+
+def test_an_old_time_out_behind_a_progress_bar_belongs_to_the_rank_that_it_names() -> None:
+    bar = "Epoch 0:   6%|##        | 32040/500150 [6:28:43<94:39:17,  1.37it/s, loss=2.6]"
+    (found,) = events(f"{bar}[E ProcessGroupNCCL.cpp:458] [Rank 5] {TIMED_OUT}")
+    assert (found.origin.rank, found.values["seq"]) == (5, "216")

@@ -1,8 +1,10 @@
 """Sentences where something is not known."""
 
+import re
+
 import pytest
 
-from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders
+from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain
 from allready.rules.registry import Rule, load
 from allready.text import catalog
 
@@ -65,6 +67,28 @@ def test_a_place_that_is_not_known_is_not_sent_to() -> None:
     assert fill("mend the error at {site}; see others", {"site": "a.py:3"}, is_command=True) == (
         "mend the error at a.py:3; see others"
     )
+
+
+def test_a_part_that_the_template_marks_goes_with_its_value() -> None:
+    template = "{who} raised {error}[[ at {site}]][[, code {a} of {b}]]"
+    values = {"who": "rank 1", "error": "x", "site": "a.py:3", "a": "1", "b": "2"}
+    assert fill(template, values) == "rank 1 raised x at a.py:3, code 1 of 2"
+    assert fill(template, values | {"site": "?"}) == "rank 1 raised x, code 1 of 2"
+    assert fill(template, values | {"b": "?"}, is_command=True) == "rank 1 raised x at a.py:3"
+    assert fill(template, values | {"error": "f[[{site}]]", "site": "?", "a": "?"}) == "rank 1 raised f[[{site}]]"
+    assert plain(template) == "{who} raised {error} at {site}, code {a} of {b}"
+    with pytest.raises(KeyError):
+        fill(template, {"who": "?", "error": "x"})
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_marked_parts_have_values_and_are_alike_in_both_languages(rule: Rule) -> None:
+    for slot in ("message", "remedy"):
+        english, chinese = getattr(rule, slot), catalog.entries("zh", rule.area)[rule.code][slot]
+        parts = [sorted(map(sorted, map(placeholders, re.findall(r"\[\[(.*?)\]\]", t)))) for t in (english, chinese)]
+        assert parts[0] == parts[1]
+        assert all(parts[0])
+        assert not re.search(r"\[\[|\]\]", plain(english) + plain(chinese))
 
 
 def test_brackets_in_a_value_are_left_alone() -> None:

@@ -1,15 +1,19 @@
 """Every signature of every family: its anchor, its patterns, its example, its decoys and its English text."""
 
+import inspect
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from allready.model import Role, Severity
+from allready.evidence.log import stories
+from allready.model import Event, FaultClass, Origin, Role, Severity
+from allready.rules import signature as rules_of_tables
 from allready.rules.registry import HEADINGS, placeholders
 from allready.rules.registry import load as load_rules
-from allready.signatures import load, of_line
-from allready.signatures.table import FAMILIES, LinePattern, Signature, anchors
+from allready.signatures import load, of_line, table
+from allready.signatures.table import FAMILIES, Case, LinePattern, Signature, anchors
 from tests.clock import cpu_s
 
 SIGNATURES = list(load().values())
@@ -168,6 +172,87 @@ def test_consequences_are_never_a_fault(signature: Signature) -> None:
 def test_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None:
     if signature.blames in {"peer", "ranks"}:
         assert signature.blames in groups(signature)
+    if signature.blames == "pair":
+        assert groups(signature) >= {"rank_a", "rank_b"}
+
+
+@pytest.mark.parametrize("signature", [s for s in SIGNATURES if s.cases], ids=name_of)
+def test_cases_ask_for_what_the_patterns_catch_and_change_something(signature: Signature) -> None:
+    for case in signature.cases:
+        named = {*case.values, *(name for pair in case.equal for name in pair)}
+        assert named <= groups(signature)
+        assert case.severity is not signature.severity
+        assert case.fault_class is not signature.fault_class
+        assert case.role is not signature.role
+        assert case.text or case.front or case.values or case.equal or case.most or case.progress or case.beside
+        assert {case.beside, case.without} - {""} <= {s.id for s in SIGNATURES}
+        for source in (case.text, case.front, *case.values.values()):
+            re.compile(source)
+
+
+def test_all_conditions_of_a_case_must_hold() -> None:
+    case = Case(text="IPv6", values={"id": "a.*"}, equal=(("x", "y"),), most=2, severity=Severity.WARNING)
+    fits = {"id": "abc", "x": "1", "y": "1"}
+    assert case.holds("on IPv6", fits, count=2)
+    assert not case.holds("on IPv6", fits, count=3)
+    assert not case.holds("on IPv4", fits)
+    for other in ({"id": "bc"}, {"x": "2"}):
+        assert not case.holds("on IPv6", fits | other)
+    assert not case.holds("on IPv6", {"id": "abc"})  # neither is told: that is not to be equal
+
+
+def test_a_line_that_the_process_got_over_is_what_the_case_says() -> None:
+    told = replace(FINDINGS[0], role=Role.ROOT, cases=(Case(progress=True, role=Role.HARMLESS),))
+    assert told.role_of("x", {}, "", has_progress=True) is Role.HARMLESS
+    assert told.role_of("x", {}, "") is Role.ROOT
+
+
+def test_a_case_may_ask_for_other_lines_of_the_same_host_and_for_none_elsewhere() -> None:
+    def line(host: str) -> Event:
+        return Event(signature="a.b", origin=Origin(source="log", host=host), text="x", role=Role.ROOT)
+
+    case = Case(beside="a.c", without="a.d", severity=Severity.WARNING)
+    told = replace(FINDINGS[0], cases=(case,))
+    assert told.case_of([line("n1")], {"a.c": [line("n1")]}) is case
+    assert told.case_of([line("n1"), line("n2")], {"a.c": [line("n1")]}).severity is None
+    assert told.case_of([line("n1")], {"a.c": [line("n1")], "a.d": [line("n2")]}).severity is None
+    assert told.case_of([line("n1")]).severity is None
+
+
+def test_what_a_finding_is_must_hold_for_all_its_lines_and_the_first_case_counts() -> None:
+    one, two = Case(text="b", severity=Severity.INFO), Case(text="a", fault_class=FaultClass.DEAD)
+    told = replace(FINDINGS[0], cases=(one, two))
+
+    def said(*texts: str) -> Case:
+        return told.case_of(Event(signature="x", origin=Origin(source="s"), text=text) for text in texts)
+
+    assert (said("ab"), said("ab", "a"), said("ab", "b"), said("ab", "c"), said()) == (one, two, one, Case(), Case())
+
+
+def test_what_one_line_may_be_is_settled_by_what_stands_before_it() -> None:
+    told = load()["cuda.out_of_memory"]
+    assert told.role_of("CUDA out of memory", {}, "2026-11-06 | WARNING | ") is Role.HARMLESS
+    assert told.role_of("CUDA out of memory; WARNING", {}, "RuntimeError: ") is told.role
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"text": "a", "color": "red", "severity": "info"},
+        {"text": "a"},
+        {"text": "a", "role": "harmless", "severity": "info"},
+        {"front": "a", "severity": "info"},
+    ],
+)
+def test_a_case_that_cannot_be_asked_is_a_mistake(entry: dict[str, str]) -> None:
+    with pytest.raises(AssertionError):
+        table.case("name", entry)
+
+
+def test_what_single_signatures_say_stands_in_the_tables() -> None:
+    for module in (rules_of_tables, stories):
+        source = inspect.getsource(module)
+        assert not [s.id for s in SIGNATURES if f'"{s.id}"' in source and s.id != stories.RENDEZVOUS]
 
 
 @pytest.mark.parametrize("signature", FINDINGS, ids=name_of)

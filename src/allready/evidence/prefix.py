@@ -13,6 +13,7 @@ from allready.evidence.clock import Clock
 
 MOST_PREFIXES = 8
 _BLANKS = " \t"
+_MOST_FRONT = 400
 _MOST_HEADS = 2048
 _MOST_HEAD = 320
 _NO_CLOCK = Clock(0.0)
@@ -99,6 +100,8 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
             if match.start() > pos:
                 _unknown_stamp(text[pos : match.start()], clock, parts)
             return _nccl(match, text, parts)
+    if parts.kind != "glog":
+        pos = _torch_inside(text, pos, clock, parts)
     return Prefix(
         text[pos:], parts.time_s, parts.outer_time_s, parts.host, parts.pid, parts.tid, parts.cuda_dev, parts.rank,
         parts.local_rank, parts.task, parts.node, parts.level, parts.file, parts.kind,
@@ -155,6 +158,27 @@ def _nccl(match: re.Match[str], text: str, parts: _Parts) -> Prefix:
     )  # fmt: skip
 
 
+def _torch_inside(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
+    """Where torch's own words begin behind a stamp of any form, or behind half a line of a progress bar."""
+    found = None
+    first = text.find("[", pos, pos + _MOST_FRONT)
+    if first < 0:
+        return pos
+    if parts.rank is None and text.find("[rank", first, pos + _MOST_FRONT) >= 0:
+        found = forms.RANK_INSIDE.search(text, first, pos + _MOST_FRONT)
+        if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
+            stamp = forms.STAMP.match(text, pos, found.start())
+            if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
+                return pos  # a sentence about that rank, or one of a list
+    if found is None and parts.kind in ("", "python"):
+        found = forms.GLOG_IN_CPP.search(text, first, pos + _MOST_FRONT)
+    if found is None or found.start() == pos:
+        return pos
+    if parts.time_s is None:
+        _unknown_stamp(text[pos : found.start()], clock, parts)
+    return _strip(text, found.start(), clock, parts, labels=False)
+
+
 def _unknown_stamp(text: str, clock: Clock, parts: _Parts) -> None:
     """NCCL's time stamp in any strftime form: a date anywhere in it, else a time of day, else seconds since 1970."""
     match = forms.DATE.search(text, max(0, len(text) - 120))
@@ -180,7 +204,9 @@ def _unknown_stamp(text: str, clock: Clock, parts: _Parts) -> None:
 
 def _full(match: re.Match[str]) -> float | None:
     year, month, day, hour, minute, second, part, _ = match.groups()
-    return clocks.dated(int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part))
+    return clocks.dated(
+        int(year), int(month), int(day), int(hour), int(minute), int(second or 0), clocks.fraction(part)
+    )
 
 
 def _strip(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -> int:
@@ -358,6 +384,9 @@ def _date_in_front(text: str, match: re.Match[str], parts: _Parts) -> int:
     end = forms.STAMP_END.match(text, pos)
     if is_stamp and parts.outer_time_s is None:
         parts.outer_time_s = time_s
+        stream = forms.CRI.match(text, pos)
+        if stream is not None:
+            return stream.end()
         return _syslog_who(text, _blank(text, pos) if end is None else end.end(), parts)
     if parts.time_s is None or not is_stamp:
         parts.time_s = time_s
@@ -425,6 +454,10 @@ def _name_in_front(text: str, pos: int, parts: _Parts) -> int:
         return pos
     match = forms.COMPOSE.match(text, pos)
     if match is not None and (match[1][-1].isdigit() or "-" in match[1]):
+        parts.node = match[1]
+        return match.end()
+    match = forms.STREAM.match(text, pos)
+    if match is not None:
         parts.node = match[1]
         return match.end()
     match = forms.NAMED.match(text, pos)

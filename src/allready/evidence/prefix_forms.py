@@ -19,12 +19,16 @@ GLOG = (
 GLOG_INSIDE = re.compile(GLOG + r"\] ?")
 OLD_GLOG = re.compile(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
 DATE = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?(?!\d|:(?! ))"
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
+    r"(?!\d|:(?! ))"
 )
 TSL = re.compile(r": ([IWEFD]) +(?:\d{1,20} )?([^\s:\]\[]{1,300}):(\d{1,7})\] ?")
 """What TensorFlow's and XLA's own logger puts behind its date."""
 
 STAMP_END = re.compile(r": |:$| \| ")
+CRI = re.compile(r" (?:stdout|stderr) [FP] ")
+"""What Kubernetes' nodes put behind the stamp of a container's line."""
+
 DETERMINED = re.compile(r"(?:[0-9a-f]{6,64} )?\|\| ?")
 TABLE = re.compile(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
@@ -52,10 +56,31 @@ AFTER_DATE = re.compile(rf"([A-Za-z_][\w.\-]{{0,200}}): \[({LEVEL_NAME})\] ?")
 COMPOSE = re.compile(r"([A-Za-z0-9][\w.\-]{0,200}) +\| ?")
 NAMED = re.compile(r"([A-Za-z][\w.\-]{0,200}): ?")
 STERN = re.compile(r"([a-z0-9][a-z0-9.\-]{0,200}) ([a-z0-9][a-z0-9\-]{0,100}) ")
+STREAM = re.compile(r"([A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
 RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(\d{1,9})(?:, ip=([\w.:\-]{1,100}))?\) ?")
 MPI = re.compile(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
 OUTPUT_TAG = re.compile(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
 RANK = re.compile(r"\[rank(\d{1,7})\]: ?")
+RANK_INSIDE = re.compile(r"\[rank\d{1,7}\]:")
+GLOG_IN_CPP = re.compile(
+    r"\[[IWEF](?:\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: +\d{1,20})?)? [\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu):\d{1,7}\]"
+)
+"""What torch puts in front of its lines by itself: whatever stands before it, its line begins there."""
+
+AFTER_RANK = re.compile(r"\[[IWEF](?:\d{3,4} \d\d:| [\w./\-]{1,200}:\d)| ?Traceback \(most recent call last\)")
+"""Behind `[rankN]:`, what only torch or Python puts there: it is no sentence about that rank."""
+
+_STAMP_WORD = (
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6}|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}|AM|PM|"
+    rf"Z|UTC|GMT|[A-Z]{{1,3}}[SD]?T|{LEVEL_NAME}|stdout|stderr|F|P)"
+)
+_NUMBERED = r"(?=[A-Za-z_./\-]{0,100}\d)[\w.:,/+\-]{1,100}|[\w./\-]{1,100}\.\w{1,8}:\d{1,9}"
+STAMP = re.compile(
+    rf"[\s|>\-]{{0,60}}(?:[\[(<#]{{0,3}}(?:{_STAMP_WORD}|{_NUMBERED})[\])>:,.|]{{0,3}}[\s|>\-]{{1,60}}){{0,8}}"
+)
+"""What may stand before `[rankN]:`, from the line's beginning or from what is known there on: dates, times, levels,
+streams, names with a number, what grep puts there; no sentence has such words only."""
+
 ROLE = re.compile(r"\[([A-Za-z_][\w\-]{0,60}?)(\d{1,4})\]:")
 RUNNER = re.compile(r"\[node ?([\w.\-]{1,100})(?: rank ?(\d{1,7}))?(?: local[ _-]rank ?(\d{1,4}))?\] ?")
 POD = re.compile(r"\[(?:pod/)?([a-z0-9][a-z0-9.\-]{0,252})/([a-z0-9][a-z0-9.\-]{0,252})\] ?")

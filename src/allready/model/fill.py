@@ -2,6 +2,8 @@
 
 Nobody can type a command with a question mark in it: what is unknown is left out with the brackets or the `port` that
 it stands in, and in a remedy the rest is named as people name what is to be filled in (`nc -vz HOST PORT`).
+
+A template says itself which part goes with a value: `raised {error}[[ at {site}]]`.
 """
 
 import re
@@ -24,9 +26,17 @@ _FEW_LETTERS = 8
 _PARTS = re.compile(r"([,，、;；] ?)")
 
 
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+
+
 def placeholders(template: str) -> set[str]:
     """Names in braces in `template`."""
     return {name for _, name, _, _ in string.Formatter().parse(template) if name}
+
+
+def plain(template: str) -> str:
+    """`template` without the marks of its optional parts, for people who read it as it is."""
+    return _OPTIONAL.sub(lambda found: found[1], template)
 
 
 def fill(
@@ -50,6 +60,8 @@ def fill(
         template = _SUBJECT.sub("", template)
         said["who"] = nobody
     unknown = {name for name in placeholders(template) if said[name] == UNKNOWN}
+    template = _OPTIONAL.sub(lambda found: "" if placeholders(found[1]) & unknown else found[1], template)
+    unknown &= placeholders(template)
     if not unknown:
         return template.format_map(said)
     template = _BRACKETS.sub(lambda found: _known_part(found, unknown), template)

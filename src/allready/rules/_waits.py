@@ -11,6 +11,10 @@ from dataclasses import dataclass, field, replace
 from allready.model import UNNAMED_GROUP, Aftermath, GroupProgress, Operation, Position
 from allready.rules._ruins import has_stopped
 
+MOST_AHEAD = 1_000
+"""Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
+apart are those of several groups whose lines do not tell them apart."""
+
 TORCH = ("flight recorder", "watchdog")
 """These two number operations alike, so that one fills the other's gaps."""
 
@@ -175,8 +179,10 @@ def _wait(group: GroupProgress) -> Wait | None:
     pending = {r: p.stuck for r, p in group.positions.items() if p.stuck is not None}
     if not pending:
         return None
-    # Errors can leave an early number behind; what somebody really waits in is the latest one.
+    # Errors can leave an early number behind; what somebody really waits in is the latest one, or an earlier one that
+    # somebody gave up and nobody came through: then all wait in that one.
     latest = max(pending.values(), key=lambda o: o.seq)
+    latest = _given_up(group, latest.seq) or latest
     # Who waited a whole time-out in an earlier one did not stay away: it was waiting, too.
     elsewhere = {r: o for r, o in pending.items() if o.seq < latest.seq and group.positions[r].gave_up}
     waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere))
@@ -195,6 +201,14 @@ def _wait(group: GroupProgress) -> Wait | None:
         why_unseen={r: group.absent.get(r, "no word") for r in unseen},
         progress=group,
     )
+
+
+def _given_up(group: GroupProgress, latest: int) -> Operation | None:
+    """The first operation that a member waited a whole time-out in and that no member is known to have completed."""
+    through = max((p.completed for p in group.positions.values() if p.completed is not None), default=0)
+    given_up = [p.stuck for p in group.positions.values() if p.stuck is not None and p.gave_up]
+    found = [o for o in given_up if o.seq > through and latest - o.seq < MOST_AHEAD]
+    return min(found, key=lambda o: o.seq, default=None)
 
 
 def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:

@@ -31,10 +31,8 @@ from allready.signatures.table import hint_of
 
 MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
-FEW_TRIES = 8
-"""The ranks of one node, whose lines do not say who wrote them, try once each."""
-AT_START_OF_JAX = ("PjRT_Client_Connect", "PjRT_Client_connect")
-FINGERPRINTS = "torch.fingerprint_mismatch"
+TELLS_ALL = {"nobody", "pair"}
+"""What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -96,8 +94,8 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, after)}
-    inferred = set(culprits.nodes) - wrote or (signature.blames == "nobody" and culprits.ranks)
-    if first.role is Role.ROOT and (inferred or (not culprits and signature.blames != "nobody")):
+    inferred = set(culprits.nodes) - wrote or (signature.blames in TELLS_ALL and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and signature.blames not in TELLS_ALL)):
         confidence = Confidence.LIKELY
     if not signature.is_certain and confidence is Confidence.CERTAIN and first.role is Role.ROOT:
         confidence = Confidence.LIKELY
@@ -108,7 +106,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
         values=values,
         culprits=culprits,
         severity=severity,
-        fault_class=_class_of(signature, events),
+        fault_class=signature.case_of(events, _by_signature(after)).fault_class,
         confidence=confidence,
         fault_time=clock_time(first.time_s),
         evidence=tuple(
@@ -149,43 +147,15 @@ def called(after: Aftermath, events: Sequence[Event]) -> str:
 
 
 def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -> Severity | None:
-    """That sizes differ is an echo where records show whose differ.  A port without which NCCL goes on is no fault yet.
-
-    A name without an address of IPv6 has mostly one of IPv4; where it has none, torch tries again and again.
-    """
-    if signature.id == "store.name_unknown" and all(e.count <= FEW_TRIES and "IPv6 network" in e.text for e in events):
-        return Severity.WARNING
-    if signature.id == "nccl.ib_port_down" and all(_failed_over(after, e) for e in events):
-        return Severity.WARNING
+    """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
-    if is_desync and signature.blames == "nobody" and any(m.odd for m in after.mismatches):
+    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in after.mismatches):
         return Severity.WARNING
-    return None
+    return signature.case_of(events, _by_signature(after)).severity
 
 
-def _failed_over(after: Aftermath, event: Event) -> bool:
-    """Whether NCCL went on over another port, as processes of the same node say, and did not give up later."""
-    known = _by_signature(after)
-    if known.get("nccl.ib_failover_exhausted") or "non-fatal" not in event.text:
-        return False
-    return any(e.origin.host == event.origin.host for e in known.get("nccl.ib_failed_over", ()))
-
-
-def _class_of(signature: Signature, events: Sequence[Event]) -> FaultClass | None:
-    """The same operation under the same number on both ranks: then it is its arguments that differ.  Who does not come
-    to the barrier of JAX's start has not started."""
-    if signature.id == "jax.barrier_timeout":
-        is_start = all(e.values.get("id", "").startswith(AT_START_OF_JAX) for e in events)
-        return FaultClass.START_ABSENT if is_start else None
-    if signature.id != FINGERPRINTS:
-        return None
-    pairs = [tuple(e.values.get(n) for n in ("op_a", "op_b", "seq_a", "seq_b")) for e in events]
-    same = [a is not None and a == b and m == n for a, b, m, n in pairs]
-    return FaultClass.DESYNC_ARGS if same and all(same) else None
-
-
-def _odd_fingerprint(events: Sequence[Event]) -> set[int]:
-    """The one rank from which all others differ, if two or more say so; numbers are those of the group."""
+def _in_all_pairs(events: Sequence[Event]) -> set[int]:
+    """The one rank that all pairs have in common, if there are two or more; numbers are those of the group."""
     pairs: set[frozenset[int]] = set()
     for event in events:
         a, b = event.values.get("rank_a", ""), event.values.get("rank_b", "")
@@ -223,8 +193,8 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
                 ranks |= set(numbers(event.values.get("ranks", "")))
             case _:
                 pass
-    if signature.id == FINGERPRINTS:
-        ranks |= _odd_fingerprint(events)
+    if signature.blames == "pair":
+        ranks |= _in_all_pairs(events)
     if signature.blames == "ranks" and after.expected_ranks and len(ranks) >= after.expected_ranks:
         ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:

@@ -13,19 +13,20 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
-from allready.model import FaultClass, Role, Severity
+from allready.model import Event, FaultClass, Role, Severity
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
 
 COPY = "tables.json"
 
-BLAMES = ("rank", "node", "peer", "ranks", "nobody")
+BLAMES = ("rank", "node", "peer", "ranks", "pair", "nobody")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +51,56 @@ class LinePattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Conditions, all of which must hold, under which lines of a signature say something else: `[[finding.when]]`.
+
+    Conditions: `text`, an expression found in the line; `front`, one found in what stands before the words that were
+    known; `progress`, the process made progress behind it, and no traceback there ended it; `values`, group ->
+    expression that its whole value fits; `equal`, pairs of groups that caught the same; `most`, how often the line was
+    written at most; `beside`, a signature of which the same host wrote a line; `without`, one of which nobody did.
+
+    What it says then: `role`, of one line, settled when it is read; `severity` and `fault_class`, of the finding, where
+    the conditions hold for all its lines.
+    """
+
+    text: str = ""
+    front: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    equal: tuple[tuple[str, str], ...] = ()
+    most: int = 0
+    progress: bool = False
+    beside: str = ""
+    without: str = ""
+    role: Role | None = None
+    severity: Severity | None = None
+    fault_class: FaultClass | None = None
+
+    def holds(
+        self, text: str, values: Mapping[str, str], *, count: int = 1, front: str = "", has_progress: bool = False
+    ) -> bool:
+        """Whether all conditions on the line itself hold, which was written `count` times."""
+        return (
+            (not self.most or count <= self.most)
+            and (not self.progress or has_progress)
+            and all(values.get(a) == values.get(b) for a, b in self.equal)
+            and all(a in values for a, _ in self.equal[:1])
+            and all(_compiled(source).fullmatch(values.get(name, "")) for name, source in self.values.items())
+            and (not self.text or _compiled(self.text).search(text) is not None)
+            and (not self.front or _compiled(self.front).search(front) is not None)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """One meaning.  `code` and the texts are None for records.
 
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
-    address or rank), "ranks" (group `ranks`: a list of ranks), "nobody".  `is_certain`: no other reason for the line is
-    known; otherwise a finding is likely at most.  `hints`: what to type, by what the line says (a regular expression;
-    the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of which others
-    know more, told for information beside them.
+    address or rank), "ranks" (group `ranks`: a list of ranks), "pair" (groups `rank_a`, who wrote it, and `rank_b`,
+    which differ: the one that several such lines have in common), "nobody".  `is_certain`: no other reason for the line
+    is known; otherwise a finding is likely at most.  `hints`: what to type, by what the line says (a regular
+    expression; the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of
+    which others know more, told for information beside them.  `cases`: when it says something else; the first that
+    holds counts.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -74,11 +117,37 @@ class Signature:
     is_certain: bool = True
     hints: tuple[tuple[str, str], ...] = ()
     restates: bool = False
+    cases: tuple[Case, ...] = ()
     since: str = "0.1"
     title: str = ""
     message: str = ""
     remedy: str = ""
     page: str = ""
+
+    def role_of(self, text: str, values: Mapping[str, str], front: str, *, has_progress: bool = False) -> Role:
+        """What a line with these words may be at most, and `front` before them."""
+        for case in self.cases:
+            if case.role is not None and case.holds(text, values, front=front, has_progress=has_progress):
+                return case.role
+        return self.role
+
+    def case_of(self, events: Iterable[Event], told: Mapping[str, Sequence[Event]] = MappingProxyType({})) -> Case:
+        """What the finding is where these are its lines: the first case that holds for all, else one that changes
+        nothing.  `told`: signature -> all lines of it."""
+        lines = list(events)
+        for case in self.cases:
+            if case.role is not None or not lines or (case.without and told.get(case.without)):
+                continue
+            if all(
+                case.holds(e.text, e.values, count=e.count)
+                and (not case.beside or any(b.origin.host == e.origin.host for b in told.get(case.beside, ())))
+                for e in lines
+            ):
+                return case
+        return _AS_EVER
+
+
+_AS_EVER = Case()
 
 
 def hint_of(signature: Signature, text: str) -> dict[str, str]:
@@ -155,9 +224,36 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         is_certain=bool(entry.get("certain", True)),
         restates=bool(entry.get("restates", False)),
         hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),
+        cases=tuple(case(entry["name"], when) for when in entry.get("when", ())),
         since=entry.get("since", "0.1"),
         **texts,
     )
+
+
+def case(name: str, entry: Mapping[str, Any]) -> Case:
+    """`[[finding.when]]` of the finding with this name."""
+    unknown = set(entry) - {f.name for f in fields(Case)}
+    assert not unknown, f"{name}: {unknown} is no condition"
+    made = Case(
+        text=entry.get("text", ""),
+        front=entry.get("front", ""),
+        values=dict(entry.get("values", {})),
+        equal=tuple((a, b) for a, b in entry.get("equal", ())),
+        most=int(entry.get("most", 0)),
+        progress=bool(entry.get("progress", False)),
+        beside=str(entry.get("beside", "")),
+        without=str(entry.get("without", "")),
+        role=Role(entry["role"]) if "role" in entry else None,
+        severity=Severity(entry["severity"]) if "severity" in entry else None,
+        fault_class=FaultClass(entry["fault_class"]) if "fault_class" in entry else None,
+    )
+    changes = (made.severity, made.fault_class)
+    assert (made.role is None) == any(changes), (
+        f"{name}: a case changes a line's role, or a finding's severity and class"
+    )
+    assert made.role is not None or not (made.front or made.progress), f"{name}: what was around a line is not kept"
+    assert made.role is None or not (made.beside or made.without), f"{name}: a line is read before others are known"
+    return made
 
 
 def _line(name: str, entry: Mapping[str, Any]) -> LinePattern:

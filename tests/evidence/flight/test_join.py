@@ -265,6 +265,33 @@ def test_other_arguments_at_a_line_of_its_own_are_the_same_call(
     assert mismatch.is_same_call is is_same_call
 
 
+@pytest.mark.parametrize("group", [("0", "default_pg"), ("1", "TP")])
+@pytest.mark.parametrize("caller", [0, 1, 2, 3, None])
+def test_a_line_is_a_ranks_own_where_no_rank_calls_it_in_any_group(group: tuple[str, str], caller: int | None) -> None:
+    def calls(rank: int) -> list[dict[str, Any]]:
+        mine = [entry(seq) for seq in range(1, 12)]
+        mine.append(entry(12, line=99, dtype="Int", state="scheduled") if rank == 3 else entry(12, state="scheduled"))
+        other = entry(1, group=group) if group[0] == "1" else mine.pop(4)
+        mine.insert(4, {**other, **({"frames": entry(1, line=99)["frames"]} if rank == caller else {})})
+        return mine
+
+    groups = {("0", "default_pg"): (0, 1, 2, 3), ("1", "TP"): (0, 1, 2, 3)}
+    found = joined({r: dump(calls(r), groups=groups) for r in range(4)}).mismatches
+    (mismatch,) = [m for m in found if m.label == "default_pg"]
+    assert (mismatch.seq, mismatch.kind, mismatch.odd) == (12, "dtype", (3,))
+    assert mismatch.is_same_call is (caller in {3, None})
+
+
+def test_two_ranks_that_are_odd_alike_share_their_own_line() -> None:
+    def calls(*, odd: bool) -> list[dict[str, Any]]:
+        last = entry(12, line=99, dtype="Int", state="scheduled") if odd else entry(12, state="scheduled")
+        return [*(entry(seq) for seq in range(1, 12)), last]
+
+    members = tuple(range(5))
+    (mismatch,) = joined({r: dump(calls(odd=r in {1, 3}), members=members) for r in members}).mismatches
+    assert (mismatch.odd, mismatch.is_same_call) == ((1, 3), True)
+
+
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_operations_more_are_counted(number: int) -> None:
     extra = [entry(0, "nccl:broadcast", size=4, line=90) for _ in range(number)]

@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities
 from allready.model import BenchRow, BenchRun, Death, Event, Origin
@@ -18,6 +20,24 @@ def test_a_traceback_and_its_row_in_the_table_are_one_death() -> None:
     row = death("exit", line=9, rank=2, pid=102, exit_code=1, time_s=11.0, first=True)
     [one] = merged(raised, row)
     assert (one.kind, one.text, one.exit_code, one.pid, one.first) == ("exception", "ValueError: bad", 1, 102, True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "devices", "rank"),
+    [
+        ((0, 0, 0, 0), (0, 1, 2, 3), 3),
+        ((0, 0, 1, 1), (0, 1, 0, 1), None),
+        ((0, 0, 0, 0), (0, 1, 0, 1), None),  # two launchers on one machine
+        ((0, 0, 0, 0), (0, 0, 0, 0), None),  # each sees its own GPU only: nothing tells
+        ((0, 0, 0), (0, 1, 2), None),  # somebody is not seen
+    ],
+)
+def test_on_one_node_a_local_rank_is_a_rank(nodes: tuple[int, ...], devices: tuple[int, ...], rank: int | None) -> None:
+    seen = known(*(process(r, f"node{n}", cuda_dev=d) for r, (n, d) in enumerate(zip(nodes, devices, strict=True))))
+    [one] = merge_deaths([death(local_rank=3, text="ValueError: bad")], seen, ())[0]
+    assert (one.rank, one.local_rank) == (rank, 3)
+    [one] = merge_deaths([death(local_rank=7, text="ValueError: bad")], seen, ())[0]
+    assert one.rank is None
 
 
 def test_two_processes_of_one_rank_die_two_deaths() -> None:

@@ -155,3 +155,56 @@ def test_who_waits_in_a_group_without_a_name_did_not_stay_away(seq: int) -> None
     after = read(waited(1, seq), waited(2, seq), waited(3, 4084, "BROADCAST"), status(3, "0", 4084, 4084))
     assert after.mismatches == ()
     assert not {r for f in findings(after) for r in f.culprits.ranks} & {1, 2, 3}
+
+
+def test_the_first_operation_that_did_not_complete_is_what_a_rank_waits_in() -> None:
+    lines = [waited(0, seq, old=True) for seq in (96_120, 96_117, 96_125, 96_125)]
+    (position,) = of(read(*(line.replace("[E Proc", "[rank0]:[E Proc") for line in lines)), "0").positions.values()
+    assert position.stuck is not None
+    assert (position.stuck.seq, position.enqueued, position.gave_up) == (96_117, 96_125, True)
+    later = status(1, "3", 72, 74)
+    for through, seq in ((71, 72), (70, 71)):
+        said = (later.replace("completed NCCL work: 71", f"completed NCCL work: {through}"), status(1, "3", 71, 74))
+        (position,) = of(read(waited(1, 72), said[0], waited(1, 71), said[1]), "3").positions.values()
+        assert position.stuck is not None
+        assert (position.stuck.seq, position.stuck.name, position.enqueued) == (seq, "all_reduce", 74)
+
+
+def test_numbers_far_apart_that_name_no_group_are_of_several() -> None:
+    (position,) = of(read(waited(1, 12), waited(1, 96_120), waited(1, 96_117)), "0").positions.values()
+    assert position.stuck is not None
+    assert (position.stuck.seq, position.enqueued) == (96_117, 96_120)
+
+
+ERROR = "Exception (either an error or timeout) detected by watchdog at work"
+
+
+def test_a_time_out_in_one_group_is_none_in_another_that_stands_at_the_same_number() -> None:
+    """Rank 1 gave up number 70 of group 3; in group 0 something failed at its number 70."""
+    after = read(waited(1, 70), status(1, "3", 70, 72, ERROR), status(1, "0", 70, 70, ERROR))
+    assert {g: of(after, g).positions[1].gave_up for g in ("0", "3")} == {"0": False, "3": True}
+
+
+def test_each_group_has_the_operation_whose_line_stands_with_its_own() -> None:
+    one, two = waited(1, 70, "ALLREDUCE"), waited(1, 70, "REDUCE", elements=8)
+    mine, its = status(1, "3", 70, 72, ERROR), status(1, "0", 70, 70, ERROR)
+    for lines in ((one, mine, two, its), (one, two, mine, its), (one, mine, its, two)):
+        after = read(*lines, lines[0])
+        made = {g: p.stuck.name for g in ("0", "3") for p in of(after, g).positions.values() if p.stuck is not None}
+        assert made == {"0": "reduce", "3": "all_reduce"}, lines
+        assert all(of(after, g).positions[1].gave_up for g in ("0", "3"))
+
+
+def test_a_time_out_that_no_status_follows_is_of_the_group_that_had_enqueued_it() -> None:
+    signal = (
+        "[rank1]:[E611 09:20:31.000001000 ProcessGroupNCCL.cpp:1420] [PG {} Rank 1] Received a dump signal from this "
+        "local rank and will start to dump the debug info. Last enqueued NCCL work: {}, last completed NCCL work: {}."
+    )
+    after = read(waited(1, 70), signal.format("0", 72, 69), signal.format("3", 9, 8))
+    told = {g: of(after, g).positions[1] for g in ("0", "3")}
+    assert {g: (p.stuck.name, p.gave_up) for g, p in told.items() if p.stuck} == {
+        "0": ("all_reduce", True),
+        "3": ("?", False),
+    }
+    after = read(waited(1, 70), signal.format("0", 72, 69), signal.format("3", 71, 69))  # of either
+    assert [of(after, g).positions[1].gave_up for g in ("0", "3")] == [False, False]

@@ -13,8 +13,7 @@ from allready.evidence.prefix import Prefix, has_label, parse, second_start
 NOVEMBER = dated(2026, 11, 20, 12, 30, 0)
 assert NOVEMBER is not None
 CLOCK = Clock(NOVEMBER)
-NOON = dated(2026, 11, 20, 12, 0, 18)
-assert NOON is not None
+NOON = dated(2026, 11, 20, 12, 0, 18) or 0.0
 NCCL = "vm:2685:2714 [1] NCCL INFO Using network Socket"
 OF_NCCL = {
     "rest": "Using network Socket", "host": "vm", "pid": 2685, "tid": 2714, "cuda_dev": 1, "level": "INFO",
@@ -187,6 +186,8 @@ def test_other_loggers_are_known(text: str, found: dict[str, Any]) -> None:
         "the answer | is 4",
         "  | Traceback (most recent call last):",
         "2026-11-20 12:00:18:123 text",
+        "2026-11-20 12:0 text",
+        "2026-11-20 12:00:1 text",
         "loss 0.1 step 3: fine",
         "",
         "[",
@@ -211,6 +212,66 @@ def test_labels_can_be_left_alone() -> None:
     assert has_label("3: text")
     assert not has_label("12:00:18 text")
     assert parse("3: text", CLOCK, labels=False).rest == "3: text"
+
+
+NOON_SHARP = NOON - 18
+FRONTS = [
+    ("2026-11-20 12:00 ", {"time_s": NOON_SHARP}),
+    (" 2026-11-20 12:00 ", {"time_s": NOON_SHARP}),
+    ("2026-11-20T12:00 ", {"time_s": NOON_SHARP}),
+    ("[2026-11-20 12:00] ", {"time_s": NOON_SHARP}),
+    ("2026/11/20 12:00 | ", {"time_s": NOON_SHARP}),
+    ("2026-11-20 12:00:18 - ", {"time_s": NOON}),
+    ("2026-11-20 12:00:18 | ", {"time_s": NOON}),
+    ("2026-11-20 12:00:18.000 +0000 UTC ", {"time_s": NOON}),
+    ("2026-11-20T12:00:18Z stderr F ", {"outer_time_s": NOON}),
+    ("11/20/2026 12:00:18 PM ", {"time_s": NOON}),
+    ("1795176018 ", {"time_s": NOON}),
+    ("11-20 12:00:18 ", {"time_s": NOON}),
+    ("20-Nov-2026 12:00:18 ", {"time_s": NOON}),
+    ("Fri Nov 20 12:00:18 UTC 2026 ", {"time_s": NOON}),
+    ("12:00 ", {}),
+    ("ERROR: ", {}),
+    ("gpu-7.rack2 [stderr] ", {"node": "gpu-7.rack2"}),
+    ("10.0.0.2: ", {}),
+    ("out.log:12: ", {}),
+    ("[default3]: ", {"local_rank": 3}),
+    ("> ", {}),
+]
+
+
+@pytest.mark.parametrize(("front", "found"), FRONTS)
+def test_a_rank_is_read_behind_a_stamp_of_any_form(front: str, found: dict[str, Any]) -> None:
+    got = parts(front + "[rank3]: ValueError: bad sample")
+    assert (got.pop("rank"), got.pop("rest")) == (3, "ValueError: bad sample")
+    assert {name: got.get(name) for name in found} == found
+    words = "[rank3]:[E1120 12:00:19.000000000 ProcessGroupNCCL.cpp:633] [Rank 1] Watchdog caught"
+    torch = parse(front + words, CLOCK)
+    assert (torch.rank, torch.rest, torch.kind, torch.time_s) == (3, "[Rank 1] Watchdog caught", "glog", NOON + 1)
+
+
+@pytest.mark.parametrize("front", [" 45%|####      | 45/100 [00:12<00:10,  5.1it/s, loss=2.6]", "half a line: "])
+def test_words_of_torch_begin_behind_half_a_line(front: str) -> None:
+    got = parse(front + "[rank3]:[E1120 12:00:19.000000000 ProcessGroupNCCL.cpp:633] [Rank 1] Watchdog", CLOCK)
+    assert (got.rank, got.rest) == (3, "[Rank 1] Watchdog")
+    got = parse(front + "[E ProcessGroupNCCL.cpp:458] [Rank 1] Watchdog", CLOCK)
+    assert (got.rank, got.rest, got.file) == (None, "[Rank 1] Watchdog", "ProcessGroupNCCL.cpp:458")
+    assert parse(front + "[rank3]: Traceback (most recent call last):", CLOCK).rank == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lost the connection to [rank3]: reset",
+        "2026-11-20 12:00:18 waiting for [rank3]: not there",
+        "peers: [rank3]: down, [rank4]: up",
+        "- [rank3]: down",
+        "step 12: [rank3]: slower than others",
+    ],
+)
+def test_a_sentence_about_a_rank_is_not_its_own(text: str) -> None:
+    assert parse(text, CLOCK).rank is None
+    assert parse("[rank1]: " + text, CLOCK).rank == 1
 
 
 def test_two_processes_in_one_line_are_told_apart() -> None:

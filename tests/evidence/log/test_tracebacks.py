@@ -151,6 +151,58 @@ ValueError: bad
     assert (found.local_rank, found.rank, found.text, found.site) == (3, None, "ValueError: bad", SITE)
 
 
+SPAWN = """
+Traceback (most recent call last):
+  File "/home/user/train.py", line 40, in <module>
+    main()
+  File "/home/user/train.py", line 35, in main
+    mp.spawn(worker, nprocs=4)
+  File "/usr/lib/python3.12/site-packages/torch/multiprocessing/spawn.py", line 215, in join
+    raise ProcessRaisedException(msg, error_index, failed_process.pid)
+torch.multiprocessing.spawn.ProcessRaisedException: 
+
+-- Process 3 terminated with the following error:
+Traceback (most recent call last):
+  File "/usr/lib/python3.12/site-packages/torch/multiprocessing/spawn.py", line 90, in _wrap
+    fn(i, *args)
+  File "/home/user/train.py", line 22, in step
+    raise ValueError("bad")
+ValueError: bad
+"""  # noqa: W291
+
+
+@pytest.mark.parametrize("parent", ["torch.multiprocessing.spawn.ProcessRaisedException: ", "Exception: "])
+@pytest.mark.parametrize("gap", ["\n\n", "\n", "\n\n\n"])
+def test_where_a_spawned_child_failed_is_told_by_its_own_traceback(parent: str, gap: str) -> None:
+    text = SPAWN.replace("torch.multiprocessing.spawn.ProcessRaisedException: \n\n", f"{parent}{gap}")
+    found = death(text)
+    assert (found.local_rank, found.text, found.site) == (3, "ValueError: bad", SITE)
+    found = death(text.removesuffix("ValueError: bad\n"))  # the file ends before the exception
+    assert (found.local_rank, found.text, found.site) == (3, "Exception", SITE)
+    found = death(text.partition('Traceback (most recent call last):\n  File "/usr')[0])
+    assert (found.local_rank, found.text, found.site) == (3, "Exception", None)
+    found = death(text.partition("\n--")[0])
+    assert (found.local_rank, found.site) == (None, None)
+
+
+def test_a_spawned_child_is_named_without_the_words_of_its_parent() -> None:
+    lines = SPAWN.strip().splitlines()
+    found = death("\n".join(lines[lines.index("-- Process 3 terminated with the following error:") :]))
+    assert (found.local_rank, found.text, found.site) == (3, "ValueError: bad", SITE)
+
+
+def test_the_parent_of_a_spawned_child_raised_nothing_of_its_own() -> None:
+    parent = SPAWN.partition("torch.multiprocessing.spawn.Process")[0]
+    for name in ("torch.multiprocessing.spawn.ProcessExitedException", "Exception"):
+        found = death(f"{parent}{name}: process 2 terminated with exit code 1")
+        assert (found.kind, found.local_rank, found.exit_code, found.site) == ("exit", 2, 1, None)
+        found = death(f"{parent}{name}: process 0 terminated with signal SIGKILL")
+        assert (found.kind, found.local_rank, found.signal, found.site) == ("signal", 0, "SIGKILL", None)
+    # Its own mistake beside the children is its own.
+    found = death(parent.replace("spawn.py", "other.py") + "ValueError: no such worker")
+    assert (found.text, found.site) == ("ValueError: no such worker", "/home/user/train.py:35 main")
+
+
 def test_a_boxed_traceback_is_read() -> None:
     found = death(
         """

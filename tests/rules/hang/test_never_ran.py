@@ -1,5 +1,7 @@
 from allready.model import Severity
+from allready.model.fill import fill
 from allready.rules.registry import load
+from allready.text import catalog
 from tests.rules.ruins import ask, event
 
 
@@ -33,3 +35,15 @@ def test_is_told_once_for_all_ranks() -> None:
 def test_lines_without_numbers_are_passed_over() -> None:
     assert ask("HNG007", events=(timed_out(numel="?"),)).state == "clear"
     assert ask("HNG007", events=(timed_out(numel="9" * 40),)).state == "clear"
+
+
+def test_what_is_not_known_of_the_moment_is_not_said() -> None:
+    rule, chinese = load()["HNG007"], catalog.entries("zh", "hang")["HNG007"]
+    [hit] = ask("HNG007", events=(timed_out(ran_ms="?"),)).hits
+    assert "it stood still: mostly" in fill(rule.message, hit.values)
+    assert fill(rule.remedy, hit.values, is_command=True).startswith("look for a rank that did not enter; if all")
+    assert "它不是慢，而是停住了：" in fill(chinese["message"], hit.values)
+    assert fill(chinese["remedy"], hit.values, is_command=True).startswith("查找没有进入的 rank；")
+    [hit] = ask("HNG007", events=(timed_out(),)).hits
+    assert "it stood still since 1970-01-12T13:36:39.947: mostly" in fill(rule.message, hit.values)
+    assert "而是从 1970-01-12T13:36:39.947 起就停住了：" in fill(chinese["message"], hit.values)

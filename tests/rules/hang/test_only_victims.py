@@ -1,3 +1,7 @@
+from dataclasses import replace
+
+import pytest
+
 from allready.model import Confidence, FaultClass, Severity
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.ruins import ask, at, death, event, group, one_missing, operation
@@ -43,3 +47,26 @@ def test_who_lost_a_peer_waited_for_the_dead() -> None:
     closed = event("torch.async_exception", 0, values={"last_error": "Connection closed by remote peer"})
     [hit] = ask("HNG009", progress=(alone,), events=(closed,)).hits
     assert (hit.fault_class, hit.severity) == (FaultClass.DEAD, None)
+
+
+@pytest.mark.parametrize(
+    ("later", "through", "seq", "who"),
+    [
+        (67, None, 64, "rank 0,1 (node 0)"),  # of rank 1 only the last line is there
+        (67, 63, 64, "rank 0,1 (node 0)"),
+        (67, 64, 67, "rank 1 (node 0)"),  # it came out of 64
+        (9_000, None, 9_000, "rank 1 (node 0)"),  # rather another group, that no line names
+    ],
+)
+def test_all_wait_in_the_first_operation_that_nobody_came_through(
+    later: int, through: int | None, seq: int, who: str
+) -> None:
+    first = replace(at(66, 64), completed=None, gave_up=True)
+    last = replace(at(later + 2, later), completed=through, gave_up=True)
+    [hit] = ask("HNG009", progress=(group({0: first, 1: last}, "watchdog"),)).hits
+    assert (hit.values["seq"], hit.values["who"]) == (seq, who)
+
+
+def test_an_operation_that_nobody_gave_up_is_no_first_one() -> None:
+    first, last = replace(at(66, 64), completed=None), replace(at(70, 67), completed=None, gave_up=True)
+    assert ask("HNG009", progress=(group({0: first, 1: last}, "watchdog"),)).state == "clear"

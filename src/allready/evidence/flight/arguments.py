@@ -37,12 +37,13 @@ def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         is_most = 2 * number > max(len(named), len(group.members))
         odd = tuple(r for r, root in sorted(named.items()) if root != usual) if is_most else ()
         listed = sorted([*odd, *(r for r in named if r not in odd)][:MOST_RANKS])
-        a, b = next(r for r in named if named[r] == usual), next(r for r in (*odd, *named) if named[r] != usual)
+        b = next(r for r in (*odd, *named) if named[r] != usual)
+        unlike = [track for rank, track in tracks.items() if named.get(rank) != named[b]]
         return Mismatch(
             group=group.title, source=SOURCE, kind="root", seq=seq,
             by_rank={r: o for r in listed for o in (made[r],) if o is not None}, label=group.label,
             missing=tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut), odd=odd,
-            origin=tracks[(*odd, *named)[0]].dump.origin, is_same_call=is_own_line(tracks[b], seq, tracks[a]),
+            origin=tracks[(*odd, *named)[0]].dump.origin, is_same_call=is_own_line(tracks[b], seq, unlike),
         )  # fmt: skip
     return None
 

@@ -85,6 +85,7 @@ def _mismatch(
     agree_again = shift is None and _agree(ours, theirs, LEAST_AFTER)
     listed = [*odd[:MOST_RANKS], *(r for r in here if r not in set(odd))][: MOST_RANKS + 2]
     operations = {r: o for r in sorted(listed) for o in (operation_at(group, tracks[r], seq),) if o is not None}
+    unlike = [track for rank, track in tracks.items() if here.get(rank) != here[b]]
     kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
     return Mismatch(
         group=group.title,
@@ -98,7 +99,7 @@ def _mismatch(
         odd=odd,
         shift=shift if odd or shift is None else abs(shift),
         origin=tracks[b].dump.origin,
-        is_same_call=kind != "name" and (agree_again or (kind == "dtype" and is_own_line(tracks[b], seq, tracks[a]))),
+        is_same_call=kind != "name" and (agree_again or (kind == "dtype" and is_own_line(tracks[b], seq, unlike))),
     )
 
 

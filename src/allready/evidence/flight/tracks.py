@@ -5,7 +5,7 @@ Operations of one coalesced group share a sequence number; only the last entry o
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,13 +106,15 @@ def _total(sizes: Sequence[Sequence[int]] | None) -> int:
     return -1 if sizes is None else sum(map(math.prod, sizes))
 
 
-def is_own_line(track: Track, seq: int, other: Track) -> bool:
-    """Whether the call with this number was made where the other rank never makes one, as far as its ring goes."""
+def is_own_line(track: Track, seq: int, others: Iterable[Track]) -> bool:
+    """Whether the call with this number was made where none of the other ranks ever makes one, in whatever group, as
+    far as their rings go; False where a ring does not tell lines."""
     at = track.first[seq - track.lo]
-    if at < 0 or not len(track.ring.site) or not len(other.ring.site):
+    if at < 0 or not len(track.ring.site) or not track.ring.site[at]:
         return False
-    site = track.ring.site[at]
-    return bool(site) and track.dump.stacks[site] not in {other.dump.stacks[code] for code in set(other.ring.site)}
+    stack = track.dump.stacks[track.ring.site[at]]
+    asked = [other for other in others if other is not track]
+    return bool(asked) and all(len(other.ring.site) and stack not in other.dump.stacks for other in asked)
 
 
 def tracks_of(group: Group) -> tuple[dict[int, Track], Codes]:

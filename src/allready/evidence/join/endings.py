@@ -17,6 +17,7 @@ _KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|g
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 
+MOST_LOCAL_RANKS = 64
 Victims = frozenset[tuple[str, int]]
 """Source and pid of processes that a kernel log speaks of and that were ranks of this job."""
 
@@ -45,6 +46,8 @@ def merge_deaths(
         rank = death.rank
         if rank is None and death.pid is not None and not _is_kernels(death):
             rank = identities.rank_of(death.host, death.pid)
+        if rank is None and death.local_rank is not None and death.pid is None and _is_one_node(identities):
+            rank = death.local_rank if death.local_rank < identities.world_size else None
         one = replace(death, rank=rank)
         if death.pid is not None and (death.origin.source, death.pid) in stopped and death.signal == "SIGTERM":
             one = replace(one, by_launcher=True)
@@ -56,6 +59,18 @@ def merge_deaths(
             one = replace(one, is_collective_error=one.is_collective_error or library)
         kept.add(one)
     return _with_kernels(kept.deaths, identities)
+
+
+def _is_one_node(identities: Identities) -> bool:
+    """Whether the whole job is known to be on one node, where every rank has the GPU of its number: then local ranks
+    are those of the job.  Two launchers on one machine count from 0 each."""
+    everybody = range(min(identities.world_size, MOST_LOCAL_RANKS))
+    devices = {p.rank: p.cuda_dev for p in identities.processes if p.rank is not None}
+    return (
+        0 < identities.world_size <= MOST_LOCAL_RANKS
+        and {identities.node_of_rank.get(rank) for rank in everybody} == {0}
+        and all(devices.get(rank) == rank for rank in everybody)
+    )
 
 
 @dataclass(slots=True)

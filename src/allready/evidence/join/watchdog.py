@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from allready.evidence.join.identity import MOST_RANKS, Identities
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Position
@@ -25,7 +25,11 @@ _COMPARED = {
 _TELLING_NUMBER = 1_000
 """Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
 _GAVE_UP = "Timeout at NCCL work"
-_SPEAKING = {"torch.watchdog_timeout", "torch.pg_status", "torch.dump_signal", "torch.async_exception"}
+_OF_ONE_OPERATION = {"torch.watchdog_timeout", "torch.async_exception"}
+_SPEAKING = {*_OF_ONE_OPERATION, "torch.pg_status", "torch.dump_signal"}
+_NUMBERS = ("enqueued", "completed", "started")
+_OTHER_GROUP = 1_000
+"""A rank that names no group, and waits in operations with numbers so far apart, waits in several groups."""
 
 
 def canonical(op_type: str) -> str:
@@ -153,54 +157,142 @@ def _waits_in(position: Position) -> tuple[object, ...]:
     return () if stuck is None else (stuck.seq, stuck.name, stuck.num_elements)
 
 
-def _positions(spoken: Iterable[Event]) -> Iterable[tuple[str | None, str, Position]]:
+@dataclass(slots=True)
+class _Said:
+    """What one rank's lines say of one group: numbers, the operations spoken of, and those that it gave up."""
+
+    event: Event
+    desc: str = ""
+    numbers: dict[str, int | None] = field(default_factory=dict)
+    works: dict[int, Operation | None] = field(default_factory=dict)
+    gave_up: set[int] = field(default_factory=set)
+
+    def hear(self, event: Event, desc: str, numbers: Mapping[str, int | None]) -> None:
+        self.event, self.desc = event, desc or self.desc
+        self.numbers = {k: _larger(self.numbers.get(k), numbers.get(k)) for k in _NUMBERS}
+
+    def spans(self, seq: int) -> bool:
+        """Whether the operation with this number was enqueued and did not complete."""
+        enqueued, completed = self.numbers.get("enqueued"), self.numbers.get("completed")
+        return enqueued is not None and completed is not None and completed < seq <= enqueued
+
+    def add(self, loose: "_Loose") -> None:
+        """An operation of this group whose line may not have named it."""
+        loose.is_placed = True
+        self.works[loose.operation.seq] = loose.operation
+        if loose.is_timeout:
+            self.gave_up.add(loose.operation.seq)
+
+    def position(self) -> Position | None:
+        """The rank waits in the first operation that did not complete: all behind it wait for that one."""
+        completed, enqueued = self.numbers.get("completed"), self.numbers.get("enqueued")
+        known = [o for o in self.works.values() if o is not None]
+        still = sorted(seq for seq in self.works if completed is None or seq > completed)
+        stuck = known[-1] if known else None
+        if stuck is not None and still:
+            stuck = self.works[still[0]] or Operation(seq=still[0], name="?")
+        if enqueued is None:
+            enqueued = max((o.seq for o in known), default=None)
+        if enqueued is None:
+            return None
+        if stuck is None and completed is not None and 0 <= completed < enqueued:
+            stuck = Operation(seq=completed + 1, name="?")
+        return Position(
+            enqueued=enqueued, completed=completed, started=self.numbers.get("started"), stuck=stuck,
+            time_s=self.event.time_s, origin=self.event.origin,
+            gave_up=stuck is not None and any(seq >= stuck.seq for seq in self.gave_up),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Loose:
+    """An operation from a line that mostly has no group.  `at`: which of the rank's lines it is."""
+
+    at: int
+    event: Event
+    operation: Operation
+    name: str | None
+    desc: str
+    is_placed: bool = False
+
+    @property
+    def is_timeout(self) -> bool:
+        return self.event.signature == "torch.watchdog_timeout"
+
+
+def _positions(lines: Iterable[Event]) -> Iterable[tuple[str | None, str, Position]]:
     """One rank's position in each group; the name is None where no line tells one.
 
     A time-out's own line has no group: it belongs to the tagged line that follows it (same rank, same number).
     """
-    found: dict[str | None, tuple[str, dict[str, int | None], Operation | None, Event]] = {}
-    gave_up: set[str | None] = set()
-    loose: list[tuple[Operation, Event]] = []
-    for event in spoken:
+    spoken = list(lines)
+    loose = [_loose(at, e) for at, e in enumerate(spoken) if e.signature in _OF_ONE_OPERATION]
+    found: dict[str, _Said] = {}
+    for at, event in enumerate(spoken):
+        if event.signature in _OF_ONE_OPERATION:
+            continue
         tag = _TAG.search(event.text)
-        number = {k: _int(event.values.get(k)) for k in ("work", "enqueued", "completed", "started")}
-        if event.signature in {"torch.watchdog_timeout", "torch.async_exception"}:
-            loose.append((_operation(event), event))
-            continue
         name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
-        if _GAVE_UP in event.text:
-            gave_up.add(name)
-        desc = event.values.get("pg_desc") or (tag["desc"] if tag else "") or ""
-        old = found.get(name)
-        stuck = next((o for o, _ in loose if o.seq == number["work"]), None) if number["work"] is not None else None
-        if old is not None:
-            number = {k: _larger(old[1].get(k), v) for k, v in number.items()}
-            stuck = stuck or old[2]
-        found[name] = (desc or (old[0] if old else ""), number, stuck, event)
-    if loose and not found:  # versions that print no status, or a log cut short
-        operation, event = loose[-1]
-        tag = next((t for _, e in reversed(loose) if (t := _TAG.search(e.text)) is not None), None)
-        found[tag["name"] if tag else None] = (
-            (tag["desc"] or "") if tag else "",
-            {"enqueued": operation.seq, "completed": None, "started": None},
-            operation,
-            event,
-        )
-    waited = {operation.seq for operation, event in loose if event.signature == "torch.watchdog_timeout"}
-    for name, (desc, number, stuck, event) in found.items():
-        enqueued = number.get("enqueued")
-        completed = number.get("completed")
-        if enqueued is None:
-            enqueued = stuck.seq if stuck is not None else None
-        if enqueued is None:
+        said = found.setdefault(name, _Said(event))
+        said.hear(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "", _numbers(event))
+        work = _int(event.values.get("work"))
+        if work is None:
             continue
-        if stuck is None and completed is not None and 0 <= completed < enqueued:
-            stuck = Operation(seq=completed + 1, name="?")
-        yield name, desc, Position(
-            enqueued=enqueued, completed=completed, started=number.get("started"), stuck=stuck,
-            time_s=event.time_s, origin=event.origin,
-            gave_up=stuck is not None and (name in gave_up or stuck.seq in waited),
-        )  # fmt: skip
+        if said.works.setdefault(work, None) is None:
+            meant = _meant([o for o in loose if o.operation.seq == work and o.name in {None, name}], at)
+            if meant is not None:
+                said.add(meant)
+        if _GAVE_UP in event.text:
+            said.gave_up.add(work)
+    nameless = _place(loose, found)
+    for name, said in found.items():
+        position = said.position()
+        if position is not None:
+            yield name, said.desc, position
+    if nameless is not None and (position := nameless.position()) is not None:
+        yield None, "", position
+
+
+def _meant(same: Sequence[_Loose], at: int) -> _Loose | None:
+    """Which of the operations with one number the line speaks of: the first one in front of it of which no line has
+    spoken, since groups side by side stand at one number as well."""
+    new = [o for o in same if not o.is_placed]
+    return next((o for o in new if o.at < at), new[0] if new else None)
+
+
+def _place(loose: Sequence[_Loose], found: dict[str, _Said]) -> _Said | None:
+    """Operations of which no line with a group speaks: into the group that they name or fit, else into one without a
+    name; there only where no group is known.
+    """
+    is_bare = not found  # versions that print no status, or a log cut short
+    left = [o for o in loose if not o.is_placed]
+    left = [o for o in left if o.operation.seq] or left[-1:]
+    for one in left:
+        if one.name is not None:
+            found.setdefault(one.name, _Said(one.event, one.desc)).add(one)
+    named = dict(found)
+    for one in left:
+        fitting = [s for s in named.values() if one.operation.seq in s.works or s.spans(one.operation.seq)]
+        if not one.is_placed and (len(fitting) == 1 or (is_bare and len(named) == 1)):
+            (fitting[0] if fitting else next(iter(named.values()))).add(one)
+    left = [o for o in left if not o.is_placed] if is_bare else []
+    if not left:
+        return None
+    nameless = _Said(left[-1].event)
+    for one in left:
+        if abs(one.operation.seq - left[-1].operation.seq) < _OTHER_GROUP:
+            nameless.add(one)
+    return nameless
+
+
+def _loose(at: int, event: Event) -> _Loose:
+    tag = _TAG.search(event.text)
+    name, desc = ("", "") if tag is None else (tag["name"], tag["desc"] or "")
+    return _Loose(at, event, _operation(event), name or None, desc)
+
+
+def _numbers(event: Event) -> dict[str, int | None]:
+    return {name: _int(event.values.get(name)) for name in _NUMBERS}
 
 
 def _operation(event: Event) -> Operation:

@@ -24,6 +24,10 @@ BLOCK_ANCHORS: tuple[str, ...] = (
     "stopped sending heartbeats",
     "timed out task names",
     "Example stragglers",
+    "*** Process received signal ***",
+    "Missing ranks:",
+    "Stalled ranks:",
+    "broadcasted by subset of ranks",
 )
 """The lines after one of these belong to it (a traceback, a table, a message of several lines)."""
 
@@ -87,5 +91,12 @@ LINE_ANCHORS: tuple[str, ...] = (
     "died with <Signals.",
     "died with unknown signal",
     "returned non-zero exit status",
+    "OpType=",
+    "NumelIn=",
+    "NumelOut=",
+    "Timeout(ms)=",
+    "before timing out",
+    "detected by watchdog",
+    "last completed",
 )
 """Lines that say something alone."""

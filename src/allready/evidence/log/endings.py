@@ -240,6 +240,8 @@ def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
         root = block.failures[-1]
         if root.name.endswith(_ONLY_REPORTS):
             return _of_command(log, block)
+    if root.name.endswith("Exception") and launchers.is_spawned(root.message):
+        return None  # a child's end, which the line itself tells; the parent's exception is nobody's own
     draft = _of_failure(log, block.start, root)
     draft.is_own = True
     who = log.whoever.of(log.lines[block.start])

@@ -176,6 +176,11 @@ def _failed(here: _Here) -> Iterable[Statement]:
         )  # fmt: skip
 
 
+def is_spawned(text: str) -> bool:
+    """Whether `torch.multiprocessing.spawn` says how a child ended that left no exception."""
+    return _SPAWNED.match(text) is not None
+
+
 def _srun(here: _Here) -> Iterable[Statement]:
     match = _SRUN.search(here.text)
     if match is None:

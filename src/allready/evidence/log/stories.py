@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import horovod, ray, tracebacks
+from allready.evidence.log import horovod, ray, tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -21,15 +21,6 @@ _WATCHDOG = re.compile(
     r"Timeout at NCCL work"
 )
 _TASK = re.compile(r"task:(\d{1,7})")
-_CAUGHT = re.compile(
-    r"\bWARN(?:ING)?\b|(?<![/\w.\-])(?:[Rr]etry(?:ing)?|[Tt]rying again|[Ii]gnor(?:ed|ing))(?![/\w.\-])"
-)
-_MAY_BE_CAUGHT = {"cuda.out_of_memory", "cuda.library_handle", "store.answer_unexpected"}
-"""Errors that training loops catch, log as a warning and go on after, with a smaller batch, without this one, or at
-another try."""
-
-_MAY_BE_OVERCOME = {"cuda.library_handle", "store.answer_unexpected"}
-"""Of these, errors of which a later try may know nothing: progress behind them shows it."""
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
 _OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
@@ -44,11 +35,12 @@ _MOST_MORE = 12
 def tell(log: "Log") -> Collector:
     """All events, equal ones counted."""
     finder, collector = Finder(), Collector()
+    pieces = wrapped.join(log.lines)
     has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
     for at, line in enumerate(log.lines):
-        if not line.is_known:
+        if not line.is_known or at in pieces:
             continue
         found = finder.find(line.rest, line.text)
         if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
@@ -135,10 +127,10 @@ def _event(
             values.setdefault("last_error", said[:MOST_EVENT_TEXT])
     elif stack:
         extra = tuple(stack)
-    role = Role.RECORD if signature is None else signature.role
-    if signature is not None and signature.id in _MAY_BE_CAUGHT and match is not None:
-        caught = _CAUGHT.search(line.text.partition(match[0])[0]) is not None
-        role = Role.HARMLESS if caught or _is_overcome(log, at, signature) else role
+    role = Role.RECORD
+    if signature is not None and match is not None:
+        front = line.text.partition(match[0])[0] if signature.cases else ""
+        role = signature.role_of(line.rest, values, front, has_progress=bool(signature.cases) and _is_overcome(log, at))
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
@@ -150,10 +142,10 @@ def _event(
     )
 
 
-def _is_overcome(log: "Log", at: int, signature: Signature) -> bool:
+def _is_overcome(log: "Log", at: int) -> bool:
     """Whether its process made progress behind the line; what ended a process is told by a traceback."""
     block = log.blocks.of_error.get(at)
-    if signature.id not in _MAY_BE_OVERCOME or (block is not None and block.is_deadly):
+    if block is not None and block.is_deadly:
         return False
     return sum(mark.number > log.lines[at].number for mark in log.scanned.marks) > 1
 

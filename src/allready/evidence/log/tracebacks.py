@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
@@ -20,6 +20,8 @@ _RULE = re.compile(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
 _ERROR = re.compile(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
 _BORDER = re.compile(r"(?:={8,}|-{8,}|\*{8,})$")
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
+_SPAWN = "torch/multiprocessing/spawn.py"
+_OF_SPAWN = ("ProcessRaisedException", "ProcessExitedException")
 _NESTED = ("Original Traceback", '"""')
 _CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 _NOT_DEADLY = (
@@ -80,6 +82,12 @@ class Failure:
     @property
     def site(self) -> str | None:
         return innermost(self.frames[::-1])
+
+    @property
+    def is_of_spawn(self) -> bool:
+        """Whether `torch.multiprocessing.spawn` raised it in the parent, because a child had ended."""
+        file, _, function = self.frames[-1] if self.frames else ("", 0, "")
+        return self.name.endswith(_OF_SPAWN) or (function == "join" and file.endswith(_SPAWN))
 
     @property
     def is_collective_error(self) -> bool:
@@ -183,7 +191,8 @@ class _Reader:
     def _take_message(self, text: str, *, is_next: bool) -> bool:
         stripped = text.strip()
         if not stripped:
-            if self.after_blank and not self.expects_header:
+            is_ended = self.after_blank and not self.expects_header
+            if is_ended and (self.failures[-1].message or not self.failures[-1].is_of_spawn):
                 return False
             self.after_blank = True
             return True
@@ -193,6 +202,7 @@ class _Reader:
         spawned = _SPAWNED.match(stripped)
         if spawned is not None:
             self.spawned, self.is_nested = int(spawned[1]), True
+            self.root = None  # the parent's words say nothing
             return True
         if stripped.startswith(_NESTED):
             self.is_nested = True
@@ -233,11 +243,21 @@ class _Reader:
         self.frames = []
         self.in_message, self.is_nested, self.after_blank = True, False, False
 
+    def rooted(self) -> Failure | None:
+        """The exception that began it.  The parent's frames are not where its child failed; of a child whose traceback
+        is cut the frames that are there count."""
+        if self.root is None:
+            return Failure("Exception", frames=self.frames) if self.failures else None
+        return replace(self.root, frames=[]) if self.root.is_of_spawn else self.root
+
 
 def read(lines: Sequence[Line], start: int) -> Traceback | None:
     """The traceback whose header is `lines[start]`; None when its exception is not in `lines`."""
     opener = lines[start]
     reader = _Reader(opener)
+    before_it = _line_before(lines, start)
+    said = None if before_it is None else _SPAWNED.match(before_it.rest.strip())
+    reader.spawned = None if said is None else int(said[1])
     taken, error_lines = [start], []
     for at in range(start + 1, min(len(lines), start + MOST_SKIPPED)):
         line = lines[at]
@@ -256,7 +276,8 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
             reader.last_number = line.number
             if len(reader.failures) > before:
                 error_lines.append(at)
-    if reader.root is None:
+    root = reader.rooted()
+    if root is None:
         return None
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
         taken.pop()
@@ -266,7 +287,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         start=start,
         last=taken[-1],
         failures=reader.failures,
-        root=reader.root,
+        root=root,
         lines=[lines[at].rest[:500] for at in kept],
         error_lines=error_lines,
         taken=taken,

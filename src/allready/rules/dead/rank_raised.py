@@ -15,9 +15,10 @@ from allready.rules.registry import Rule
     since="0.1",
     depth=15,
     title="A rank ended with an exception of its own",
-    message="{who} raised {error} at {site}",
-    remedy="mend the error at {site}; messages of other ranks (connection closed, time-outs, SIGTERM) follow from it. "
-    "To have it caught and shown first, decorate main() with torch.distributed.elastic.multiprocessing.errors.record",
+    message="{who} raised {error}[[ at {site}]]",
+    remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
+    "it. To have it caught and shown first, decorate main() with "
+    "torch.distributed.elastic.multiprocessing.errors.record",
 )
 def rank_raised(after: Aftermath) -> Iterator[Hit]:
     """

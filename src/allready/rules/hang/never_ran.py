@@ -18,9 +18,10 @@ FAR = 5.0
     depth=80,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
-    "given {timeout} s{default}. It was not slow, it stood still since {since}: mostly because a rank did not enter it",
-    remedy="look for a rank that did not enter, in the time around {since}; if all entered, for a link or a GPU that "
-    "failed then. Do not raise the time-out, and do not split the tensor: neither helps",
+    "given {timeout} s{default}. It was not slow, it stood still[[ since {since}]]: mostly because a rank did not "
+    "enter it",
+    remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
+    "that failed then. Do not raise the time-out, and do not split the tensor: neither helps",
 )
 def never_ran(after: Aftermath) -> Iterator[Hit]:
     """
