@@ -1,0 +1,82 @@
+"""DSY007."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Death, Evidence, FaultClass, Hit, Live, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._ruins import who
+from allready.rules.registry import Rule
+
+SAME_MOMENT_S = 60.0
+"""Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
+
+
+@Rule(
+    code="DSY007",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=58,
+    title="Ranks gave up waiting in different calls of the program",
+    message="{who} gave up in {site}, the others in {other}: they waited in different calls, and nobody is missing",
+    remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
+    "caught exception, a batch more or less): every rank must make the same collective calls in the same order. "
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch check every call",
+)
+def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
+    from which each of them had called.  Told where all ranks that ended badly did so in such a call, in different
+    functions, and no other evidence tells of an operation.
+    ## Why it matters
+    Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
+    a call that the others do not make.
+    ## Check by hand
+    `grep -B 3 "Error" LOG`: compare the last frames of your own files over all ranks.
+    ## When it is harmless
+    In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
+    """
+    if live is not None or after.progress or after.mismatches or causes(after):
+        return
+    ended = [d for d in after.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
+    waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
+    if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(after.expected_ranks, _most(after)):
+        return
+    times = [d.time_s for d in waited.values() if d.time_s is not None]
+    functions = {rank: _function(death) for rank, death in waited.items()}
+    if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
+        return
+    counts = Counter(functions.values()).most_common()
+    usual = counts[0][0]
+    odd = tuple(sorted(r for r, f in functions.items() if f != usual))
+    is_tie = len(counts) > 1 and counts[0][1] == counts[1][1]
+    shown = odd if not is_tie else (min(waited),)
+    others = [r for r in waited if functions[r] != functions[shown[0]]]
+    yield Hit(
+        culprits=Culprits(ranks=() if is_tie else odd),
+        values={
+            "who": who(after, shown),
+            "site": waited[shown[0]].site or "?",
+            "other": waited[min(others)].site or "?",
+        },
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            Evidence(source=str(d.origin), text=f"rank {r} at {d.site}: {d.text[:300]}", time=clock_time(d.time_s))
+            for r, d in sorted(waited.items())[:8]
+        ),
+        fault_time=clock_time(min(times, default=None)),
+    )
+
+
+def _most(after: Aftermath) -> int:
+    """How many ranks there are at least."""
+    named = {d.rank for d in after.deaths} | {e.origin.rank for e in after.events} | {p.rank for p in after.processes}
+    return max((r + 1 for r in named if r is not None), default=0)
+
+
+def _function(death: Death) -> str:
+    """`train.py step`: the place without its line, since one loop may call from two of them."""
+    place, _, function = (death.site or "").rpartition(" ")
+    return f"{place.rpartition(':')[0]} {function}"
