@@ -270,10 +270,10 @@ def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() 
 
     word, table = found("LCH011", Severity.ERROR), found("ELA001", Severity.ERROR)
     assert told(word) == [("LCH011", Severity.ERROR)]
-    assert told(word, table) == [("ELA001", Severity.ERROR), ("LCH011", Severity.ERROR)]  # neither knows more
+    assert told(word, table) == [("LCH011", Severity.ERROR), ("ELA001", Severity.ERROR)]  # neither knows more
     own = found("DTH005", Severity.ERROR, FaultClass.START_PATH)
     assert told(word, own, table) == [
-        ("DTH005", Severity.ERROR), ("ELA001", Severity.INFO), ("LCH011", Severity.INFO),
+        ("DTH005", Severity.ERROR), ("LCH011", Severity.INFO), ("ELA001", Severity.INFO),
     ]  # fmt: skip
     assert told(word, found("DTH006", Severity.WARNING)) == [("LCH011", Severity.ERROR), ("DTH006", Severity.WARNING)]
     assert told(word, found("NLG080", Severity.WARNING))[0] == ("LCH011", Severity.ERROR)
