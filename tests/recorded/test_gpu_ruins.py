@@ -4,14 +4,12 @@ NCCL's logs, torchrun's output and the dumps that the watchdogs wrote, without a
 Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
 """
 
-import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from allready.cli.main import main
+from tests.recorded.ruins import diagnosed, named, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "ruins"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
@@ -41,45 +39,27 @@ TRUTH: dict[str, tuple[str, set[str], dict[str, Any]]] = {
 }
 
 
-def diagnosed(source: Path, tmp_path: Path, *more: str) -> dict[str, Any]:
-    target = tmp_path / "report.json"
-    main(["diagnose", str(source), "--json", str(target), "-q", *more])
-    report: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    return report
-
-
-def named(verdict: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in verdict["culprits"].items() if value}
-
-
-def unpacked(name: str, tmp_path: Path) -> Path:
-    folder = tmp_path / name
-    with tarfile.open(RUNS[name]) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
-
-
 def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, "healthy"}
 
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
-    verdict = diagnosed(unpacked(name, tmp_path), tmp_path)["verdict"]
+    verdict = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)["verdict"]
     fault_class, confidence, culprits = TRUTH[name]
     assert (verdict["fault_class"], named(verdict)) == (fault_class, culprits)
     assert verdict["confidence"] in confidence
 
 
 def test_a_healthy_job_is_healthy(tmp_path: Path) -> None:
-    report = diagnosed(unpacked("healthy", tmp_path), tmp_path)
+    report = diagnosed(unpacked(RUNS["healthy"], tmp_path), tmp_path)
     assert (report["status"], report["verdict"]) == ("healthy", None)
 
 
 @pytest.mark.parametrize("kind", ["nccl.", "out.", "fr_"])
 @pytest.mark.parametrize("name", sorted({*TRUTH, "healthy"}))
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, kind: str, tmp_path: Path) -> None:
-    folder = unpacked(name, tmp_path)
+    folder = unpacked(RUNS[name], tmp_path)
     for path in folder.iterdir():
         if not path.name.startswith(kind):
             path.unlink()

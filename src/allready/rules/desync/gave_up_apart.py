@@ -19,7 +19,7 @@ SAME_MOMENT_S = 60.0
     since="0.1",
     depth=58,
     title="Ranks gave up waiting in different calls of the program",
-    message="{who} gave up in {site}, the others in {other}: they waited in different calls, and nobody is missing",
+    message="{who} gave up in {site}, the others in {other}: they waited in different calls",
     remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
     "caught exception, a batch more or less): every rank must make the same collective calls in the same order. "
     "TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch check every call",
@@ -29,7 +29,8 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
     from which each of them had called.  Told where all ranks that ended badly did so in such a call, in different
-    functions, and no other evidence tells of an operation.
+    functions, and no other evidence tells of an operation.  Somebody is accused only where it is known how many ranks
+    there are, and all of them are among these.
     ## Why it matters
     Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
     a call that the others do not make.
@@ -44,6 +45,7 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
     if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(after.expected_ranks, _most(after)):
         return
+    is_everybody = len(waited) == after.expected_ranks  # else one of whom nothing is here may be who they wait for
     times = [d.time_s for d in waited.values() if d.time_s is not None]
     functions = {rank: _function(death) for rank, death in waited.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
@@ -55,13 +57,13 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     shown = odd if not is_tie else (min(waited),)
     others = [r for r in waited if functions[r] != functions[shown[0]]]
     yield Hit(
-        culprits=Culprits(ranks=() if is_tie else odd),
+        culprits=Culprits(ranks=odd if is_everybody and not is_tie else ()),
         values={
             "who": who(after, shown),
             "site": waited[shown[0]].site or "?",
             "other": waited[min(others)].site or "?",
         },
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=str(d.origin), text=f"rank {r} at {d.site}: {d.text[:300]}", time=clock_time(d.time_s))
             for r, d in sorted(waited.items())[:8]

@@ -64,7 +64,7 @@ def later_communicator(after: Aftermath, live: Live | None = None) -> Iterator[H
             # One that waits itself, in another group, is not to blame alone.
             culprits=Culprits(ranks=absent if is_seen and not elsewhere else ()),
             values={
-                "waiting": who(after, one.globals) if one.globals else f"rank {ranges(one.ranks)} of it",
+                "waiting": who(after, one.in_job) if one.in_job else f"rank {ranges(one.ranks)} of it",
                 "comm": name,
                 "nranks": one.nranks,
                 "absent": who(after, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
@@ -88,13 +88,13 @@ class _Begun:
 
     nranks: int
     ranks: dict[int, str] = field(default_factory=dict)
-    globals: list[int] = field(default_factory=list)
+    in_job: list[int] = field(default_factory=list)
     started_s: float | None = None
 
     def add(self, process: ProcessRecord, comm: CommRecord) -> None:
         self.ranks[comm.rank] = process.sources[0] if process.sources else ""
         if process.rank is not None:
-            self.globals.append(process.rank)
+            self.in_job.append(process.rank)
         if comm.started_s is not None:
             self.started_s = comm.started_s if self.started_s is None else min(self.started_s, comm.started_s)
 
