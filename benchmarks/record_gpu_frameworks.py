@@ -10,15 +10,14 @@ Three jobs at a time, each with 2 ranks.  Every folder holds `out.log` (torchrun
 
 import argparse
 import concurrent.futures
-import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from recorded_jobs import end, free_port, write_truth
 
 JOB = """
 import ctypes, datetime, os, signal, sys, time, warnings
@@ -179,13 +178,6 @@ STACKS_S = 6.0
 """After this line of the job: the fault has happened, and no time-out has come."""
 
 
-def free_port() -> int:
-    """A TCP port nobody listens on right now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def stacks(folder: Path) -> None:
     """What the ranks are doing now."""
     program = shutil.which("py-spy")
@@ -227,21 +219,11 @@ def record(name: str, out: Path, *, cpu: bool) -> str:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if process.poll() is None or number == signal.SIGKILL:
-                    try:
-                        os.killpg(process.pid, number)
-                    except ProcessLookupError:
-                        break
-                    time.sleep(1.0)
-            process.wait(10)
+            end(process)
     for path in folder.glob("pid.*"):
         path.unlink()
-    fault_class, ranks = TRUTH[name]
-    truth = {"scenario": name, "fault_class": fault_class, "culprit_ranks": ranks, "exit_code": code,
-             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
-    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
-    return f"{name:18} exit code {code} after {truth['seconds']} s"
+    seconds = write_truth(folder, name, *TRUTH[name], code, began)
+    return f"{name:18} exit code {code} after {seconds} s"
 
 
 def main() -> int:

@@ -9,14 +9,13 @@ Two jobs at a time, each with 2 ranks on GPUs of its own.  Every folder holds `o
 
 import argparse
 import concurrent.futures
-import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from recorded_jobs import end, free_port, write_truth
 
 JOB = """
 import ctypes, datetime, os, signal, sys, time
@@ -102,13 +101,6 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
 LIMIT_S = 32.0
 
 
-def free_port() -> int:
-    """A TCP port nobody listens on right now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def record(name: str, out: Path, gpus: str, *, cpu: bool) -> str:
     """One job; everything of it is gone when this returns."""
     folder = out / name
@@ -134,19 +126,9 @@ def record(name: str, out: Path, gpus: str, *, cpu: bool) -> str:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                if process.poll() is None or number == signal.SIGKILL:
-                    try:
-                        os.killpg(process.pid, number)
-                    except ProcessLookupError:
-                        break
-                    time.sleep(1.0)
-            process.wait(10)
-    fault_class, ranks = TRUTH[name]
-    truth = {"scenario": name, "fault_class": fault_class, "culprit_ranks": ranks, "exit_code": code,
-             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
-    (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
-    return f"{name:14} exit code {code} after {truth['seconds']} s"
+            end(process)
+    seconds = write_truth(folder, name, *TRUTH[name], code, began)
+    return f"{name:14} exit code {code} after {seconds} s"
 
 
 def main() -> int:
