@@ -120,12 +120,19 @@ class _Watch:
 
     def __init__(self, rank: int) -> None:
         self.moved = time.monotonic() + 15.0  # the first step takes as long as this machine lets it
+        self.is_leaving = threading.Event()
         self._rank = rank
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait_for_end(self) -> None:
+        """Once a stall was seen: wait for the end that the watch makes; returns only if that never comes."""
+        self._thread.join(10.0)
 
     def _run(self) -> None:
         while time.monotonic() < self.moved + STALL_S:
             time.sleep(0.05)
+        self.is_leaving.set()
         self.write()
         # The others see their own stall first, and are not torn out of it by this end.
         rings = [Path(os.environ["JOB_FOLDER"]) / f"ring{rank}.json" for rank in range(int(os.environ["WORLD_SIZE"]))]
@@ -200,7 +207,12 @@ def main() -> None:
         state["batches"] = iter(loader)
     for step in range(NUM_STEPS):
         begun = time.monotonic()
-        train_step(step, state)
+        try:
+            train_step(step, state)
+        except RuntimeError:
+            if watch.is_leaving.is_set():  # torn out of the stall by another rank's end, a moment before its own
+                watch.wait_for_end()
+            raise
         watch.moved = time.monotonic()
         sys.stdout.write(f"step {step} took {watch.moved - begun:.3f}\n")
     watch.write()
