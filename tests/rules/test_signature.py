@@ -176,3 +176,39 @@ def test_a_port_that_nccl_goes_on_without_is_a_warning() -> None:
     assert severity() is None
     assert severity("nccl.ib_failed_over") is Severity.WARNING
     assert severity("nccl.ib_failed_over", "nccl.ib_failover_exhausted") is None
+
+
+def unhealthy() -> Event:
+    return event("jax.unhealthy_tasks", 0, role=Role.ROOT, values={"ranks": "1", "tasks": "1"})
+
+
+def test_a_process_that_was_missed_and_had_to_be_ended_later_was_not_dead() -> None:
+    [gone] = ask("JAX006", events=(unhealthy(),)).hits
+    stopped = death(1, "signal", signal="SIGTERM", by_launcher=True)
+    [alive] = ask("JAX006", events=(unhealthy(),), deaths=(stopped,)).hits
+    [killed] = ask("JAX006", events=(unhealthy(),), deaths=(stopped, death(1, "signal", signal="SIGKILL"))).hits
+    assert (gone.fault_class, alive.fault_class, killed.fault_class) == (None, FaultClass.CPU_STUCK, None)
+    assert alive.culprits.ranks == (1,)
+
+
+def test_process_0_is_the_one_that_does_not_answer() -> None:
+    [hit] = ask("JAX036", events=(event("jax.leader_silent", 3, role=Role.ROOT),)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((0,), Confidence.LIKELY)
+
+
+def test_a_node_of_which_only_its_launcher_speaks_did_not_come() -> None:
+    def gave_up(node: str) -> Event:
+        origin = Origin(source=f"out.{node}.log", node=node)
+        return event("jax.start_timeout", role=Role.ROOT, origin=origin)
+
+    ended = event("elastic.closing_signal", origin=Origin(source="out.node1.log", node="node1"))
+    numbers = {"node0": 0, "node1": 1}
+    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=numbers, node_of_rank={}).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((1,), Confidence.LIKELY)
+    [all_gave_up] = ask(
+        "JAX010", events=(gave_up("node0"), gave_up("node1")), node_numbers=numbers, node_of_rank={}
+    ).hits
+    assert not all_gave_up.culprits
+    three = numbers | {"node2": 2}  # most are silent: rather their output was not given
+    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=three, node_of_rank={}).hits
+    assert not hit.culprits

@@ -218,6 +218,7 @@ class Death:
     first: bool = False
     is_open: bool = False  # a traceback that stands last; nothing says that it was not caught
     is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
+    is_agents: bool = False  # a launcher's own exception, of no rank
     earlier: bool = False
     last_words: str = ""
 

@@ -33,6 +33,7 @@ MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
+LAUNCHERS = {"elastic", "launcher"}
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -102,11 +103,14 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     severity = _severity(signature, events, after) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
+    fault_class = signature.case_of(events, _by_signature(after)).fault_class
+    if signature.alive is not None and _lived_on(culprits.ranks, after):
+        fault_class, confidence = signature.alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
     return Hit(
         values=values,
         culprits=culprits,
         severity=severity,
-        fault_class=signature.case_of(events, _by_signature(after)).fault_class,
+        fault_class=fault_class,
         confidence=confidence,
         fault_time=clock_time(first.time_s),
         evidence=tuple(
@@ -170,6 +174,13 @@ def _writers(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
 
 
+def _lived_on(ranks: Sequence[int], after: Aftermath) -> bool:
+    """Whether all of them were seen when they were missed: their launcher had to end them, or somebody took stacks."""
+    ended = {d.rank for d in after.deaths if not d.by_launcher and not d.earlier}
+    seen = {d.rank for d in after.deaths if d.by_launcher} | {s.rank for s in after.stacks if s.role == "rank"}
+    return bool(ranks) and all(r in seen and r not in ended for r in ranks)
+
+
 def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> Culprits:
     """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
     ranks: set[int] = set()
@@ -191,6 +202,8 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
                     ranks |= set(found)
             case "ranks":
                 ranks |= set(numbers(event.values.get("ranks", "")))
+            case "first":
+                ranks.add(0)
             case _:
                 pass
     if signature.blames == "pair":
@@ -199,6 +212,7 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
         ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
         ranks |= _absentees(events, after)
+        nodes |= set() if ranks else _silent_nodes(events, after)
     if nodes and signature.variables:
         nodes |= _not_cleared(signature.variables, events, after)
     return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
@@ -220,6 +234,19 @@ def _absentees(events: Sequence[Event], after: Aftermath) -> set[int]:
         return set()
     gaps = set(range(max(known) + 1)) - known
     return gaps if len(gaps) < len(known) else set()
+
+
+def _silent_nodes(events: Sequence[Event], after: Aftermath) -> set[int]:
+    """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are no more."""
+    waited = {n for e in events for n in _nodes_of(e, after)}
+    spoken = {n for e in after.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, after)}
+    spoken |= {after.node_of_rank[r] for r in after.node_of_rank if any(p.rank == r for p in after.processes)}
+    for death in after.deaths:
+        number = after.node_numbers.get(death.node or death.origin.node or "")
+        if number is not None and not death.by_launcher:
+            spoken.add(number)
+    silent = set(after.node_numbers.values()) - waited - spoken
+    return silent if len(silent) < len(waited) + 1 and waited else set()
 
 
 def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], after: Aftermath) -> set[int]:

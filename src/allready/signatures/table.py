@@ -26,7 +26,7 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
-BLAMES = ("rank", "node", "peer", "ranks", "pair", "nobody")
+BLAMES = ("rank", "node", "peer", "ranks", "pair", "first", "nobody")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,9 @@ class Signature:
 
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
     address or rank), "ranks" (group `ranks`: a list of ranks), "pair" (groups `rank_a`, who wrote it, and `rank_b`,
-    which differ: the one that several such lines have in common), "nobody".  `is_certain`: no other reason for the line
-    is known; otherwise a finding is likely at most.  `hints`: what to type, by what the line says (a regular
+    which differ: the one that several such lines have in common), "first" (rank 0, which all others depend on),
+    "nobody".  `is_certain`: no other reason for the line is known; otherwise a finding is likely at most.  `alive`: the
+    class where all whom it accuses are known to have lived on.  `hints`: what to type, by what the line says (a regular
     expression; the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of
     which others know more, told for information beside them.  `cases`: when it says something else; the first that
     holds counts.
@@ -115,6 +116,7 @@ class Signature:
     blames: str = "rank"
     variables: tuple[str, ...] = ()
     is_certain: bool = True
+    alive: FaultClass | None = None
     hints: tuple[tuple[str, str], ...] = ()
     restates: bool = False
     cases: tuple[Case, ...] = ()
@@ -222,6 +224,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         blames=blames,
         variables=tuple(entry.get("variables", ())),
         is_certain=bool(entry.get("certain", True)),
+        alive=FaultClass(entry["alive"]) if "alive" in entry else None,
         restates=bool(entry.get("restates", False)),
         hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),
         cases=tuple(case(entry["name"], when) for when in entry.get("when", ())),

@@ -140,3 +140,13 @@ def test_groups_that_were_not_destroyed_show_no_good_end_beside_one_that_is_bad(
     nameless = Death(kind="exit", origin=Origin(source="out.node0.log", line=9), local_rank=0, exit_code=1)
     assert well(warned, deaths=[nameless]) == frozenset()
     assert well(warned, event("elastic.closing_signal", values={"pid": "7"})) == frozenset()
+
+
+def test_who_raised_on_a_node_with_one_rank_is_that_rank() -> None:
+    seen = known(process(0, "node0"), process(1, "node1"))
+    seen.rank_of_node = {"node0": 0, "node1": 1}
+    raised = death(text="ValueError: bad", source="out.node1.log", node="node1")
+    [one] = merge_deaths([raised], seen, ())[0]
+    assert one.rank == 1
+    [agents] = merge_deaths([replace(raised, is_agents=True)], seen, ())[0]
+    assert agents.rank is None

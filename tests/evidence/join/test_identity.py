@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.join.identity import MOST_RANKS, identify
+from allready.evidence.join.identity import MOST_RANKS, Identities, identify
 from allready.evidence.reading import RasAnswer
 from allready.model import GroupProgress, Origin, Position
 from tests.evidence.join.made import comm, event, known, process
@@ -78,3 +80,25 @@ def test_absurd_numbers_break_nothing(rows: list[tuple[int | None, str, int | No
     found = identify(records, [], [], [])
     assert 0 <= found.world_size <= MOST_RANKS
     assert len(found.node_of_rank) <= MOST_RANKS + len(rows)
+
+
+def lonely(*nodes: str) -> Identities:
+    """One rank on each of these nodes."""
+    num = len(nodes)
+    return known(*(process(r, node, comms=(comm(r, num),)) for r, node in enumerate(nodes)))
+
+
+def test_the_only_rank_of_a_node_wrote_what_nobody_signed_there() -> None:
+    seen = lonely("node0", "node1")
+    nobody = Origin(source="out.node1.log", node="node1")
+    assert seen.alone(nobody) == 1
+    assert seen.completed(nobody).rank is None  # it may be the launcher's
+    assert seen.completed(nobody, is_ranks=True).rank == 1
+    assert seen.alone(replace(nobody, pid=7)) is None
+    assert seen.alone(replace(nobody, local_rank=1)) is None
+
+
+def test_no_rank_is_alone_where_others_may_share_its_node() -> None:
+    some = known(process(0, "node0"), process(1, "node1"))  # of four
+    for seen in (lonely("node0", "node1", "node1"), some):
+        assert seen.alone(Origin(source="out.node1.log", node="node1")) is None

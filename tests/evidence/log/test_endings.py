@@ -648,3 +648,32 @@ def test_the_file_of_a_rank_tells_whose_handler_it_is() -> None:
 def test_a_check_that_failed_for_want_of_a_peer_is_no_reason(line: str) -> None:
     [death] = read(line).deaths
     assert death.is_collective_error
+
+
+JAX_ENDS = (
+    "F1123 02:47:43.266962    {tid} client.h:86] Terminating process because the JAX distributed service detected "
+    "fatal errors. This most likely indicates that another task died; see the other task logs for more details.\n"
+)
+SIGNAL_6 = AGENT + "failed (exitcode: -6) local_rank: {local} (pid: {pid}) of binary: /usr/bin/python3\n"
+
+
+def test_who_was_ended_by_jax_did_not_abort_for_a_reason_of_its_own() -> None:
+    """Another thread wrote the last words, so that nothing but the order says that they are this process's."""
+    words, told = read(JAX_ENDS.format(tid=3616) + SIGNAL_6.format(local=0, pid=3567)).deaths
+    assert (told.signal, told.pid, told.local_rank) == ("SIGABRT", 3567, 0)
+    assert words.is_collective_error
+    assert told.is_collective_error
+
+
+def test_as_many_aborts_as_a_library_brought_about_have_no_other_reason() -> None:
+    words = JAX_ENDS.format(tid=1) + JAX_ENDS.format(tid=2)
+    both = SIGNAL_6.format(local=0, pid=11) + SIGNAL_6.format(local=1, pid=12)
+    told = [d for d in read(words + both).deaths if d.pid is not None]
+    assert [(d.pid, d.is_collective_error) for d in told] == [(11, True), (12, True)]
+    told = [d for d in read(words + both + SIGNAL_6.format(local=2, pid=13)).deaths if d.pid is not None]
+    assert not any(d.is_collective_error for d in told)
+
+
+def test_an_abort_before_any_last_words_is_not_theirs() -> None:
+    told = read(SIGNAL_6.format(local=0, pid=3567) + JAX_ENDS.format(tid=3616)).deaths
+    assert [d.is_collective_error for d in told if d.pid == 3567] == [False]

@@ -315,3 +315,14 @@ def test_colours_and_progress_bars_are_taken_away() -> None:
     found = event("\x1b[31mconnect failed, retrying (1)\x1b[0m")
     assert found.text == "connect failed, retrying (1)"
     assert event("10%|#   |\r20%|##  |\rconnect failed, retrying (1)").text == "connect failed, retrying (1)"
+
+
+def test_the_source_below_a_frame_says_nothing() -> None:
+    text = """
+Traceback (most recent call last):
+  File "/job/train.py", line 8, in check
+    raise DistBackendError("DistBackendError: retrying (1)")
+torch.distributed.DistBackendError: it failed
+"""
+    [found] = read(text).events
+    assert found.values["what"] == "it failed"

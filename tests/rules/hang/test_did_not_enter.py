@@ -86,3 +86,19 @@ def test_a_job_that_was_ended_from_outside_ends_at_different_operations() -> Non
 def test_as_many_behind_as_ahead_accuses_nobody() -> None:
     counts = group({r: at(64 if r < 2 else 63) for r in range(4)}, "coll log", complete=False)
     assert ask("HNG001", progress=(counts,)).state == "clear"
+
+
+TOLD_TO_STOP = event("elastic.death_signal")
+
+
+def test_operations_of_ranks_that_were_told_to_stop_differ_without_a_hang() -> None:
+    assert ask("HNG001", progress=(one_missing(2, "coll log"),), events=(TOLD_TO_STOP,)).state == "clear"
+
+
+@pytest.mark.parametrize(("late", "is_hang"), [("sleep", True), ("exit", True), ("in_collective", False)])
+def test_stacks_show_that_they_had_stood_still_before(late: str, is_hang: bool) -> None:
+    stacks = tuple(stack(r, late if r == 2 else "in_collective", pid=r) for r in range(4))
+    outcome = ask("HNG001", progress=(one_missing(2, "coll log"),), events=(TOLD_TO_STOP,), stacks=stacks)
+    assert bool(outcome.hits) is is_hang
+    some = ask("HNG001", progress=(one_missing(2, "coll log"),), events=(TOLD_TO_STOP,), stacks=stacks[2:])
+    assert not some.hits

@@ -48,6 +48,8 @@ def merge_deaths(
             rank = identities.rank_of(death.host, death.pid)
         if rank is None and death.local_rank is not None and death.pid is None and _is_one_node(identities):
             rank = death.local_rank if death.local_rank < identities.world_size else None
+        if rank is None and death.pid is None and not death.is_agents and not _is_kernels(death):
+            rank = identities.alone(replace(death.origin, node=death.node or death.origin.node))
         one = replace(death, rank=rank)
         if death.pid is not None and (death.origin.source, death.pid) in stopped and death.signal == "SIGTERM":
             one = replace(one, by_launcher=True)

@@ -1,6 +1,7 @@
 """Who is who: one record per process, global ranks for pids, nodes numbered as the job numbers them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -24,6 +25,8 @@ class Identities:
     node_key_of_rank: dict[int, str] = field(default_factory=dict)
     node_of_rank: dict[int, int] = field(default_factory=dict)
     node_numbers: dict[str, int] = field(default_factory=dict)
+    rank_of_node: dict[str, int] = field(default_factory=dict)
+    """Of nodes that have one rank each, where every rank's node is known."""
     peers: dict[str, tuple[int, ...]] = field(default_factory=dict)
     world_size: int = 0
 
@@ -39,9 +42,17 @@ class Identities:
             return self.rank_of_pid[host, pid]
         return self.rank_of_lone_pid.get(pid)
 
-    def completed(self, origin: Origin) -> Origin:
-        """The origin with its rank filled in."""
+    def alone(self, origin: Origin) -> int | None:
+        """The only rank of the node that wrote a line of nobody; for lines that a rank wrote, no launcher."""
+        if origin.rank is not None or origin.pid is not None or origin.local_rank not in {None, 0}:
+            return None
+        return self.rank_of_node.get(origin.node or "")
+
+    def completed(self, origin: Origin, *, is_ranks: bool = False) -> Origin:
+        """The origin with its rank filled in.  `is_ranks`: some rank wrote the line."""
         rank = self.rank(origin)
+        if rank is None and is_ranks:
+            rank = self.alone(origin)
         return origin if rank == origin.rank else replace(origin, rank=rank)
 
 
@@ -202,6 +213,9 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
     numbers = _numbered(best, {k for k in lone if k}, events)
     found.node_numbers = dict(numbers)
     found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
+    if found.world_size and set(best) >= set(range(found.world_size)):
+        num_ranks = Counter(best.values())
+        found.rank_of_node = {key: rank for rank, key in best.items() if num_ranks[key] == 1}
     shared: dict[str, set[int]] = {}
     for process in found.processes:
         if process.host and process.rank is not None and process.rank in found.node_of_rank:

@@ -19,6 +19,9 @@ OF_A_PROCESS = {"kernel.oom_killer", "kernel.segfault", "kernel.hung_task"}
 OF_JOBS = ("python", "torch", "pt_", "ray", "jax", "train", "cuda", "nccl", "mpi", "deepspeed")
 """Parts of names of processes that may belong to a training job, whose pids in a container the kernel does not say."""
 
+OF_OTHERS = {"elastic", "launcher", "kernel"}
+"""Families of lines that are not a rank's own."""
+
 TO_ITSELF = {"gloo.peer_is_loopback"}
 """Right where all ranks share a machine: then the peer had ended, or had not begun."""
 
@@ -60,7 +63,8 @@ def settle(
                 role = Role.CASCADE
             elif role is Role.ROOT and identities.rank(event.origin) in well and signature.family != "kernel":
                 role = Role.HARMLESS
-        origin = identities.completed(event.origin)
+        is_ranks = signature is not None and signature.family not in OF_OTHERS
+        origin = identities.completed(event.origin, is_ranks=is_ranks)
         is_same = role is event.role and origin is event.origin
         settled.append(event if is_same else replace(event, role=role, origin=origin))
     return tuple(settled)

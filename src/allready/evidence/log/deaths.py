@@ -50,6 +50,7 @@ class DeathDraft:
     is_table: bool = False  # the launcher's last word
     last_words: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
+    num_words: int = 1  # how many such statements were put together
     is_handlers: bool = False  # of a handler of signals, which knows the process and not the reason
 
     def set_exit(self, code: int) -> None:
@@ -77,6 +78,7 @@ class DeathDraft:
             by_launcher=self.by_launcher,
             first=self.first,
             is_collective_error=self.is_collective_error,
+            is_agents=self.is_agents,
             last_words=self.last_words[:1000],
             is_open=self.is_open,
         )
@@ -84,13 +86,36 @@ class DeathDraft:
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
-    merged = _handled(_explained(_merged(_merged(_signed(drafts)))))  # twice: a table may have told later who a pid was
+    merged = _handled(
+        _explained(_aborted(_merged(_merged(_signed(drafts)))))
+    )  # twice: a table may have told later who a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
             draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None
         if draft.first or (draft.is_own and draft.kind in ("exception", "abort")):
             draft.by_launcher = False
     return [draft.finished() for draft in merged]
+
+
+def _aborted(drafts: list[DeathDraft]) -> list[DeathDraft]:
+    """Where a library ended as many processes for another one's fault as a launcher then saw aborting in one stream,
+    none of these aborts had a reason of its own."""
+    for writer in {d.writer for d in drafts if d.is_own and d.is_collective_error and d.kind == "abort"}:
+        words = [d for d in drafts if d.is_own and d.kind == "abort" and d.writer == writer and _keys(d) == ["nobody"]]
+        told = [
+            d for d in drafts
+            if d.signal == "SIGABRT" and d.writer == writer and not (d.is_own or d.by_launcher or d.is_handlers)
+        ]  # fmt: skip
+        if not told or not words or not all(d.is_collective_error for d in words):
+            continue
+        if sum(d.num_words for d in words) >= len(told) and min(map(_line, words)) < min(map(_line, told)):
+            for draft in told:
+                draft.is_collective_error = True
+    return drafts
+
+
+def _line(draft: DeathDraft) -> int:
+    return draft.origin.line or 0
 
 
 def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
@@ -247,6 +272,7 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     old.by_launcher = old.by_launcher or new.by_launcher
     old.first = old.first or new.first
     old.is_collective_error = old.is_collective_error or new.is_collective_error
+    old.num_words += new.num_words if old.is_own and new.is_own else 0
     old.is_own = old.is_own or new.is_own
     old.is_table = old.is_table or new.is_table
     old.is_handlers = old.is_handlers or new.is_handlers

@@ -1,10 +1,11 @@
 """The events of one log: its known lines, each with the lines that belong to it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from allready.evidence.log import horovod, ray, tracebacks, wrapped
+from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
@@ -30,12 +31,16 @@ _OLD_WORK = re.compile(
 _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MOST_MORE = 12
+_FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
+_MOST_BETWEEN = 16
+"""Lines of other ranks that may stand between a frame and its source."""
 
 
 def tell(log: "Log") -> Collector:
     """All events, equal ones counted."""
     finder, collector = Finder(), Collector()
     pieces = wrapped.join(log.lines)
+    statuses.join(log.lines)
     has_old_ranks = _old_ranks_tell(log)
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
@@ -43,6 +48,8 @@ def tell(log: "Log") -> Collector:
         if not line.is_known or at in pieces:
             continue
         found = finder.find(line.rest, line.text)
+        if found is not None and _is_source(log.lines, at):
+            continue
         if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
             continue
         origin = log.origin(line)
@@ -67,6 +74,15 @@ def tell(log: "Log") -> Collector:
             if event.signature == horovod.STALLED:
                 collector.change(place, role=Role.HARMLESS)
     return collector
+
+
+def _is_source(lines: Sequence[Line], at: int) -> bool:
+    """Whether it is the program's own line below a frame of a traceback, which says nothing of what happened."""
+    line = lines[at]
+    for before in reversed(lines[max(0, at - _MOST_BETWEEN) : at]):
+        if before.prefix.writer == line.prefix.writer and before.prefix.rank == line.prefix.rank:
+            return before.number >= line.number - _MOST_BETWEEN and _FRAME.match(before.rest) is not None
+    return False
 
 
 def _went_on(log: "Log", number: int) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
 from allready.rules._ruins import WAITED, nodes_wholly, once
+from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._waits import Picture, Wait, pictures
 
 TOLD_SILENT = {"unresponsive", "considered dead"}
@@ -51,7 +52,7 @@ def decide(after: Aftermath) -> Decision:
     for picture in found:
         if any(after.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits):
             continue  # who got to the end was let through by everybody: the others' records are only cut short
-        if picture.source == "coll log" and was_told_to_stop(after):
+        if picture.source == "coll log" and was_told_to_stop(after) and not stacks_agree(after, picture):
             continue  # ranks of a moving job are ended at different operations
         apart = next((w for w in (*picture.waits, *picture.level) if _are_apart(w)), None)
         if apart is not None:
@@ -89,6 +90,16 @@ def decide(after: Aftermath) -> Decision:
                 return _of("transport", picture, (), found, (), whole)
             return _of("partial", picture, (), found, (), level[0])
     return Decision(kind="")
+
+
+def stacks_agree(after: Aftermath, picture: Picture) -> bool:
+    """Whether stacks show the same as counted operations: who is behind does something else, and who is ahead waits."""
+    doing = {s.rank: s.activity for s in after.stacks if s.role == "rank" and s.rank is not None}
+    waiting = {r for w in picture.waits for r in w.waiting}
+    return bool(picture.roots) and (
+        all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in picture.roots)
+        and all(doing.get(r) in WAITING for r in waiting)
+    )
 
 
 def _is_told_silent(picture: Picture, left: tuple[int, ...]) -> bool:
