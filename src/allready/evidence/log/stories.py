@@ -81,8 +81,13 @@ def _is_source(lines: Sequence[Line], at: int) -> bool:
     line = lines[at]
     for before in reversed(lines[max(0, at - _MOST_BETWEEN) : at]):
         if before.prefix.writer == line.prefix.writer and before.prefix.rank == line.prefix.rank:
-            return before.number >= line.number - _MOST_BETWEEN and _FRAME.match(before.rest) is not None
+            is_deeper = _indent(line.rest) > _indent(before.rest)
+            return is_deeper and before.number >= line.number - _MOST_BETWEEN and bool(_FRAME.match(before.rest))
     return False
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _went_on(log: "Log", number: int) -> bool:
