@@ -2,22 +2,20 @@
 
     python benchmarks/record_gpu_frameworks.py OUT_DIR [--only NAME,...]                (2 GPUs)
     python benchmarks/record_gpu_frameworks.py OUT_DIR --cpu                            (Gloo: to try the program)
+    python benchmarks/record_gpu_frameworks.py OUT_DIR --nodes 2                        (two agents of torchrun)
 
-Three jobs at a time, each with 2 ranks.  Every folder holds `out.log` (torchrun's output, all ranks), `nccl.*.log`
-(NCCL_DEBUG=INFO), `fr_N` (the recorder's dumps), `pyspy.N.txt` (stacks of rank N, where py-spy is there);
-`truth.json` says what was done to which rank.
+Three jobs at a time, each with 2 ranks.  Every folder holds `out.log` (torchrun's output, all ranks; with two nodes
+`out.node0.log` and `out.node1.log`), `nccl.*.log` (NCCL_DEBUG=INFO), `fr_N` (the recorder's dumps), `pyspy.N.txt`
+(stacks of rank N, where py-spy is there); `truth.json` says what was done to which rank.
 """
 
 import argparse
 import concurrent.futures
-import os
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from recorded_jobs import end, free_port, write_truth
+from recorded_jobs import on_nodes, stacks, started, write_truth
 
 JOB = """
 import ctypes, datetime, os, signal, sys, time, warnings
@@ -178,52 +176,28 @@ STACKS_S = 6.0
 """After this line of the job: the fault has happened, and no time-out has come."""
 
 
-def stacks(folder: Path) -> None:
-    """What the ranks are doing now."""
-    program = shutil.which("py-spy")
-    for path in sorted(folder.glob("pid.*")) if program else ():
-        rank = path.suffix[1:]
-        done = subprocess.run(
-            [str(program), "dump", "--pid", path.read_text()], capture_output=True, timeout=10, check=False
-        )
-        if done.returncode == 0:
-            (folder / f"pyspy.{rank}.txt").write_bytes(done.stdout)
-
-
-def record(name: str, out: Path, *, cpu: bool) -> str:
+def record(name: str, out: Path, *, cpu: bool, nodes: int) -> str:
     """One job; everything of it is gone when this returns."""
     folder = out / name
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
-    env = dict(os.environ) | {
-        "CUDA_VISIBLE_DEVICES": "" if cpu else "0,1", "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1",
-        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p.log",
-        "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_",
-        "PIDS": str(folder),
+    env = {
+        "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "PIDS": str(folder),
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_",
     }  # fmt: skip
-    argv = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
-        "--master-port", str(free_port()), str(folder / "job.py"), name,
-    ]  # fmt: skip
+    environs, outputs = on_nodes(env, folder, nodes, "" if cpu else "0,1")
     began = time.monotonic()
-    with (folder / "out.log").open("wb") as log:
-        process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
-        try:
-            while REACHED not in (folder / "out.log").read_bytes() and time.monotonic() - began < LIMIT_S / 2:
-                time.sleep(0.2)
-            try:
-                code: int | None = process.wait(STACKS_S)
-            except subprocess.TimeoutExpired:
-                stacks(folder)
-                code = process.wait(max(1.0, LIMIT_S - (time.monotonic() - began)))
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            end(process)
+    with started(folder, [str(folder / "job.py"), name], environs, outputs) as agents:
+        agents.wait(began + LIMIT_S / 2, also=lambda: REACHED not in (folder / outputs[0]).read_bytes())
+        if agents.wait(time.monotonic() + STACKS_S):
+            stacks(folder)
+        agents.wait(began + LIMIT_S)
+        codes = agents.codes
     for path in folder.glob("pid.*"):
         path.unlink()
-    seconds = write_truth(folder, name, *TRUTH[name], code, began)
-    return f"{name:18} exit code {code} after {seconds} s"
+    seconds = write_truth(folder, name, *TRUTH[name], codes, began)
+    return f"{name:18} exit codes {codes} after {seconds} s"
 
 
 def main() -> int:
@@ -232,10 +206,12 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default=",".join(TRUTH))
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--nodes", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--at-a-time", type=int, default=3)
     args = parser.parse_args()
     out = args.out.absolute()
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        tasks = [pool.submit(record, n, out, cpu=args.cpu) for n in args.only.split(",")]
+    with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
+        tasks = [pool.submit(record, n, out, cpu=args.cpu, nodes=args.nodes) for n in args.only.split(",")]
         for task in concurrent.futures.as_completed(tasks):
             sys.stdout.write(task.result() + "\n")
             sys.stdout.flush()

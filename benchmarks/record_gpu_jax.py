@@ -4,21 +4,17 @@
     python benchmarks/record_gpu_jax.py OUT_DIR --cpu                                   (to try the program)
 
 Four jobs at a time, each with two agents of torchrun ("nodes") of one process each.  Every folder holds
-`stdout.nodeN.log` (the agent's output and its process's), `nccl.*.log` (NCCL_DEBUG=INFO) and `pyspy.N.txt` (stacks of
+`out.nodeN.log` (the agent's output and its process's), `nccl.*.log` (NCCL_DEBUG=INFO) and `pyspy.N.txt` (stacks of
 process N, where py-spy is there); `truth.json` says what was done to which process.
 """
 
 import argparse
 import concurrent.futures
-import contextlib
-import os
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from recorded_jobs import end, free_port, write_truth
+from recorded_jobs import free_port, on_nodes, stacks, started, write_truth
 
 JOB = """
 import os, signal, sys, threading, time
@@ -175,60 +171,30 @@ STACKS_S = 9.0
 """After this line of the job: the fault has happened, and no time-out has come."""
 
 
-def stacks(folder: Path) -> None:
-    """What the processes are doing now."""
-    program = shutil.which("py-spy")
-    for path in sorted(folder.glob("pid.*")) if program else ():
-        rank = path.suffix[1:]
-        done = subprocess.run(
-            [str(program), "dump", "--pid", path.read_text()], capture_output=True, timeout=10, check=False
-        )
-        if done.returncode == 0:
-            (folder / f"pyspy.{rank}.txt").write_bytes(done.stdout)
-
-
 def record(name: str, out: Path, *, cpu: bool) -> str:
     """One job; everything of it is gone when this returns."""
     folder = out / name
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
-    store, coordinator = free_port(), free_port()
+    env = {
+        "DEVICE": "cpu" if cpu else "cuda", "JAX_PLATFORMS": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2", "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,COLL,ENV", "PIDS": str(folder),
+    }  # fmt: skip
+    environs, outputs = on_nodes(env, folder, 2, "" if cpu else "0,1")
+    if name == "interface":
+        environs[1]["NCCL_SOCKET_IFNAME"] = "ib0"
     began = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        agents = []
-        for node in range(2):
-            env = dict(os.environ) | {
-                "CUDA_VISIBLE_DEVICES": "" if cpu else str(node), "DEVICE": "cpu" if cpu else "cuda",
-                "JAX_PLATFORMS": "cpu" if cpu else "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-                "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2", "OMP_NUM_THREADS": "1", "NCCL_HOSTID": f"node{node}",
-                "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,COLL,ENV",
-                "NCCL_DEBUG_FILE": f"{folder}/nccl.node{node}.%h.%p.log", "PIDS": str(folder),
-            }  # fmt: skip
-            if name == "interface" and node == 1:
-                env["NCCL_SOCKET_IFNAME"] = "ib0"
-            argv = [
-                sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node),
-                "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(store),
-                str(folder / "job.py"), name, f"127.0.0.1:{coordinator}",
-            ]  # fmt: skip
-            log = stack.enter_context((folder / f"stdout.node{node}.log").open("wb"))
-            process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
-            stack.callback(end, process)
-            agents.append(process)
-        words = folder / "stdout.node0.log"
-        while REACHED not in words.read_bytes() and time.monotonic() - began < LIMIT_S / 2:
-            time.sleep(0.2)
-        deadline = time.monotonic() + STACKS_S
-        while time.monotonic() < deadline and any(agent.poll() is None for agent in agents):
-            time.sleep(0.2)
-        if any(agent.poll() is None for agent in agents):
+    program = [str(folder / "job.py"), name, f"127.0.0.1:{free_port()}"]
+    with started(folder, program, environs, outputs) as agents:
+        agents.wait(began + LIMIT_S / 2, also=lambda: REACHED not in (folder / outputs[0]).read_bytes())
+        if agents.wait(time.monotonic() + STACKS_S):
             stacks(folder)
-        while time.monotonic() < began + LIMIT_S and any(agent.poll() is None for agent in agents):
-            time.sleep(0.2)
-        codes = [agent.poll() for agent in agents]
+        agents.wait(began + LIMIT_S)
+        codes = agents.codes
     for path in folder.glob("pid.*"):
         path.unlink()
-    seconds = write_truth(folder, name, *TRUTH[name], max((c for c in codes if c is not None), default=None), began)
+    seconds = write_truth(folder, name, *TRUTH[name], codes, began)
     return f"{name:18} exit codes {codes} after {seconds} s"
 
 

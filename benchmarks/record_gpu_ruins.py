@@ -3,19 +3,18 @@
     python benchmarks/record_gpu_ruins.py OUT_DIR [--only NAME,...]                     (4 GPUs)
     python benchmarks/record_gpu_ruins.py OUT_DIR --cpu                                 (Gloo: to try the program)
 
-Two jobs at a time, each with 2 ranks on GPUs of its own.  Every folder holds `out.log` (torchrun's output, all ranks),
+Two jobs at a time, each with 2 ranks on GPUs of its own.  Every folder holds `out.log` (torchrun's output, all ranks;
+with `--nodes 2`, two agents of torchrun, `out.node0.log` and `out.node1.log`),
 `nccl.*.log` (NCCL_DEBUG=INFO) and `fr_N` (the recorder's dumps); `truth.json` says what was done to which rank.
 """
 
 import argparse
 import concurrent.futures
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from recorded_jobs import end, free_port, write_truth
+from recorded_jobs import on_nodes, started, write_truth
 
 JOB = """
 import ctypes, datetime, os, signal, sys, time
@@ -101,34 +100,26 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
 LIMIT_S = 32.0
 
 
-def record(name: str, out: Path, gpus: str, *, cpu: bool) -> str:
+def record(name: str, out: Path, gpus: str, *, cpu: bool, nodes: int) -> str:
     """One job; everything of it is gone when this returns."""
     folder = out / name
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
-    env = dict(os.environ) | {
-        "CUDA_VISIBLE_DEVICES": "" if cpu else gpus, "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1",
-        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p.log",
-        "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_",
-        "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] ", "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
+    env = {
+        "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] ",
+        "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
     }  # fmt: skip
     if name == "no_interface":
         env["NCCL_SOCKET_IFNAME"] = "bond7"
-    argv = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
-        "--master-port", str(free_port()), str(folder / "job.py"), name,
-    ]  # fmt: skip
+    environs, outputs = on_nodes(env, folder, nodes, "" if cpu else gpus)
     began = time.monotonic()
-    with (folder / "out.log").open("wb") as log:
-        process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
-        try:
-            code: int | None = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            end(process)
-    seconds = write_truth(folder, name, *TRUTH[name], code, began)
-    return f"{name:14} exit code {code} after {seconds} s"
+    with started(folder, [str(folder / "job.py"), name], environs, outputs) as agents:
+        agents.wait(began + LIMIT_S)
+        codes = agents.codes
+    seconds = write_truth(folder, name, *TRUTH[name], codes, began)
+    return f"{name:14} exit codes {codes} after {seconds} s"
 
 
 def main() -> int:
@@ -137,15 +128,17 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default=",".join(TRUTH))
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--nodes", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--gpus", nargs="+", default=["0,1", "2,3"], help="pairs; as many jobs at a time as there are")
     args = parser.parse_args()
     args.out = args.out.absolute()
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        free = ["0,1", "2,3"]
+    with concurrent.futures.ThreadPoolExecutor(len(args.gpus)) as pool:
+        free = list(args.gpus)
 
         def take(name: str) -> None:
             gpus = free.pop()
             try:
-                sys.stdout.write(record(name, args.out, gpus, cpu=args.cpu) + "\n")
+                sys.stdout.write(record(name, args.out, gpus, cpu=args.cpu, nodes=args.nodes) + "\n")
                 sys.stdout.flush()
             finally:
                 free.append(gpus)

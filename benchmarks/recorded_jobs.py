@@ -1,12 +1,15 @@
-"""What the programs that record jobs share: a port, a job's certain end, and what was done to it."""
+"""What the programs that record jobs share: agents of torchrun and their certain end, stacks, what was done to them."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 
@@ -29,13 +32,88 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait(10)
 
 
+class Agents:
+    """One agent of torchrun on each "node" of this machine, 2 ranks in all; made by `started`."""
+
+    def __init__(self, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+        self._processes = processes
+
+    @property
+    def codes(self) -> list[int | None]:
+        """Exit codes by node; None while it runs."""
+        return [process.poll() for process in self._processes]
+
+    def wait(self, until: float, *, also: Callable[[], bool] = lambda: True) -> bool:
+        """Wait while anyone runs and `also` holds, not longer than `until` (monotonic); whether anyone still runs."""
+        while time.monotonic() < until and None in self.codes and also():
+            time.sleep(0.2)
+        return None in self.codes
+
+
+@contextlib.contextmanager
+def started(
+    folder: Path, program: Sequence[str], environs: Sequence[Mapping[str, str]], outputs: Sequence[str]
+) -> Iterator[Agents]:
+    """Two ranks of `program` under one agent for each environment; nothing of them is there afterwards.
+
+    environs: besides this process's own, by node.
+    outputs: names of files in `folder`, by node.
+    """
+    port, num = free_port(), len(environs)
+    with contextlib.ExitStack() as stack:
+        processes: list[subprocess.Popen[bytes]] = []
+        for node, (environ, output) in enumerate(zip(environs, outputs, strict=True)):
+            argv = [
+                sys.executable, "-m", "torch.distributed.run", "--nnodes", str(num), "--node-rank", str(node),
+                "--nproc-per-node", str(2 // num), "--master-addr", "127.0.0.1", "--master-port", str(port), *program,
+            ]  # fmt: skip
+            log = stack.enter_context((folder / output).open("wb"))
+            process = subprocess.Popen(
+                argv, env={**os.environ, **environ}, stdout=log, stderr=log, start_new_session=True
+            )
+            processes.append(process)
+            stack.callback(end, process)
+        yield Agents(processes)
+
+
+def on_nodes(env: Mapping[str, str], folder: Path, nodes: int, gpus: str) -> tuple[list[dict[str, str]], list[str]]:
+    """`env` for each node, with its share of `gpus` ("0,1", or "" for none) and NCCL's logs; and files for the outputs.
+
+    Two nodes are two hosts for NCCL as well, so that it connects them by sockets.
+    """
+    if nodes == 1:
+        own = {"CUDA_VISIBLE_DEVICES": gpus, "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p.log"}
+        return [{**env, **own}], ["out.log"]
+    mine = gpus.split(",") if gpus else [""] * nodes
+    environs = [
+        {
+            **env, "CUDA_VISIBLE_DEVICES": mine[node], "NCCL_HOSTID": f"node{node}",
+            "NCCL_DEBUG_FILE": f"{folder}/nccl.node{node}.%h.%p.log",
+        }
+        for node in range(nodes)
+    ]  # fmt: skip
+    return environs, [f"out.node{node}.log" for node in range(nodes)]
+
+
+def stacks(folder: Path) -> None:
+    """What the ranks are doing now, as far as they wrote `pid.RANK`; needs py-spy."""
+    program = shutil.which("py-spy")
+    for path in sorted(folder.glob("pid.*")) if program else ():
+        done = subprocess.run(
+            [str(program), "dump", "--pid", path.read_text()], capture_output=True, timeout=10, check=False
+        )
+        if done.returncode == 0:
+            (folder / f"pyspy.{path.suffix[1:]}.txt").write_bytes(done.stdout)
+
+
 def write_truth(
-    folder: Path, name: str, fault_class: str, ranks: Sequence[int], exit_code: int | None, began: float
+    folder: Path, name: str, fault_class: str, ranks: Sequence[int], codes: Sequence[int | None], began: float
 ) -> float:
     """What was done, beside what it left; returns how many seconds the job took since `began`."""
     seconds = round(time.monotonic() - began, 1)
     truth = {
-        "scenario": name, "fault_class": fault_class, "culprit_ranks": list(ranks), "exit_code": exit_code,
+        "scenario": name, "fault_class": fault_class, "culprit_ranks": list(ranks),
+        "exit_code": None if None in codes else max((code for code in codes if code is not None), default=None),
         "seconds": seconds,
     }  # fmt: skip
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")

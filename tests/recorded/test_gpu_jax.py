@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "jax"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
 HEALTHY = {"compiles", "healthy", "late", "num_processes", "order", "saves", "sigterm", "slow"}
 UNKNOWN = {"first_collective"}  # two stacks, and no line of anybody
-KINDS = ("nccl.", "stdout.", "pyspy.")
+KINDS = ("nccl.", "out.", "pyspy.")
 
 TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     # run -> fault class, confidence that is due, culprits
@@ -49,7 +49,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 ALONE: dict[tuple[str, str], str] = {
     # Without NCCL's log nobody tells that the process that the launcher had to end is the one that was missed.
-    ("sigstop", "stdout."): "DEAD",
+    ("sigstop", "out."): "DEAD",
 }
 
 
@@ -94,4 +94,4 @@ def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, tmp_path: 
         for who, numbers in named(verdict).items():
             # Which rank a node's output is of, NCCL's logs tell; which node has a wrong interface, only its own words.
             allowed = {*culprits.get(who, []), *(culprits.get("ranks", []) if who == "nodes" else [])}
-            assert set(numbers) <= allowed or (name, kind) == ("interface", "stdout."), (kind, who)
+            assert set(numbers) <= allowed or (name, kind) == ("interface", "out."), (kind, who)
