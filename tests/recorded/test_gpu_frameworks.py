@@ -35,7 +35,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "p2p_sizes": ("DESYNC-ARGS", "likely", {}),
     "rank0_saves": ("CPU-STUCK", "likely", {"ranks": [0]}),
     "splits": ("DESYNC-ARGS", "likely", {"ranks": [0, 1]}),
-    "stops_itself": ("CPU-STUCK", "possible", {"ranks": [1]}),
+    "stops_itself": ("CPU-STUCK", "likely", {"ranks": [1]}),
     "wrong_root": ("DESYNC-ARGS", "likely", {}),
 }
 

@@ -212,3 +212,8 @@ def test_a_node_of_which_only_its_launcher_speaks_did_not_come() -> None:
     three = numbers | {"node2": 2}  # most are silent: rather their output was not given
     [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=three, node_of_rank={}).hits
     assert not hit.culprits
+
+
+def test_a_line_that_two_classes_of_faults_bring_about_is_only_possible() -> None:
+    [hit] = ask("NLG035", events=(event("nccl.message_truncated", 0, role=Role.ROOT),)).hits
+    assert (hit.confidence, hit.culprits.ranks) == (Confidence.POSSIBLE, ())

@@ -15,6 +15,12 @@ BUSY = {"cpu_work", "tokenize", "import_or_compile"}
 WAITING = {"in_collective", "gpu_wait"}
 LEAVING = {"exit"}
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
+RAISED = {"torch.async_exception"}
+"""What torch says when a connection was lost: no giving up."""
+
+OF_LIBRARY = {"nccl", "kernel", "ras"}
+SOON_S = 5.0
+"""A connection that is closed this soon after a rank's last line was rather closed by what ended the rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +64,12 @@ def suspect(after: Aftermath, rank: int, picture: Picture) -> Suspect:
         fault_class = FaultClass.CPU_BUSY
     elif doing in LEAVING | {CALL_OF_TWO} or rank in after.ended_well:
         fault_class = FaultClass.DESYNC_FLOW
+        if elsewhere is not None and not _has_output(after):
+            confidence = Confidence.POSSIBLE  # an exception, which only the output tells, takes it down as well
     elif not doing and peer_ended(after):
         fault_class = FaultClass.DEAD  # somebody's connection was closed from the other end
+        if not (_has_output(after) or _closed_soon(after, rank)):
+            confidence = Confidence.POSSIBLE  # perhaps when all had stood still and somebody ended the job
     elif doing in STUCK or "unresponsive" in silent:
         confidence = Confidence.CERTAIN if doing in STUCK - {"user_idle", "user_code"} else Confidence.LIKELY
     elif rank in picture.unseen:
@@ -135,12 +145,42 @@ def _time(event: Event) -> float:
 
 
 def peer_ended(after: Aftermath) -> bool:
-    """Somebody lost a connection because the process at the other end was gone; a stopped one closes nothing."""
-    return any(e.signature in CLOSED and e.role is Role.CASCADE for e in after.events) or any(
+    """Somebody lost a connection because the process at the other end was gone; a stopped one closes nothing.
+
+    Not when that came after somebody had given up waiting or the job was told to end: then it is how it was ended.
+    """
+    if any(
         position.error is not None and "remote process exited" in position.error
         for progress in after.progress
         for position in progress.positions.values()
-    )
+    ):
+        return True
+    over_s = _over_from(after)
+    timed_out = any(e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE for e in after.events)
+    return any(not timed_out if e.time_s is None else over_s is None or e.time_s < over_s for e in _closings(after))
+
+
+def _closings(after: Aftermath) -> list[Event]:
+    return [e for e in after.events if e.signature in CLOSED and e.role is Role.CASCADE]
+
+
+def _over_from(after: Aftermath) -> float | None:
+    """When the first gave up waiting or was told to end."""
+    times = [e.time_s for e in after.events if e.signature in WAITED - RAISED | {"elastic.death_signal"}]
+    times += [d.time_s for d in after.deaths if d.by_launcher]
+    return min((t for t in times if t is not None), default=None)
+
+
+def _closed_soon(after: Aftermath, rank: int) -> bool:
+    """Whether a connection was closed within seconds of the rank's last line."""
+    last = max((p.last_time_s for p in after.processes if p.rank == rank and p.last_time_s is not None), default=None)
+    closed = min((e.time_s for e in _closings(after) if e.time_s is not None), default=None)
+    return last is not None and closed is not None and closed <= last + SOON_S
+
+
+def _has_output(after: Aftermath) -> bool:
+    """Whether more than NCCL's own logs was read of the job: there exceptions are told."""
+    return bool(after.deaths) or any(e.signature.partition(".")[0] not in OF_LIBRARY for e in after.events)
 
 
 def _works_alone(after: Aftermath, rank: int, picture: Picture) -> bool:

@@ -98,8 +98,8 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     inferred = set(culprits.nodes) - wrote or (signature.blames in TELLS_ALL and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and signature.blames not in TELLS_ALL)):
         confidence = Confidence.LIKELY
-    if not signature.is_certain and confidence is Confidence.CERTAIN and first.role is Role.ROOT:
-        confidence = Confidence.LIKELY
+    if first.role is Role.ROOT:
+        confidence = min(confidence, signature.most, key=lambda c: c.weight)
     severity = _severity(signature, events, after) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE

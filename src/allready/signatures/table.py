@@ -19,7 +19,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from allready.model import Event, FaultClass, Role, Severity
+from allready.model import Confidence, Event, FaultClass, Role, Severity
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
@@ -97,7 +97,7 @@ class Signature:
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
     address or rank), "ranks" (group `ranks`: a list of ranks), "pair" (groups `rank_a`, who wrote it, and `rank_b`,
     which differ: the one that several such lines have in common), "first" (rank 0, which all others depend on),
-    "nobody".  `is_certain`: no other reason for the line is known; otherwise a finding is likely at most.  `alive`: the
+    "nobody".  `most`: how sure a finding is at most; less where the line has other reasons as well.  `alive`: the
     class where all whom it accuses are known to have lived on.  `hints`: what to type, by what the line says (a regular
     expression; the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of
     which others know more, told for information beside them.  `cases`: when it says something else; the first that
@@ -115,7 +115,7 @@ class Signature:
     depth: int = 50
     blames: str = "rank"
     variables: tuple[str, ...] = ()
-    is_certain: bool = True
+    most: Confidence = Confidence.CERTAIN
     alive: FaultClass | None = None
     hints: tuple[tuple[str, str], ...] = ()
     restates: bool = False
@@ -223,7 +223,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         decoys=tuple(entry.get("decoys", ())),
         blames=blames,
         variables=tuple(entry.get("variables", ())),
-        is_certain=bool(entry.get("certain", True)),
+        most=Confidence(entry.get("most", "certain")),
         alive=FaultClass(entry["alive"]) if "alive" in entry else None,
         restates=bool(entry.get("restates", False)),
         hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),

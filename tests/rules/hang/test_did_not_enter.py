@@ -1,7 +1,7 @@
 import pytest
 
-from allready.model import Confidence, FaultClass
-from tests.rules.ruins import ask, at, death, event, group, one_missing, stack
+from allready.model import Confidence, Event, FaultClass, Role
+from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
 
 
 @pytest.mark.parametrize("source", ["flight recorder", "watchdog", "ras", "coll log"])
@@ -102,3 +102,38 @@ def test_stacks_show_that_they_had_stood_still_before(late: str, is_hang: bool) 
     assert bool(outcome.hits) is is_hang
     some = ask("HNG001", progress=(one_missing(2, "coll log"),), events=(TOLD_TO_STOP,), stacks=stacks[2:])
     assert not some.hits
+
+
+LATE = one_missing(2, "coll log")
+GAVE_UP = event("torch.watchdog_timeout", 0, role=Role.RECORD, time_s=1010.0)
+
+
+def closed(time_s: float | None) -> Event:
+    return event("nccl.peer_closed", 0, role=Role.CASCADE, time_s=time_s)
+
+
+@pytest.mark.parametrize(
+    ("time_s", "fault_class"),
+    [(1003.0, FaultClass.DEAD), (1019.0, FaultClass.CPU_STUCK), (None, FaultClass.CPU_STUCK)],
+)
+def test_a_connection_that_was_closed_when_others_had_given_up_is_no_death(
+    time_s: float | None, fault_class: FaultClass
+) -> None:
+    [hit] = ask("HNG001", progress=(LATE,), events=(GAVE_UP, closed(time_s))).hits
+    assert hit.fault_class is fault_class
+
+
+@pytest.mark.parametrize(("time_s", "is_soon"), [(1002.0, True), (1030.0, False), (None, False)])
+def test_library_logs_alone_cannot_tell_a_death_from_an_end_by_hand(time_s: float | None, is_soon: bool) -> None:
+    last = process(2, last_time_s=1000.0)
+    [hit] = ask("HNG001", progress=(LATE,), events=(closed(time_s),), processes=(last,)).hits
+    assert hit.fault_class is FaultClass.DEAD
+    assert hit.confidence is (Confidence.LIKELY if is_soon else Confidence.POSSIBLE)
+
+
+def test_who_ended_in_order_with_fewer_operations_left_the_others_waiting() -> None:
+    well = frozenset({2})
+    [hit] = ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=well).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_FLOW)
+    assert not ask("HNG001", progress=(LATE,), ended_well=well).hits  # nobody lost anybody: a log that is cut short
+    assert not ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=frozenset({0})).hits

@@ -1,3 +1,5 @@
+import pytest
+
 from allready.model import Confidence, FaultClass, Role
 from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
 
@@ -74,3 +76,15 @@ def test_a_stack_shows_that_it_lived_whatever_closed() -> None:
     closed = event("nccl.peer_closed", 0, "Connection closed by remote peer", role=Role.CASCADE)
     [hit] = ask("HNG002", progress=(silent(1),), events=(closed,), stacks=(stack(1, "lock", pid=7),)).hits
     assert hit.fault_class is FaultClass.CPU_STUCK
+
+
+@pytest.mark.parametrize(("ended_s", "is_silent"), [(1040.0, True), (1002.0, False), (None, False)])
+def test_one_of_two_that_lived_on_and_said_nothing_is_silent(ended_s: float | None, is_silent: bool) -> None:
+    two = group({0: at(65, 64)}, absent={1: "no dump"}, members=(0, 1), size=2)
+    gave_up = event("torch.watchdog_timeout", 0, time_s=1000.0)
+    ended = () if ended_s is None else (death(1, "signal", signal="SIGTERM", by_launcher=True, time_s=ended_s),)
+    changes = {"progress": (two,), "deaths": ended, "expected_ranks": 2, "node_of_rank": {0: 0, 1: 1}}
+    outcome = ask("HNG002", events=(gave_up,), **changes)
+    assert [hit.culprits.ranks for hit in outcome.hits] == ([(1,)] if is_silent else [])
+    spoke = event("torch.dump_signal", 1, time_s=1003.0)
+    assert not ask("HNG002", events=(gave_up, spoke), **changes).hits

@@ -1,15 +1,19 @@
 """Which explanation of a hang holds: one decision, told by several rules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
 from allready.rules._ruins import WAITED, nodes_wholly, once
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
+from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
 from allready.rules._waits import Picture, Wait, pictures
 
 TOLD_SILENT = {"unresponsive", "considered dead"}
 """What RAS says of processes that did not answer it."""
+
+TIME_TO_SPEAK_S = 5.0
+"""torch's threads look every second for another rank's word in the store."""
 
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
 """Nobody gets out of these before everybody went in."""
@@ -50,7 +54,8 @@ def decide(after: Aftermath) -> Decision:
     found = pictures(after)
     gone = _unreachable(after)
     for picture in found:
-        if any(after.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits):
+        well = any(after.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits)
+        if well and not _left_behind(after, picture):
             continue  # who got to the end was let through by everybody: the others' records are only cut short
         if picture.source == "coll log" and was_told_to_stop(after) and not stacks_agree(after, picture):
             continue  # ranks of a moving job are ended at different operations
@@ -72,7 +77,8 @@ def decide(after: Aftermath) -> Decision:
             if nodes and set(left) <= set(gone) and not lost_a_peer(after):
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
-            if left and (len(left) < len(waiting) or (len(left) == 1 and _is_told_silent(picture, left))):
+            is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(after, picture, left[0]))
+            if left and (len(left) < len(waiting) or is_one):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
                 seen = _seen_behind(after, picture, left, found)
@@ -92,6 +98,19 @@ def decide(after: Aftermath) -> Decision:
     return Decision(kind="")
 
 
+def _left_behind(after: Aftermath, picture: Picture) -> bool:
+    """Whether ranks came to their end in order with fewer operations, and those that wait for them lost them."""
+    lost = {e.origin.rank for e in after.events if e.signature in WAITED | CLOSED_BY_PEER}
+    waiting = {r for w in picture.waits for r in w.waiting}
+    return (
+        picture.source == "coll log"
+        and bool(picture.roots)
+        and set(picture.roots) <= after.ended_well
+        and not waiting & after.ended_well
+        and bool(waiting & lost)
+    )
+
+
 def stacks_agree(after: Aftermath, picture: Picture) -> bool:
     """Whether stacks show the same as counted operations: who is behind does something else, and who is ahead waits."""
     doing = {s.rank: s.activity for s in after.stacks if s.role == "rank" and s.rank is not None}
@@ -109,6 +128,17 @@ def _is_told_silent(picture: Picture, left: tuple[int, ...]) -> bool:
     )
 
 
+def _should_speak(after: Aftermath, picture: Picture, rank: int) -> bool:
+    """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
+    launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
+    given_up_s = min((e.time_s for e in after.events if e.signature in WAITED and e.time_s is not None), default=None)
+    ended_s = max((d.time_s for d in after.deaths if d.rank == rank and d.by_launcher and d.time_s), default=None)
+    if picture.source != "torch" or not picture.frozen or given_up_s is None or ended_s is None:
+        return False
+    spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in after.events)
+    return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S
+
+
 def _seen_behind(
     after: Aftermath, picture: Picture, left: tuple[int, ...], found: tuple[Picture, ...]
 ) -> Decision | None:
@@ -123,7 +153,7 @@ def _seen_behind(
         seen = {r for w in other.waits for r in (*w.waiting, *w.behind)}
         if behind and set(behind) <= set(left) <= seen and not _many_behind(other, behind):
             wait = next((w for w in picture.waits if set(behind) & set(w.unseen)), None)
-            return _of("missing", other, behind, found, (), wait)
+            return _of("missing", replace(other, frozen=True), behind, found, (), wait)
     return None
 
 
