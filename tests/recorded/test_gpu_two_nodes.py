@@ -76,6 +76,11 @@ def test_a_healthy_job_is_healthy(name: str, tmp_path: Path) -> None:
     assert (report["status"], report["verdict"]) == ("healthy", None)
 
 
+def test_logs_with_times_would_have_shown_a_slow_rank(tmp_path: Path) -> None:
+    report = diagnosed(unpacked(RUNS["healthy_plain"], tmp_path), tmp_path)
+    assert "SLW001" not in {n["code"] for n in report["not_checked"]}
+
+
 ALONE: dict[tuple[str, str], tuple[str, set[int]]] = {
     # NCCL's log alone shows that a process was gone right after its last operation; why, its output tells.
     ("disk_full", "nccl."): ("DEAD", {0}),

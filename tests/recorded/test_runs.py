@@ -158,3 +158,13 @@ def test_leaving_by_the_door_is_no_orderly_end_without_the_output_that_would_hav
     assert (code, report["status"], report["verdict"]) == (3, "unknown", None)
     code, report = judge([runs / "jax_ok"], tmp_path)
     assert (code, report["status"]) == (0, "healthy")
+
+
+def test_where_no_operation_has_a_time_it_is_said_that_slowness_was_not_seen(runs: Path, tmp_path: Path) -> None:
+    def codes(*names: str) -> set[str]:
+        _, report = judge([runs / name for name in names], tmp_path)
+        return {n["code"] for n in report["not_checked"]}
+
+    assert "SLW001" in codes("slow_rank")
+    assert "SLW001" in codes("ok")
+    assert "SLW001" not in codes("exception/stdout.node0.log")  # of no operation

@@ -88,7 +88,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         status=status_of(findings, (*open_questions, *crashed), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
-        not_checked=(*open_questions, *unchecked),
+        not_checked=(*open_questions, *unseen_speed(after), *unchecked),
         ruins=ruins,
         notes=(*notes(readings), *saved.refused, *after.notes[:MOST_NOTES]),
     )
@@ -206,6 +206,17 @@ def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tu
     else:
         why = "nothing read says how the run ended"
     return (NotChecked(code=INPUT, node=None, why=why),)
+
+
+def unseen_speed(after: Aftermath) -> tuple[NotChecked, ...]:
+    """Why nobody can say here that no rank was slow: operations were counted, and nothing tells when they were."""
+    if after.lags or not any(p.op_counts for p in after.processes):
+        return ()
+    why = (
+        "no operation has a time, so a slow rank cannot be seen: NCCL_DEBUG_TIMESTAMP_LEVELS=ALL or the flight "
+        "recorder's dumps would show it"
+    )
+    return (NotChecked(code="SLW001", node=None, why=why),)
 
 
 def _open_in(checked: Report) -> tuple[NotChecked, ...]:
