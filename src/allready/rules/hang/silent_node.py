@@ -1,0 +1,116 @@
+"""HNG014."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Culprits, Death, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, has_grave_root, who
+from allready.rules.hang._decide import TIME_TO_SPEAK_S, decide
+from allready.rules.hang.silent_beside_victims import TIMED_OUT
+from allready.rules.registry import Rule
+from allready.signatures import load
+
+NCCL_STARTS = "torch.store_get_failed"
+"""Somebody waited for a communicator of NCCL to begin: who is in its start already waits without a time-out."""
+
+SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
+"""Families of lines that a rank writes, no launcher."""
+
+
+@Rule(
+    code="HNG014",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=33,
+    title="The processes of one node lived on and said nothing when all others had given up waiting",
+    message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
+    "nothing",
+    remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
+    "stopped; D: waits for storage); what did they print last? Another collective, or one of another group, would have "
+    "timed out as well",
+)
+def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
+    long after the others had given up.  Asked where no record says how far each rank came.
+    ## Why it matters
+    Victims speak, culprits are silent; a process that its launcher had to end was not dead.
+    ## Check by hand
+    The last lines of every node's output: which node has no error of its own?
+    ## When it is harmless
+    When the time-out was too short for what that node still did (a save, a compilation).
+    """
+    if live is not None or causes(after) or after.mismatches or after.progress or has_grave_root(after):
+        return
+    if decide(after).kind or any(e.signature == NCCL_STARTS for e in after.events):
+        return
+    waited = [d for d in after.deaths if _gave_up(d)]
+    nodes = {_node(after, d) for d in waited}
+    since_s = min((d.time_s for d in waited if d.time_s is not None), default=None)
+    others = {n: _ended(after, n) for n in set(after.node_numbers.values()) - nodes}
+    if since_s is None or None in nodes or len(others) != 1:
+        return
+    [(silent, ended)] = others.items()
+    ended_s = max((d.time_s for d in ended if d.time_s is not None), default=since_s)
+    if ended_s <= since_s + TIME_TO_SPEAK_S or _spoke(after, silent) or _failed(after, silent):
+        return
+    limits = [float(e.values["timeout_ms"]) / 1000 for e in after.events if e.values.get("timeout_ms", "").isdecimal()]
+    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits)
+    site = next((d.site for d in waited if d.site), None)
+    yield Hit(
+        culprits=Culprits(
+            ranks=tuple(sorted(r for r, node in after.node_of_rank.items() if node == silent)), nodes=(silent,)
+        ),
+        values={
+            "victims": who(after, [d.rank for d in waited if d.rank is not None]),
+            "site": site or "?",
+            "silent": silent,
+            "more": round(ended_s - since_s),
+        },
+        fault_class=FaultClass.START_ABSENT if _is_at_start(after) else None,
+        confidence=Confidence.LIKELY if would_have_timed_out else Confidence.POSSIBLE,
+        evidence=(
+            *(evidence(d.origin, d.text, d.time_s) for d in waited[:4]),
+            *(evidence(d.origin, d.text, d.time_s) for d in ended[:4]),
+        ),
+        fault_time=clock_time(since_s),
+    )
+
+
+def _is_at_start(after: Aftermath) -> bool:
+    """Whether somebody waited for others to come to the start."""
+    known = load()
+    return any(
+        e.role in {Role.ROOT, Role.RECORD}
+        and e.signature in known
+        and known[e.signature].fault_class is FaultClass.START_ABSENT
+        for e in after.events
+    )
+
+
+def _gave_up(death: Death) -> bool:
+    text = death.text.lower()
+    return death.is_collective_error and not death.earlier and ("timed out" in text or "timeout" in text)
+
+
+def _node(after: Aftermath, death: Death) -> int | None:
+    return after.node_numbers.get(death.node or death.origin.node or "")
+
+
+def _ended(after: Aftermath, node: int) -> list[Death]:
+    """Its processes that a launcher had to end."""
+    return [d for d in after.deaths if d.by_launcher and not d.earlier and _node(after, d) == node]
+
+
+def _failed(after: Aftermath, node: int) -> bool:
+    return any(_node(after, d) == node and not d.by_launcher and not d.earlier for d in after.deaths)
+
+
+def _spoke(after: Aftermath, node: int) -> bool:
+    return any(
+        after.node_numbers.get(e.origin.node or "") == node
+        and (e.signature in TIMED_OUT or (e.role is not Role.HARMLESS and e.signature.startswith(SPEAKERS)))
+        for e in after.events
+    )
