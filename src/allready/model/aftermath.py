@@ -213,6 +213,7 @@ class Death:
     exit_code: int | None = None
     text: str = ""  # "ValueError: bad sample in shard 17"
     site: str | None = None
+    call: str = ""  # of the library, at this site: "all_reduce"; "" when the traceback does not show it
     time_s: float | None = None
     by_launcher: bool = False
     first: bool = False

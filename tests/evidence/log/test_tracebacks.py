@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.inputs import Found
+from allready.evidence.log.tracebacks import Failure
 from allready.evidence.readers import read_found
 from allready.model import Death
 from tests.evidence.log.reading import read
@@ -398,3 +399,14 @@ def test_launchers_traceback_is_no_ranks_death() -> None:
         text.replace("ValueError: bad", "torch.distributed.DistNetworkError: The client socket has timed out")
     )
     assert (found.rank, found.is_collective_error) == (None, True)
+
+
+def test_the_call_of_the_library_is_the_one_that_the_program_made() -> None:
+    frames = [
+        ("/job/train.py", 9, "step"),
+        ("/opt/venv/lib/python3.12/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper"),
+        ("/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", 3300, "all_gather_object"),
+        ("/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", 3068, "all_gather"),
+    ]
+    assert Failure("RuntimeError", frames=frames).call == "all_gather_object"
+    assert Failure("RuntimeError", frames=frames[:2]).call == ""

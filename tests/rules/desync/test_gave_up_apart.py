@@ -51,3 +51,10 @@ def test_a_cause_and_records_of_operations_tell_more() -> None:
     assert ask("DSY007", deaths=apart, progress=(one_missing(),)).state == "clear"
     assert ask("DSY007", deaths=apart, progress=(group({}),)).state == "clear"
     assert ask("DSY007").state == "clear"
+
+
+def test_another_kind_of_call_in_the_same_function_is_another_call() -> None:
+    """As with send_object and the collective behind it: the loop is one function."""
+    calls = [gave_up(r, call="barrier" if r == 2 else "all_reduce") for r in range(4)]
+    [hit] = ask("DSY007", deaths=tuple(calls)).hits
+    assert (hit.culprits.ranks, hit.values["site"]) == ((2,), "barrier at train.py:9 step")

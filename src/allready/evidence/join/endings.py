@@ -188,6 +188,7 @@ def _together(a: Death, b: Death) -> Death:
         exit_code=strong.exit_code if strong.exit_code is not None else weak.exit_code,
         text=strong.text or weak.text,
         site=strong.site or weak.site,
+        call=strong.call or weak.call,
         time_s=min((t for t in (a.time_s, b.time_s) if t is not None), default=None),
         by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,

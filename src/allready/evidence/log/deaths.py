@@ -41,6 +41,7 @@ class DeathDraft:
     exit_code: int | None = None
     text: str = ""
     site: str | None = None
+    call: str = ""
     time_s: float | None = None
     by_launcher: bool = False
     first: bool = False
@@ -74,6 +75,7 @@ class DeathDraft:
             exit_code=self.exit_code,
             text=self.text[:1000],
             site=self.site,
+            call=self.call,
             time_s=self.time_s,
             by_launcher=self.by_launcher,
             first=self.first,
@@ -276,4 +278,5 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     old.is_own = old.is_own or new.is_own
     old.is_table = old.is_table or new.is_table
     old.is_handlers = old.is_handlers or new.is_handlers
+    old.call = old.call or new.call
     old.last_words = old.last_words or new.last_words

@@ -266,7 +266,7 @@ def _of_failure(log: "Log", at: int, failure: Failure | None) -> DeathDraft:
         kind="exit", origin=log.origin(line, who), node=who.node, time_s=log.time_of(line), writer=_stream(log, at)
     )
     if failure is not None:
-        draft.kind, draft.site = "exception", failure.site
+        draft.kind, draft.site, draft.call = "exception", failure.site, failure.call
         draft.text = failure.text if failure.last_error is None else f"{failure.text}; last error: {failure.last_error}"
         draft.is_collective_error = failure.is_collective_error
     return draft

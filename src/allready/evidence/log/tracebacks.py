@@ -57,6 +57,9 @@ _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "Connection
 """Python's own: a data source, a tracker or a loader's pipe; the libraries of collectives raise RuntimeError."""
 
 
+_CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/functional.py")
+
+
 @dataclass(slots=True)
 class Failure:
     """One exception: its name, its words, the frames it came through (outermost first)."""
@@ -82,6 +85,14 @@ class Failure:
     @property
     def site(self) -> str | None:
         return innermost(self.frames[::-1])
+
+    @property
+    def call(self) -> str:
+        """The function of torch.distributed that the program called last."""
+        for file, _, function in self.frames:
+            if file.endswith(_CALLS) and not function.startswith("_"):
+                return function
+        return ""
 
     @property
     def is_of_spawn(self) -> bool:

@@ -28,9 +28,9 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
-    from which each of them had called.  Told where all ranks that ended badly did so in such a call, in different
-    functions, and no other evidence tells of an operation.  Somebody is accused only where it is known how many ranks
-    there are, and all of them are among these.
+    from which each of them had called, and what.  Told where all ranks that ended badly did so in such a call, in
+    different functions or in calls of different kinds (all_reduce, barrier), and no other evidence tells of an
+    operation.  Somebody is accused only where it is known how many ranks there are, and all of them are among these.
     ## Why it matters
     Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
     a call that the others do not make.
@@ -60,8 +60,8 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         culprits=Culprits(ranks=odd if is_everybody and not is_tie else ()),
         values={
             "who": who(after, shown),
-            "site": waited[shown[0]].site or "?",
-            "other": waited[min(others)].site or "?",
+            "site": _place(waited[shown[0]]),
+            "other": _place(waited[min(others)]),
         },
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
@@ -78,7 +78,11 @@ def _most(after: Aftermath) -> int:
     return max((r + 1 for r in named if r is not None), default=0)
 
 
+def _place(death: Death) -> str:
+    return f"{death.call} at {death.site}" if death.call else death.site or "?"
+
+
 def _function(death: Death) -> str:
-    """`train.py step`: the place without its line, since one loop may call from two of them."""
+    """`train.py step all_reduce`: the place without its line, since one loop may call from two of them."""
     place, _, function = (death.site or "").rpartition(" ")
-    return f"{place.rpartition(':')[0]} {function}"
+    return f"{place.rpartition(':')[0]} {function} {death.call}"
