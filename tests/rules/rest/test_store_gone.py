@@ -50,3 +50,10 @@ def test_an_agent_without_heartbeat_that_stops_its_workers_lost_its_host() -> No
 def test_who_ended_well_lost_nothing() -> None:
     assert ask("RES003", events=(lost(1),), ended_well=frozenset({1})).state == "clear"
     assert ask("RES003").state == "clear"
+
+
+def test_an_agent_that_waited_for_the_others_at_the_end_lost_nothing() -> None:
+    at_the_end = event("elastic.exit_barrier_failed", origin=Origin(source="out.log", line=20))
+    lines = (lost(line=3), lost(line=26, extra=("Traceback",)))
+    assert ask("RES003", events=(*lines, at_the_end)).state == "clear"
+    assert ask("RES003", events=(*lines, lost(line=300), at_the_end)).hits

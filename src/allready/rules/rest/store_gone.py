@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Aftermath, Confidence, Culprits, Event, FaultClass, Hit, Live, Severity, clock_time
 from allready.rules._ruins import evidence
 from allready.rules.registry import Rule
 from allready.rules.rest._victims import culprit_at, is_fatal, lost, named, plain, writers
@@ -11,6 +11,8 @@ from allready.rules.signature import called
 SIGNATURES = ("store.connection_lost", "elastic.keep_alive_failed", "torch.dump_flag_unreadable")
 OF_AGENTS = ("elastic.keep_alive_failed", "elastic.rendezvous_shutdown_failed")
 STOPPED = "elastic.closing_signal"
+MOST_LINES = 100
+"""Between an agent's words on the store and on why it had asked: a stack of C++ before, its traceback behind."""
 
 
 @Rule(
@@ -39,7 +41,7 @@ def store_gone(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return
-    events = lost(after, SIGNATURES)
+    events = [e for e in lost(after, SIGNATURES) if not _waited_at_the_end(after, e)]
     if not events:
         return
     is_stopped = any(e.signature == STOPPED for e in after.events)
@@ -62,4 +64,15 @@ def store_gone(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         else Confidence.POSSIBLE,
         evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
         fault_time=clock_time(min((e.time_s for e in events if e.time_s is not None), default=None)),
+    )
+
+
+def _waited_at_the_end(after: Aftermath, event: Event) -> bool:
+    """Whether an agent wrote it who waited for the others after its workers had all ended well: one of these agents
+    hosts the store and may be the first to leave."""
+    return any(
+        e.signature == "elastic.exit_barrier_failed"
+        and e.origin.source == event.origin.source
+        and abs((e.origin.line or 0) - (event.origin.line or 0)) <= MOST_LINES
+        for e in after.events
     )
