@@ -3,8 +3,9 @@
 from typing import Any
 
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
+from allready.rules.engine import judge
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, death, event, operation
+from tests.rules.ruins import ask, death, event, operation, ruins
 
 
 def fingerprint(rank: int, other: int, op: str = "ALLREDUCE", other_op: str = "ALLREDUCE", seq: str = "31") -> Event:
@@ -176,3 +177,28 @@ def test_a_port_that_nccl_goes_on_without_is_a_warning() -> None:
     assert severity() is None
     assert severity("nccl.ib_failed_over") is Severity.WARNING
     assert severity("nccl.ib_failed_over", "nccl.ib_failover_exhausted") is None
+
+
+def test_what_kept_nvshmem_from_a_network_is_the_fault_only_where_it_did_not_start() -> None:
+    def lines(*names: str) -> tuple[Event, ...]:
+        origin = Origin(source="out.log", line=1, host="gpu01", pid=7)
+        return tuple(event(f"nccl.{name}", values={"transport": "ibrc"}, origin=origin) for name in names)
+
+    def severity(code: str, *names: str) -> Severity | None:
+        [hit] = ask(code, events=lines(*names)).hits
+        return hit.severity
+
+    assert severity("NLG152", "nvshmem_no_peermem") is None
+    assert severity("NLG152", "nvshmem_no_peermem", "nvshmem_setup_failed") is Severity.ERROR
+    assert severity("NLG152", "nvshmem_no_peermem", "nvshmem_gpu_unreachable") is Severity.ERROR
+    assert severity("NLG153", "nvshmem_no_peermem", "nvshmem_gpu_unreachable") is Severity.WARNING
+    assert severity("NLG153", "nvshmem_gpu_unreachable") is None
+
+
+def test_a_receive_of_a_monitored_barrier_is_told_by_the_barrier() -> None:
+    echo = event("torch.monitored_barrier_echo", 5, role=Role.CASCADE)
+    receive = event("gloo.recv_timeout", 5, values={"timeout_ms": "1800000", "op": "recv"})
+    found, _ = judge(ruins(events=(echo, receive)))
+    assert next(f.code for f in found) == "RES011"
+    found, _ = judge(ruins(events=(receive,)))
+    assert next(f.code for f in found) == "GLO001"
