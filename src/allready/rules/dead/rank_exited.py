@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
 from allready.rules._surroundings import trouble_of
 from allready.rules.registry import Rule
 
@@ -34,7 +34,7 @@ def rank_exited(after: Aftermath) -> Iterator[Hit]:
     When another finding names a cause that explains this end.
     """
     deaths = [d for d in first_causes(after, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
-    if not deaths:
+    if not deaths or is_end_of_all(deaths, after):
         return
     yield Hit(
         culprits=culprits_of(deaths, after),
