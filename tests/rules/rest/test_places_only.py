@@ -66,3 +66,15 @@ def test_a_connection_that_the_own_service_thread_closed_names_no_peer() -> None
     assert (hit.values["site"], hit.fault_class) == ("misc/socket.cc:373", FaultClass.START_PATH)
     [hit] = ask("RES002", events=(closed(1), *lines)).hits
     assert hit.values["peer"] == "10.9.9.9"
+
+
+def test_who_lost_it_after_it_had_given_up_does_not_hide_it() -> None:
+    other = Origin(source="out.log", line=9, host="gpu0", pid=8)
+    lost = event("nccl.peer_closed", role=Role.CASCADE, origin=other, values={"peer": "gpu0"})
+    [hit] = ask("RES005", events=(*INIT, lost)).hits
+    assert hit.values["site"] == "graph/paths.cc:312"
+    before = event("nccl.peer_closed", role=Role.CASCADE, origin=Origin(source="out.log", line=2, host="gpu0", pid=8))
+    assert ask("RES005", events=(*INIT, before)).state == "clear"
+    elsewhere = event("nccl.peer_closed", role=Role.CASCADE, origin=Origin(source="b.log", line=9, host="gpu1", pid=8))
+    assert ask("RES005", events=(*INIT, elsewhere)).state == "clear"
+    assert ask("RES005", events=(*INIT, closed(9))).state == "clear"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
-from allready.rules._process import BACK_TRACE
+from allready.rules._process import BACK_TRACE, is_later, same_process
 from allready.rules._ruins import evidence, has_grave_root
 from allready.rules.registry import Rule
 from allready.rules.rest import peer_gone, store_gone
@@ -16,6 +16,8 @@ ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
 TELL_MORE = {OTHER, *TOLD_RESULTS, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 """Signatures of which other rules of this area say more."""
+CLOSED = {"nccl.peer_reset", "nccl.peer_closed"}
+"""Of these, lines of who lost a process that had given up before."""
 HUNG = {"torch.watchdog_timeout", "torch.async_exception"}
 """Signatures behind which a process ends its communicators itself."""
 OF_SEVERAL = {2, 6}
@@ -40,7 +42,8 @@ def places_only(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## What it checks
     Lines `file.cc:123 -> 3` of a process up to the call of the program (init, group, enqueue), where no file has a
     warning, an exception with NCCL's result, a lost connection or any cause.  A connection that NCCL's own service
-    thread closed because it could not carry out a request counts as none.
+    thread closed because it could not carry out a request counts as none, and so does one that another process lost
+    after this one had given up.
     ## Why it matters
     The first of them is where it failed; the number behind the arrow says which kind of call it was.
     ## Check by hand
@@ -49,9 +52,10 @@ def places_only(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     When the program caught the error on purpose and went on.
     """
     told = any(e.signature in HUNG for e in after.events) or after.deaths or has_grave_root(after)
-    if live is not None or told or lost(after, TELL_MORE):
+    if live is not None or told or lost(after, TELL_MORE - CLOSED):
         return
-    found = [chain for chain in _chains(after) if _is_end(chain)]
+    losers = lost(after, CLOSED)
+    found = [chain for chain in _chains(after) if _is_end(chain) and _is_first(chain, losers)]
     if not found:
         return
     first = min(found, key=lambda chain: (chain[0].time_s is None, chain[0].time_s or 0.0))
@@ -79,6 +83,11 @@ def _chains(after: Aftermath) -> Iterator[list[Event]]:
             by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
     for events in by_process.values():
         yield sorted(events, key=lambda e: e.origin.line or 0)
+
+
+def _is_first(chain: list[Event], losers: list[Event]) -> bool:
+    """Whether the process gave up before any other one lost a connection, and lost none itself."""
+    return all(is_later(e, chain[-1]) and not same_process(e.origin, chain[0].origin) for e in losers)
 
 
 def _is_end(chain: list[Event]) -> bool:
