@@ -202,3 +202,21 @@ def test_a_receive_of_a_monitored_barrier_is_told_by_the_barrier() -> None:
     assert next(f.code for f in found) == "RES011"
     found, _ = judge(ruins(events=(receive,)))
     assert next(f.code for f in found) == "GLO001"
+
+
+def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_the_gpu() -> None:
+    def severity(*xids: str) -> Severity | None:
+        origin = Origin(source="dmesg.log", line=1, host="gpu01")
+        lines = tuple(
+            event(
+                "kernel.xid_application" if xid == "13" else "kernel.xid_firmware", role=Role.ROOT, origin=origin,
+                values={"pci": "0000:cb:00", "xid": xid, "said": "?"},
+            )
+            for xid in xids
+        )  # fmt: skip
+        [hit] = ask("KRN004", events=lines).hits
+        return hit.severity
+
+    assert severity("109") is None
+    assert severity("13", "109") is Severity.WARNING
+    assert severity("13", "109", "119") is None
