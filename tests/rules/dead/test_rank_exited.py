@@ -45,6 +45,16 @@ def test_nobody_stands_out_where_all_left_with_the_words_of_a_victim() -> None:
     assert ask("DTH004", deaths=all_of_them).state == "clear"
     assert ask("DTH004", deaths=all_of_them[:2], expected_ranks=0).state == "clear"
     [hit] = ask("DTH004", deaths=all_of_them[:3]).hits  # then the words may be of a rank that they left alone
-    assert hit.culprits.ranks == (0, 1, 2)
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
     other = tuple(death(rank, "exit", exit_code=1, last_words="error: no such file") for rank in range(4))
     assert ask("DTH004", deaths=other).hits
+
+
+def test_of_most_ranks_none_stands_out() -> None:
+    def accused(ranks: int) -> tuple[tuple[int, ...], Confidence | None]:
+        [hit] = ask("DTH004", deaths=tuple(death(rank, "exit", exit_code=99) for rank in range(ranks))).hits
+        return hit.culprits.ranks, hit.confidence
+
+    assert accused(1) == ((0,), Confidence.LIKELY)
+    assert accused(2) == ((0, 1), Confidence.LIKELY)
+    assert accused(3) == accused(4) == ((), Confidence.POSSIBLE)
