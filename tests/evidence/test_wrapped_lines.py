@@ -107,3 +107,19 @@ def test_pieces_that_need_not_belong_together_are_left_apart(lines: list[str]) -
 
 def test_a_whole_line_does_not_swallow_the_next() -> None:
     assert said(HEAD + STATUS, "7", HEAD + OLD_STATUS, "8.") == [TOLD[STATUS], TOLD[OLD_STATUS]]
+
+
+STUCK = (
+    "[PG ID 0 PG GUID 0(default_pg) Rank 3] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making "
+    "progress in monitoring enqueued collectives. This typically indicates a NCCL/CUDA API (e.g., CudaEventDestroy) "
+    "hang blocking the watchdog, and could be triggered by another thread holding the GIL inside a CUDA api"
+)
+
+
+def test_a_sentence_that_others_follow_is_read_too() -> None:
+    for width in (72, 80, 100, 116, 132):
+        for lines in (hard(HEAD + STUCK, width), textwrap.wrap(HEAD + STUCK, width)):
+            found = read_lines(lines, "out.log", mtime_s=1.0).events
+            stuck = [e for e in found if e.signature == "torch.heartbeat_abort"]
+            assert [(e.origin.rank, e.values["seconds"]) for e in stuck] == [(3, "480")], width
+    assert not read_lines([HEAD + STUCK[:70], "step 12", STUCK[70:]], "out.log", mtime_s=1.0).events

@@ -258,6 +258,27 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
         assert [f.code for f in in_order((vague, other), rules)] == ["PYL010", "NLG054"]
 
 
+def test_a_launchers_word_that_does_not_say_whose_end_is_information_beside_any_clue() -> None:
+    def found(code: str, **changes: Any) -> Finding:
+        known: dict[str, Any] = {
+            "code": code, "severity": Severity.ERROR, "fault_class": FaultClass.DEAD,
+            "confidence": Confidence.POSSIBLE, "culprits": Culprits(), "message": "", "remedy": "", "title": "",
+            "values": {},
+        }  # fmt: skip
+        return Finding(**(known | changes))
+
+    def told(*findings: Finding) -> list[tuple[str, Severity]]:
+        return [(f.code, f.severity) for f in in_order(findings, load())]
+
+    result = found("RES004")
+    assert told(found("LCH015"), result) == [("RES004", Severity.ERROR), ("LCH015", Severity.INFO)]
+    assert told(found("LCH015", values={"peer": "?"}), result)[0] == ("RES004", Severity.ERROR)
+    assert told(found("LCH015", values={"peer": "3"}), result) == [("LCH015", Severity.ERROR)]
+    assert told(found("LCH015", culprits=Culprits(ranks=(3,))), result) == [("LCH015", Severity.ERROR)]
+    assert told(found("LCH015"), found("DTH004"), result) == [("DTH004", Severity.ERROR), ("LCH015", Severity.INFO)]
+    assert told(found("LCH015")) == [("LCH015", Severity.ERROR)]
+
+
 def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() -> None:
     def found(code: str, severity: Severity, fault_class: FaultClass = FaultClass.DEAD) -> Finding:
         return Finding(

@@ -3,8 +3,9 @@
 from typing import Any
 
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
+from allready.rules.engine import judge
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, death, event, operation
+from tests.rules.ruins import ask, death, event, operation, ruins
 
 
 def fingerprint(rank: int, other: int, op: str = "ALLREDUCE", other_op: str = "ALLREDUCE", seq: str = "31") -> Event:
@@ -217,3 +218,46 @@ def test_a_node_of_which_only_its_launcher_speaks_did_not_come() -> None:
 def test_a_line_that_two_classes_of_faults_bring_about_is_only_possible() -> None:
     [hit] = ask("NLG035", events=(event("nccl.message_truncated", 0, role=Role.ROOT),)).hits
     assert (hit.confidence, hit.culprits.ranks) == (Confidence.POSSIBLE, ())
+
+
+def test_what_kept_nvshmem_from_a_network_is_the_fault_only_where_it_did_not_start() -> None:
+    def lines(*names: str) -> tuple[Event, ...]:
+        origin = Origin(source="out.log", line=1, host="gpu01", pid=7)
+        return tuple(event(f"nccl.{name}", values={"transport": "ibrc"}, origin=origin) for name in names)
+
+    def severity(code: str, *names: str) -> Severity | None:
+        [hit] = ask(code, events=lines(*names)).hits
+        return hit.severity
+
+    assert severity("NLG152", "nvshmem_no_peermem") is None
+    assert severity("NLG152", "nvshmem_no_peermem", "nvshmem_setup_failed") is Severity.ERROR
+    assert severity("NLG152", "nvshmem_no_peermem", "nvshmem_gpu_unreachable") is Severity.ERROR
+    assert severity("NLG153", "nvshmem_no_peermem", "nvshmem_gpu_unreachable") is Severity.WARNING
+    assert severity("NLG153", "nvshmem_gpu_unreachable") is None
+
+
+def test_a_receive_of_a_monitored_barrier_is_told_by_the_barrier() -> None:
+    echo = event("torch.monitored_barrier_echo", 5, role=Role.CASCADE)
+    receive = event("gloo.recv_timeout", 5, values={"timeout_ms": "1800000", "op": "recv"})
+    found, _ = judge(ruins(events=(echo, receive)))
+    assert next(f.code for f in found) == "RES011"
+    found, _ = judge(ruins(events=(receive,)))
+    assert next(f.code for f in found) == "GLO001"
+
+
+def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_the_gpu() -> None:
+    def severity(*xids: str) -> Severity | None:
+        origin = Origin(source="dmesg.log", line=1, host="gpu01")
+        lines = tuple(
+            event(
+                "kernel.xid_application" if xid == "13" else "kernel.xid_firmware", role=Role.ROOT, origin=origin,
+                values={"pci": "0000:cb:00", "xid": xid, "said": "?"},
+            )
+            for xid in xids
+        )  # fmt: skip
+        [hit] = ask("KRN004", events=lines).hits
+        return hit.severity
+
+    assert severity("109") is None
+    assert severity("13", "109") is Severity.WARNING
+    assert severity("13", "109", "119") is None

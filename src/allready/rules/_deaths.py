@@ -45,10 +45,22 @@ def _has_stalled(after: Aftermath) -> bool:
 
 def _is_echo(death: Death) -> bool:
     """Its own words say that something else failed: `Engine core initialization failed. See root cause above.`"""
-    if death.kind != "exception" or not death.text:
-        return False
-    roles = {s.role for s, _ in of_line(death.text) if s.code is not None}
+    return death.kind == "exception" and _is_of_a_victim(death.text)
+
+
+def _is_of_a_victim(words: str) -> bool:
+    """Words of whom something else failed."""
+    roles = {s.role for s, _ in of_line(words) if s.code is not None} if words else set()
     return Role.CASCADE in roles and Role.ROOT not in roles
+
+
+def is_end_of_all(deaths: Sequence[Death], after: Aftermath) -> bool:
+    """All ranks of several, as far as they are known, left with a code and a victim's words: none of them stands out,
+    and others tell the words.  With fewer, the words may be of another rank that the end of this one failed.
+    """
+    ranks = {d.rank for d in deaths if d.rank is not None and _is_of_a_victim(d.last_words)}
+    expected = after.expected_ranks or max(ranks, default=0) + 1
+    return 1 < expected == len(ranks) == len(deaths)
 
 
 def _is_taken_down(death: Death, after: Aftermath) -> bool:

@@ -106,12 +106,15 @@ def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Fi
     """The one that explains most first; every finding's code is in `rules`.
 
     What is said for want of a cause stays out beside a cause, and a launcher's word on an end is information beside a
-    finding that says more of it.
+    finding that says more of it; where it does not say whose end, beside any.
     """
     told = list(findings)
     found = [replace(f, severity=Severity.INFO) if _is_restated(f, told, rules) else f for f in told]
-    if any(f.severity.weight >= Severity.ERROR.weight and rules[f.code].area != LAST_RESORT for f in found):
+    grave = [f for f in found if f.severity.weight >= Severity.ERROR.weight]
+    if any(rules[f.code].area != LAST_RESORT and not _names_no_end(f, rules) for f in grave):
         found = [f for f in found if rules[f.code].area != LAST_RESORT]
+    elif any(rules[f.code].area == LAST_RESORT for f in grave):
+        found = [replace(f, severity=Severity.INFO) if _names_no_end(f, rules) else f for f in found]
     vague = _vague(found, rules)
     return tuple(
         sorted(
@@ -136,6 +139,11 @@ def _is_restated(finding: Finding, findings: Sequence[Finding], rules: Mapping[s
         and (other.severity.weight >= Severity.ERROR.weight or other.fault_class is finding.fault_class)
         for other in findings
     )
+
+
+def _names_no_end(finding: Finding, rules: Mapping[str, Rule]) -> bool:
+    """A launcher's word that somebody ended, without a word on who: any other clue says more."""
+    return rules[finding.code].restates and not finding.culprits and not _names(finding)
 
 
 OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "library"}

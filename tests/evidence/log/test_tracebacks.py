@@ -410,3 +410,42 @@ def test_the_call_of_the_library_is_the_one_that_the_program_made() -> None:
     ]
     assert Failure("RuntimeError", frames=frames).call == "all_gather_object"
     assert Failure("RuntimeError", frames=frames[:2]).call == ""
+
+
+CHECKPOINT = """
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/home/user/train.py", line 40, in <module>
+[rank0]:     main()
+[rank0]:   File "/home/user/train.py", line 22, in step
+[rank0]:     dcp.load(state, checkpoint_id=path)
+[rank0]:   File "/usr/lib/python3.12/site-packages/torch/distributed/checkpoint/utils.py", line 192, in reduce_scatter
+[rank0]:     raise result
+[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([2, 3])
+[rank0]: Traceback (most recent call last): (RANK 2)
+[rank0]:   File "/usr/lib/python3.12/site-packages/torch/distributed/checkpoint/utils.py", line 164, in reduce_scatter
+[rank0]:     local_data = map_fun()
+[rank0]:                  ^^^^^^^^^
+[rank0]: RuntimeError: Missing key in checkpoint state_dict: model.2.weight.
+[rank0]: Traceback (most recent call last): (RANK 3)
+[rank0]:   File "/usr/lib/python3.12/site-packages/torch/distributed/checkpoint/utils.py", line 164, in reduce_scatter
+[rank0]:     local_data = map_fun()
+[rank0]: RuntimeError: Missing key in checkpoint state_dict: model.3.weight.
+"""
+"""What torch.distributed.checkpoint raises on every rank when some failed."""
+
+
+def test_a_checkpoint_that_failed_on_one_rank_is_that_ranks_failure_whoever_tells_it() -> None:
+    missing = "RuntimeError: Missing key in checkpoint state_dict: model.2.weight."
+    found = death(CHECKPOINT)
+    assert (found.rank, found.text, found.site) == (2, missing, SITE)
+    found = death(CHECKPOINT.replace("[rank0]", "[rank3]"))
+    assert (found.rank, found.text, found.site) == (3, missing, SITE)
+    found = death(CHECKPOINT + CHECKPOINT.replace("[rank0]", "[rank1]"))
+    assert (found.rank, found.text) == (2, missing)
+    found = death(
+        CHECKPOINT.partition(
+            '[rank0]:   File "/usr/lib/python3.12/site-packages/torch/distributed/checkpoint/utils.py", line 164'
+        )[0]
+    )
+    assert (found.rank, found.site) == (2, SITE)
+    assert found.text.endswith("dict_keys([2, 3])")

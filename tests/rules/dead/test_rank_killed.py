@@ -75,3 +75,8 @@ def test_torch_ends_a_process_after_a_failed_collective_and_does_not_say_whose()
     assert ask("DTH002", deaths=(aborted,), events=(replace(told, time_s=1600.0),)).hits  # of one that waited for it
     killed = death(None, "signal", local_rank=0, signal="SIGSEGV", exit_code=-11, first=True)
     assert ask("DTH002", deaths=(killed,), events=(told,)).hits
+
+
+def test_an_error_that_nobody_caught_and_a_table_knows_is_told_by_the_table() -> None:
+    words = "c10::Error: CUDA error: an illegal memory access was encountered"
+    assert ask("DTH002", deaths=(death(1, "abort", signal="SIGABRT", text=words),)).state == "clear"

@@ -36,3 +36,11 @@ def test_a_death_explains_it() -> None:
 
 def test_one_rank_alone_waits_for_nobody() -> None:
     assert ask("STA001", expected_ranks=1, processes=(process(0, comms=(joined(0, nranks=1),)),)).state == "clear"
+
+
+def test_who_has_heard_of_all_ranks_misses_nobody() -> None:
+    """NCCL writes how long its bootstrap took, and how many nodes there are, when every rank has answered."""
+    for told in ({"phases_s": {"bootstrap total": 0.6}}, {"num_nodes": 2}):
+        assert ask("STA001", processes=(process(0, comms=(joined(0),), **told),)).state == "clear"
+    of_a_smaller_one = process(0, comms=(joined(0), joined(0, nranks=2)), phases_s={"bootstrap total": 0.6})
+    assert ask("STA001", processes=(of_a_smaller_one,)).hits

@@ -250,10 +250,12 @@ def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
         draft.is_agents = True
     elif block.spawned is not None:
         draft.local_rank, draft.rank, draft.pid = block.spawned, None, None
+    elif block.told and who.rank not in block.told:
+        draft.rank, draft.local_rank, draft.pid = block.told[0], None, None
     else:
         draft.rank, draft.local_rank, draft.pid, draft.host = who.rank, who.local_rank, who.pid, who.host
         draft.task = who.task
-    if block.is_launcher or block.spawned is not None:
+    if block.is_launcher or block.spawned is not None or draft.rank != who.rank:
         draft.origin = log.origin(log.lines[block.start], who._replace(rank=draft.rank, pid=None, host=None))
     return draft
 

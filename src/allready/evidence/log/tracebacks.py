@@ -20,6 +20,10 @@ _RULE = re.compile(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
 _ERROR = re.compile(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
 _BORDER = re.compile(r"(?:={8,}|-{8,}|\*{8,})$")
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
+_OF_RANK = re.compile(r"\): \(RANK (\d{1,7})\)\s*$")
+"""What torch's distributed checkpoint puts behind the header of a failed rank's traceback, in an exception that it
+raises on all ranks."""
+
 _SPAWN = "torch/multiprocessing/spawn.py"
 _OF_SPAWN = ("ProcessRaisedException", "ProcessExitedException")
 _NESTED = ("Original Traceback", '"""')
@@ -125,6 +129,7 @@ class Traceback:
     is_logged: bool  # a logger's line stands right above
     is_launcher: bool
     spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
+    told: tuple[int, ...] = ()  # ranks of which it speaks, whoever wrote it: those that failed
 
 
 def is_of_launcher(frames: Sequence[tuple[str, int, str]]) -> bool:
@@ -158,6 +163,7 @@ class _Reader:
         self.expects_header = False
         self.is_nested = False
         self.spawned: int | None = None
+        self.told: list[int] = []
         self.is_group = "Exception Group Traceback" in opener.rest
         self.is_boxed = "╭" in opener.rest or "─ Traceback" in opener.rest
         self.last_number = opener.number
@@ -191,6 +197,10 @@ class _Reader:
         return True
 
     def _take_header(self, text: str) -> bool:
+        of_rank = _OF_RANK.search(text)
+        if of_rank is not None and self.in_message:
+            self._begin_of_rank(int(of_rank[1]))
+            return True
         self.is_nested = self.is_nested or "Original Traceback" in text
         starts_other = self.in_message and not (self.expects_header or self.is_nested or self.is_group)
         if starts_other or (not self.in_message and self.frames and not self.is_group):
@@ -198,6 +208,14 @@ class _Reader:
         self.in_message = self.expects_header = self.after_blank = False
         self.frames = []
         return True
+
+    def _begin_of_rank(self, rank: int) -> None:
+        """What follows is the traceback of a rank that failed: the exception that passes it on says nothing."""
+        if not self.told:
+            self.root = None
+        self.told.append(rank)
+        self.in_message = self.expects_header = self.after_blank = False
+        self.frames = []
 
     def _take_message(self, text: str, *, is_next: bool) -> bool:
         stripped = text.strip()
@@ -257,6 +275,10 @@ class _Reader:
     def rooted(self) -> Failure | None:
         """The exception that began it.  The parent's frames are not where its child failed; of a child whose traceback
         is cut the frames that are there count."""
+        if self.told and self.failures:  # called from here, failed there
+            outer = self.failures[0]
+            is_passed_on = self.root is not None and self.root is not outer
+            return replace(self.root, frames=outer.frames + self.root.frames) if self.root and is_passed_on else outer
         if self.root is None:
             return Failure("Exception", frames=self.frames) if self.failures else None
         return replace(self.root, frames=[]) if self.root.is_of_spawn else self.root
@@ -269,6 +291,8 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
     before_it = _line_before(lines, start)
     said = None if before_it is None else _SPAWNED.match(before_it.rest.strip())
     reader.spawned = None if said is None else int(said[1])
+    of_rank = _OF_RANK.search(opener.text)
+    reader.told = [] if of_rank is None else [int(of_rank[1])]
     taken, error_lines = [start], []
     for at in range(start + 1, min(len(lines), start + MOST_SKIPPED)):
         line = lines[at]
@@ -307,6 +331,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         is_logged=_is_logged(lines, start),
         is_launcher=is_launcher,
         spawned=reader.spawned,
+        told=tuple(reader.told),
     )
 
 

@@ -15,7 +15,7 @@ _MOST_BETWEEN = 64
 
 _BEGUN = re.compile(
     r"Watchdog caught|Caught collective operation|Timeout at NCCL|Exception \(either|"
-    r"NCCL error is detected|[Ff]ailure detected by"
+    r"NCCL error is detected|[Ff]ailure detected by|watchdog got stuck"
 )
 _WORDS = ("atchdog", "aught coll", "Timeout at NCCL", "Exception (either", "error is detected", "ailure detected")
 """Of lines that may begin one: looked for first, in every line of a log."""
@@ -35,7 +35,13 @@ _TAG = re.compile(
 )
 """What stands in front of a sentence: its process group, and the rank in it."""
 
-_HEAD = re.compile(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,12} ?){0,3}")
+_OPEN = re.compile(
+    r"ProcessGroupNCCL's watchdog got stuck for \d{1,9} seconds without making progress in monitoring enqueued "
+    r"collectives\."
+)
+"""A sentence that others follow in its line: it is whole wherever the piece ends."""
+
+_HEAD = re.compile(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}")
 _MOST_HEAD = 200
 _END = re.compile(r"""[\s"'},]{0,20}$""")
 
@@ -45,7 +51,7 @@ def join(lines: Sequence[Line]) -> frozenset[int]:
     taken: set[int] = set()
     is_open = False  # the line before has begun and did not end
     for at, line in enumerate(lines):
-        if at in taken or not (_is_head(line) or (_begins(line) and not _WHOLE.search(line.rest))):
+        if at in taken or not (_is_head(line) or (_begins(line) and not _is_whole(line.rest))):
             is_open = False
             continue
         places, whole = _whole(lines, at, is_alone=not is_open)
@@ -80,7 +86,7 @@ def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int]
     for place in _following(lines, at, is_alone=is_alone):
         places.append(place)
         pieces.append(lines[place].rest)
-        made = [text for text in _joined(pieces) if (m := _WHOLE.search(text)) and _END.match(text, m.end())]
+        made = [text for text in _joined(pieces) if _ends(text)]
         if made:
             return places, next((text for text in made if _has_tag(text)), made[0])
         if len(places) >= MOST_PIECES:
@@ -88,9 +94,20 @@ def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int]
     return [], None
 
 
+def _is_whole(text: str) -> bool:
+    """Whether a sentence stands in one piece already."""
+    return _WHOLE.search(text) is not None or _OPEN.search(text) is not None
+
+
+def _ends(text: str) -> bool:
+    """Whether the pieces give a sentence from its beginning to its end."""
+    found = _WHOLE.search(text)
+    return (found is not None and _END.match(text, found.end()) is not None) or _OPEN.search(text) is not None
+
+
 def _has_tag(text: str) -> bool:
     """Whether the tag in front of the sentence is whole as well."""
-    tag, whole = _TAG.search(text), _WHOLE.search(text)
+    tag, whole = _TAG.search(text), _WHOLE.search(text) or _OPEN.search(text)
     return tag is not None and whole is not None and tag.end() == whole.start()
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
 from allready.rules._surroundings import trouble_of
 from allready.rules.registry import Rule
 
@@ -34,16 +34,17 @@ def rank_exited(after: Aftermath) -> Iterator[Hit]:
     When another finding names a cause that explains this end.
     """
     deaths = [d for d in first_causes(after, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
-    if not deaths:
+    if not deaths or is_end_of_all(deaths, after):
         return
+    is_common = len(deaths) > 1 and len(deaths) * 2 > (after.expected_ranks or max(d.rank or 0 for d in deaths) + 1)
     yield Hit(
-        culprits=culprits_of(deaths, after),
+        culprits=Culprits() if is_common else culprits_of(deaths, after),  # of most ranks none stands out
         values={
             "who": who_died(deaths, after),
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
             "words": next((d.last_words for d in deaths if d.last_words), "?"),
         },
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
         evidence=evidence_of(deaths, after),
         fault_time=clock_time(deaths[0].time_s),
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Death, FaultClass, Hit, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
 from allready.rules.registry import Rule
 
 MOST_WORDS = 300
@@ -48,7 +48,7 @@ def rank_killed(after: Aftermath) -> Iterator[Hit]:
     When you ended the job yourself.
     """
     deaths = first_causes(after, {"signal", "abort"})
-    if not deaths:
+    if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"
     words = next((d.last_words[:MOST_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from allready.model import Aftermath, Culprits, Event
 from allready.rules._common import is_loopback
 from allready.rules._once import once
-from allready.rules._process import chain_behind, died, got_on, is_told_to_stop
+from allready.rules._process import chain_behind, died, got_on, is_told_to_stop, same_process
 from allready.signatures import load
 
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
+_SERVICE = "nccl.proxy_echo"
+_CLOSED = "nccl.peer_closed"
 _PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
 
 
@@ -22,8 +24,26 @@ def lost(after: Aftermath, signatures: Iterable[str]) -> list[Event]:
         if e.signature in wanted
         and e.role is load()[e.signature].role  # the table's: an attempt that is over has another
         and (e.origin.rank is None or e.origin.rank not in after.ended_well)
+        and not _is_own_service(after, e)
     ]
     return [e for e in found if not is_told_to_stop(after, e) and (not got_on(after, e) or is_fatal(after, e))]
+
+
+def _is_own_service(after: Aftermath, event: Event) -> bool:
+    """Whether NCCL's service thread of the same process closed the connection: it could not carry out a request, and
+    said so before."""
+    return event.signature == _CLOSED and any(
+        told.origin.source == event.origin.source
+        and (told.origin.line or 0) < (event.origin.line or 0)
+        and same_process(told.origin, event.origin)
+        for told in _services(after)
+    )
+
+
+@once
+def _services(after: Aftermath) -> list[Event]:
+    """Requests that service threads could not carry out, with the result that they handed back."""
+    return [e for e in after.events if e.signature == _SERVICE and e.values.get("result")]
 
 
 def is_fatal(after: Aftermath, event: Event) -> bool:

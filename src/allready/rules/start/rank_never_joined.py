@@ -10,6 +10,7 @@ from allready.model import (
     FaultClass,
     Hit,
     Live,
+    ProcessRecord,
     Severity,
     clock_time,
     ranges,
@@ -34,7 +35,8 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
-    completed.  Where some wait and none completed, those without a START line are named.
+    completed.  Where some wait and none completed, those without a START line are named; not where one of those who
+    wait wrote `Bootstrap timings` or how many nodes the communicator has, which it knows from all ranks only.
     ## Why it matters
     Initialisation waits for everybody; those who wait write lines, the missing one does not.
     ## Check by hand
@@ -57,7 +59,7 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
                 if comm.init_completed:
                     completed.add(comm.rank)
     absent = tuple(r for r in range(size) if r not in started)
-    if not started or completed or not absent:
+    if not started or completed or not absent or any(_heard_all(p, size) for p in after.processes):
         return
     seen = {p.rank for p in after.processes} | {e.origin.rank for e in after.events}
     is_seen = bool(set(absent) & seen)
@@ -82,3 +84,10 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
         ),
         fault_time=clock_time(min(times, default=None)),
     )
+
+
+def _heard_all(process: ProcessRecord, size: int) -> bool:
+    """Whether the process has exchanged addresses with every rank of the job: then none of them stayed away."""
+    begun = [c for c in process.comms if c.init_started]
+    is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
+    return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)

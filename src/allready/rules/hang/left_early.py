@@ -1,0 +1,79 @@
+"""HNG015."""
+
+from collections.abc import Iterator
+
+from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.rules._deaths import causes
+from allready.rules._ruins import evidence, has_grave_root, who
+from allready.rules.registry import Rule
+
+LEFT = "torch.not_destroyed"
+WAITED = "torch.watchdog_timeout"
+SURELY_BEFORE_S = 2.0
+"""Who gave up waiting ends its process, and others with it: what they say on leaving comes in the same moment."""
+
+
+@Rule(
+    code="HNG015",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DESYNC_FLOW,
+    since="0.1",
+    depth=38,
+    title="A rank came to the end of its program while others waited in a collective",
+    message="{left} left the program while {waiting} waited in {operation} (number {seq}), which it can never enter; "
+    "the ranks do not make the same calls to the end",
+    remedy="make all ranks call the same operations equally often: equally many batches on each (drop_last, "
+    "DistributedSampler, DDP's join()), no sys.exit() or return on some of them, nothing that communicates under "
+    "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "
+    "at what the one that waits does alone",
+)
+def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks whose process group was taken down at the end of their program, before the time-out of others that still
+    waited in an operation of all ranks.
+    ## Why it matters
+    Whoever left cannot take part any more, and wrote no error; those who report the time-out did nothing wrong by
+    waiting.  Which side is the wrong one, the lines do not tell.
+    ## Check by hand
+    `grep -n "destroy_process_group" LOGS`: who wrote it, and how long before the first time-out?
+    ## When it is harmless
+    When what is waited for belongs to a group that the rank is not in.
+    """
+    if live is not None or causes(after) or after.mismatches or has_grave_root(after):
+        return
+    waits = [e for e in after.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e)]
+    waiting = {e.origin.rank for e in waits if e.origin.rank is not None}
+    first_s = min((e.time_s for e in waits if e.time_s is not None), default=None)
+    if first_s is None or not waiting:
+        return
+    dead = {d.rank for d in after.deaths if not d.by_launcher}
+    left = [
+        e
+        for e in after.events
+        if e.signature == LEFT
+        and e.origin.rank is not None
+        and e.origin.rank not in waiting | dead
+        and e.time_s is not None
+        and e.time_s < first_s - SURELY_BEFORE_S
+    ]
+    if not left:
+        return
+    wait = min(waits, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    yield Hit(
+        values={
+            "left": who(after, (e.origin.rank for e in left if e.origin.rank is not None)),
+            "waiting": who(after, waiting),
+            "operation": wait.values.get("op") or "?",
+            "seq": wait.values.get("seq") or "?",
+        },
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in (*left[:4], *waits[:4])),
+        fault_time=clock_time(left[0].time_s),
+    )
+
+
+def _is_of_all(event: Event) -> bool:
+    """Whether the rank has the same number in the group as in the job: then it is mostly the group of all."""
+    number = event.values.get("group_rank")
+    return event.origin.rank is not None and number in {None, str(event.origin.rank)}
