@@ -152,33 +152,6 @@ def test_a_rank_whose_own_gradients_are_not_finite_is_named_but_not_all_of_them(
     assert not told(0, 1, 2, 3).culprits
 
 
-def test_the_hint_fits_the_words_of_the_line() -> None:
-    def hint(error: str) -> str:
-        line = event("launcher.slurm_launch_failed", text=f"srun: error: Unable to create step for job 7: {error}",
-                     role=Role.ROOT, values={"error": error})  # fmt: skip
-        [hit] = ask("LCH012", events=(line,)).hits
-        return str(hit.values["hint"])
-
-    assert "munge" in hint("Job credential expired")
-    assert "--mem=0" in hint("Memory required by task is not available")
-    assert "partition" in hint("More processors requested than permitted")
-
-
-def test_a_port_that_nccl_goes_on_without_is_a_warning() -> None:
-    def lines(*names: str) -> tuple[Event, ...]:
-        origin = Origin(source="out.log", line=1, host="gpu01", pid=7, rank=1)
-        text = "NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port error(10)"
-        return tuple(event(name, text=text, role=Role.ROOT, origin=origin) for name in ("nccl.ib_port_down", *names))
-
-    def severity(*names: str) -> Severity | None:
-        [hit] = ask("NLG091", events=lines(*names)).hits
-        return hit.severity
-
-    assert severity() is None
-    assert severity("nccl.ib_failed_over") is Severity.WARNING
-    assert severity("nccl.ib_failed_over", "nccl.ib_failover_exhausted") is None
-
-
 def severity_of(code: str, *lines: str) -> Severity | None:
     """How grave that is which `lines` of one file say, where not as ever."""
     [hit] = ask(code, events=tuple(read_lines(lines, "out.log", mtime_s=1.0).events)).hits
@@ -205,3 +178,30 @@ def test_a_server_that_answers_again_soon_is_a_warning() -> None:
     assert severity_of("KRN017", nfs(0, waits), nfs(299, "OK")) is None
     assert severity_of("KRN017", nfs(0, waits), nfs(2, "OK", "s2")) is None
     assert severity_of("KRN017", f"nfs: server s1 {waits}", "nfs: server s1 OK") is None  # who knows when
+
+
+def test_the_hint_fits_the_words_of_the_line() -> None:
+    def hint(error: str) -> str:
+        line = event("launcher.slurm_launch_failed", text=f"srun: error: Unable to create step for job 7: {error}",
+                     role=Role.ROOT, values={"error": error})  # fmt: skip
+        [hit] = ask("LCH012", events=(line,)).hits
+        return str(hit.values["hint"])
+
+    assert "munge" in hint("Job credential expired")
+    assert "--mem=0" in hint("Memory required by task is not available")
+    assert "partition" in hint("More processors requested than permitted")
+
+
+def test_a_port_that_nccl_goes_on_without_is_a_warning() -> None:
+    def lines(*names: str) -> tuple[Event, ...]:
+        origin = Origin(source="out.log", line=1, host="gpu01", pid=7, rank=1)
+        text = "NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port error(10)"
+        return tuple(event(name, text=text, role=Role.ROOT, origin=origin) for name in ("nccl.ib_port_down", *names))
+
+    def severity(*names: str) -> Severity | None:
+        [hit] = ask("NLG091", events=lines(*names)).hits
+        return hit.severity
+
+    assert severity() is None
+    assert severity("nccl.ib_failed_over") is Severity.WARNING
+    assert severity("nccl.ib_failed_over", "nccl.ib_failover_exhausted") is None
