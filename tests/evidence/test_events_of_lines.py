@@ -19,6 +19,19 @@ def events(*lines: str) -> list[Event]:
     return read_lines(lines, "out.log", mtime_s=1.0).events
 
 
+def test_a_dead_actor_is_named_by_the_lines_below_it_without_a_traceback_too() -> None:
+    said = "(TrainController pid=9) The actor died unexpectedly before finishing this task."
+    below = ("class_name: RayTrainWorker", "actor_id: c221", "pid: 79326", "ip: 10.0.0.7")
+    (found,) = events(said, *(f"(TrainController pid=9) \t{line}" for line in below))
+    assert (found.values["actor"], found.values["pid"], found.values["ip"]) == ("RayTrainWorker", "79326", "10.0.0.7")
+
+
+def test_a_step_that_slurm_gave_up_is_told_by_the_node_that_did_not_answer() -> None:
+    launch = "srun: error: Task launch for StepId=96.0 failed on node "
+    found = events(f"{launch}n2: No such process", f"{launch}n1: Socket timed out on send/recv operation")
+    assert {e.values["node"]: e.role for e in found} == {"n2": Role.CASCADE, "n1": Role.ROOT}
+
+
 def test_processes_that_jax_names_one_below_the_other_are_numbers() -> None:
     tasks = [f"/job:jax_worker/replica:0/task:{n}" for n in (3, 1, 2)]
     said = "DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect. Timed out task names:"

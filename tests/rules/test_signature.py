@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from allready.evidence.log import read_lines
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.rules.engine import judge
 from tests.rules.desync.test_other_call import mismatch
@@ -150,6 +151,34 @@ def test_a_rank_whose_own_gradients_are_not_finite_is_named_but_not_all_of_them(
 
     assert told(2).culprits.ranks == (2,)
     assert not told(0, 1, 2, 3).culprits
+
+
+def severity_of(code: str, *lines: str) -> Severity | None:
+    """How grave that is which `lines` of one file say, where not as ever."""
+    [hit] = ask(code, events=tuple(read_lines(lines, "out.log", mtime_s=1.0).events)).hits
+    return hit.severity
+
+
+def test_a_pod_that_was_scheduled_later_is_a_warning() -> None:
+    waits = "  Warning  FailedScheduling  5m  default-scheduler  0/8 nodes are available: 8 Insufficient cpu."
+    assigned = "  Normal   Scheduled  2m  default-scheduler  Successfully assigned train/worker-0 to gpu-9"
+    assert severity_of("LCH019", waits, assigned) is Severity.WARNING
+    assert severity_of("LCH019", assigned, waits) is None  # another pod
+    assert severity_of("LCH019", waits, assigned, waits) is None
+    # A list of the events of many pods.
+    assert severity_of("LCH019", waits.replace("default-scheduler", "pod/worker-1"), assigned) is None
+
+
+def test_a_server_that_answers_again_soon_is_a_warning() -> None:
+    def nfs(second: int, says: str, server: str = "s1") -> str:
+        return f"[Fri Nov 20 11:{50 + second // 60}:{second % 60:02} 2026] nfs: server {server} {says}"
+
+    waits = "not responding, still trying"
+    assert severity_of("KRN017", nfs(0, waits), nfs(1, waits), nfs(2, "OK"), nfs(2, "OK")) is Severity.WARNING
+    assert severity_of("KRN017", nfs(0, waits), nfs(2, "OK"), nfs(9, waits)) is None
+    assert severity_of("KRN017", nfs(0, waits), nfs(299, "OK")) is None
+    assert severity_of("KRN017", nfs(0, waits), nfs(2, "OK", "s2")) is None
+    assert severity_of("KRN017", f"nfs: server s1 {waits}", "nfs: server s1 OK") is None  # who knows when
 
 
 def test_the_hint_fits_the_words_of_the_line() -> None:

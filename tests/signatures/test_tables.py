@@ -184,8 +184,9 @@ def test_cases_ask_for_what_the_patterns_catch_and_change_something(signature: S
         assert case.severity is not signature.severity
         assert case.fault_class is not signature.fault_class
         assert case.role is not signature.role
-        assert case.text or case.front or case.values or case.equal or case.most or case.progress or case.beside
-        assert {case.beside, case.without} - {""} <= {s.id for s in SIGNATURES}
+        others = {case.beside, case.without, case.later} - {""}
+        assert case.text or case.front or case.values or case.equal or case.most or case.progress or others
+        assert others <= {s.id for s in SIGNATURES}
         for source in (case.text, case.front, *case.values.values()):
             re.compile(source)
 

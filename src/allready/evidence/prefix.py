@@ -284,6 +284,12 @@ def _bracket(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
     return _bracketed_name(text, pos, parts)
 
 
+def _ucx(match: re.Match[str], parts: _Parts) -> int:
+    second, part, parts.host, pid = match.groups()
+    parts.pid, parts.time_s = int(pid), parts.time_s if second is None else int(second) + clocks.fraction(part)
+    return match.end()
+
+
 def _bracketed_name(text: str, pos: int, parts: _Parts) -> int:
     match = forms.ROLE.match(text, pos)
     if match is not None:
@@ -302,7 +308,8 @@ def _bracketed_name(text: str, pos: int, parts: _Parts) -> int:
         parts.time_s = _c_date(match)
         parts.kind = "kernel"
         return _blank(text, match.end() + 1)
-    return pos
+    match = forms.UCX.match(text, pos)
+    return pos if match is None else _ucx(match, parts)
 
 
 def _c_date(match: re.Match[str]) -> float | None:
@@ -334,6 +341,9 @@ def _bracketed_number(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
     if match is not None:
         parts.task = int(match[1])
         return match.end()
+    match = forms.UCX.match(text, pos)
+    if match is not None:
+        return _ucx(match, parts)
     match = forms.UPTIME.match(text, pos)
     if match is not None:
         parts.kind = "kernel"

@@ -44,6 +44,13 @@ SYSLOG = re.compile(
 )
 SYSLOG_WHO = re.compile(r"([\w.\-]{1,255}) (?:kernel|([\w./@()\-]{1,100})\[(\d{1,9})\]): ?")
 UPTIME = re.compile(r"\[ *\d{1,12}\.\d{6}\](?:\[ *[TC]\d+\])? ?")
+UCX = re.compile(
+    r"\[(?:(\d{10})\.(\d{6})\] \[)?([A-Za-z0-9][\w.\-]{0,254}):(\d{1,9}) {0,4}:\d{1,6}(?::\d{1,9})?\] +"
+    r"(?=[\w./\-]{1,200}\.[ch]\w{0,2}:\d)"
+)
+"""UCX's logger: `[TIME] [HOST:PID:THREAD] file.c:12`, or without the time where it tells of an error; its seconds since
+1970 look like the kernel's since it started."""
+
 PRIORITY = re.compile(r"<\d{1,3}>(?=\[)")
 LABEL = re.compile(r" {0,3}(\d{1,6}):(?: |$)")
 AFTER_LEVEL = r"(?: ?[-|:] | |$)"

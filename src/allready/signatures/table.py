@@ -11,6 +11,7 @@ was taken off; its named groups are the event's values.
 import functools
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,7 +58,9 @@ class Case:
     Conditions: `text`, an expression found in the line; `front`, one found in what stands before the words that were
     known; `progress`, the process made progress behind it, and no traceback there ended it; `values`, group ->
     expression that its whole value fits; `equal`, pairs of groups that caught the same; `most`, how often the line was
-    written at most; `beside`, a signature of which the same host wrote a line; `without`, one of which nobody did.
+    written at most; `beside`, a signature of which the same host wrote a line; `without`, one of which nobody did;
+    `later`, one that says in the same file, below every such line, that it is over: where both have a group of one
+    name, it caught the same; `within_s`, at most so long after the first such line.
 
     What it says then: `role`, of one line, settled when it is read; `severity` and `fault_class`, of the finding, where
     the conditions hold for all its lines.
@@ -71,6 +74,8 @@ class Case:
     progress: bool = False
     beside: str = ""
     without: str = ""
+    later: str = ""
+    within_s: float = 0.0
     role: Role | None = None
     severity: Severity | None = None
     fault_class: FaultClass | None = None
@@ -88,6 +93,24 @@ class Case:
             and (not self.text or _compiled(self.text).search(text) is not None)
             and (not self.front or _compiled(self.front).search(front) is not None)
         )
+
+    def is_over(self, event: Event, ends: Iterable[Event]) -> bool:
+        """Whether one of `ends`, lines of `later`, is below the last line of `event`.
+
+        Equal lines are one event that keeps the place of the first.  So the last is known by its time; without times
+        there have to be as many ends below as there were lines.
+        """
+        below = [
+            end
+            for end in ends
+            if (end.origin.source, end.origin.host) == (event.origin.source, event.origin.host)
+            and (end.origin.line or 0) > (event.origin.line or 0)
+            and all(end.values[name] == event.values[name] for name in end.values.keys() & event.values.keys())
+        ]
+        if event.time_s is None or any(end.time_s is None for end in below):
+            return not self.within_s and sum(end.count for end in below) >= event.count
+        last = max((end.last_time_s or end.time_s or 0.0 for end in below), default=-math.inf)
+        return last >= (event.last_time_s or event.time_s) and not 0.0 < self.within_s < last - event.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +166,7 @@ class Signature:
             if all(
                 case.holds(e.text, e.values, count=e.count)
                 and (not case.beside or any(b.origin.host == e.origin.host for b in told.get(case.beside, ())))
+                and (not case.later or case.is_over(e, told.get(case.later, ())))
                 for e in lines
             ):
                 return case
@@ -246,6 +270,8 @@ def case(name: str, entry: Mapping[str, Any]) -> Case:
         progress=bool(entry.get("progress", False)),
         beside=str(entry.get("beside", "")),
         without=str(entry.get("without", "")),
+        later=str(entry.get("later", "")),
+        within_s=float(entry.get("within_s", 0.0)),
         role=Role(entry["role"]) if "role" in entry else None,
         severity=Severity(entry["severity"]) if "severity" in entry else None,
         fault_class=FaultClass(entry["fault_class"]) if "fault_class" in entry else None,
@@ -255,7 +281,8 @@ def case(name: str, entry: Mapping[str, Any]) -> Case:
         f"{name}: a case changes a line's role, or a finding's severity and class"
     )
     assert made.role is not None or not (made.front or made.progress), f"{name}: what was around a line is not kept"
-    assert made.role is None or not (made.beside or made.without), f"{name}: a line is read before others are known"
+    others = (made.beside, made.without, made.later)
+    assert made.role is None or not any(others), f"{name}: a line is read before others are known"
     return made
 
 

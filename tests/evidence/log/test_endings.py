@@ -384,6 +384,7 @@ def test_the_last_words_before_an_exit_code_are_kept(words: str) -> None:
         "RuntimeError: Connection closed by peer [10.0.0.1]:1",
         "2026-11-20 12:00:18,000 - loader - ERROR - train.py: error: once more",
         "srun: error: n1: task 0: Exited with exit code 1",
+        "slurmstepd: error: Failed to send MESSAGE_TASK_EXIT: Connection refused",
     ],
 )
 def test_echoes_and_ordinary_lines_are_no_last_words(words: str) -> None:

@@ -160,6 +160,12 @@ def test_nccl_writes_its_own_prefix_in_these_forms(text: str, found: dict[str, A
         ("Nov 20 12:00:18 gpu7 kernel: [  12.123456] NVRM: Xid",
          {"kind": "kernel", "host": "gpu7", "rest": "NVRM: Xid", "outer_time_s": NOON}),
         ("<4>[12345.678901] NVRM: Xid", {"kind": "kernel", "rest": "NVRM: Xid"}),
+        ("[1613401128.440695] [gpu7:11838:0]         ib_md.c:325  UCX  ERROR text",
+         {"host": "gpu7", "pid": 11838, "time_s": 1613401128.440695, "rest": "ib_md.c:325  UCX  ERROR text"}),
+        ("[1581060992.288391] [gpu7:9817 :0] select.c:438 text",
+         {"host": "gpu7", "pid": 9817, "time_s": 1581060992.288391, "rest": "select.c:438 text"}),
+        ("[gpu7:77:0:78] ib_mlx5_log.c:139  text", {"host": "gpu7", "pid": 77, "rest": "ib_mlx5_log.c:139  text"}),
+        ("[gpu7:77:0:78] Caught signal 11", {"rest": "[gpu7:77:0:78] Caught signal 11"}),
         ("Nov 20 12:00:18 gpu7 slurmstepd[77]: text", {"kind": "syslog", "pid": 77, "rest": "text"}),
     ],
 )  # fmt: skip

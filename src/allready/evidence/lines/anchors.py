@@ -28,6 +28,7 @@ BLOCK_ANCHORS: tuple[str, ...] = (
     "Missing ranks:",
     "Stalled ranks:",
     "broadcasted by subset of ranks",
+    "The actor died unexpectedly before",
 )
 """The lines after one of these belong to it (a traceback, a table, a message of several lines)."""
 

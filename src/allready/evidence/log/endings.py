@@ -51,7 +51,8 @@ _IGNORED = re.compile(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:e
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
 _ECHO = re.compile(
     r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
-    r"NCCL error|srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError"
+    r"NCCL error|srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError|"
+    r"slurmstepd: error: Failed to send "
 )
 """What is printed because another process ended: no reason of this one."""
 
