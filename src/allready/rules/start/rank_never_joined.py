@@ -1,6 +1,6 @@
 """STA001."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from allready.model import (
     Aftermath,
@@ -65,10 +65,12 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
     is_seen = bool(set(absent) & seen)
     is_few = len(absent) < len(started)
     is_named = set(absent) <= set(after.node_of_rank)
+    idle = _idle_nodes(after, started)
+    is_idle = bool(idle) and len(idle) <= len(absent)
     yield Hit(
         # As many without a log as with one: rather their logs were not given.
-        culprits=Culprits(ranks=absent, nodes=nodes_wholly(after, absent))
-        if is_seen or is_few or is_named
+        culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(after, absent))
+        if is_seen or is_few or is_named or is_idle
         else Culprits(),
         values={
             "who": who(after, absent),
@@ -77,7 +79,7 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
             "waiting": who(after, started),
         },
         # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
-        confidence=Confidence.LIKELY if is_seen or is_few else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if is_seen or is_few or is_idle else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
             for rank, source in sorted(started.items())[:6]
@@ -91,3 +93,12 @@ def _heard_all(process: ProcessRecord, size: int) -> bool:
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
     return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)
+
+
+def _idle_nodes(after: Aftermath, started: Iterable[int]) -> tuple[int, ...]:
+    """Nodes whose launcher had to end processes, of which no rank is known to have begun: their output is here."""
+    ended = {
+        after.node_numbers.get(d.node or d.origin.node or "") for d in after.deaths if d.by_launcher and d.rank is None
+    }
+    begun = {after.node_of_rank.get(r) for r in started}
+    return tuple(sorted(n for n in ended - begun if n is not None))
