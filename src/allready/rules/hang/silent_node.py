@@ -27,14 +27,14 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
     "nothing",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
-    "stopped; D: waits for storage); what did they print last? Another collective, or one of another group, would have "
-    "timed out as well",
+    "stopped; D: waits for storage); what did they print last?",
 )
 def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
-    long after the others had given up.  Asked where no record says how far each rank came.
+    long after the others had given up.  Asked where no record says how far each rank came.  It is likely where they
+    lived for longer than the time-out: in another collective they would have given up as well.
     ## Why it matters
     Victims speak, culprits are silent; a process that its launcher had to end was not dead.
     ## Check by hand
