@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 
 def free_port() -> int:
     """A TCP port nobody listens on right now."""
@@ -37,6 +39,7 @@ class Agents:
 
     def __init__(self, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
         self._processes = processes
+        self._workers: dict[int, psutil.Process] = {}
 
     @property
     def codes(self) -> list[int | None]:
@@ -46,8 +49,27 @@ class Agents:
     def wait(self, until: float, *, also: Callable[[], bool] = lambda: True) -> bool:
         """Wait while anyone runs and `also` holds, not longer than `until` (monotonic); whether anyone still runs."""
         while time.monotonic() < until and None in self.codes and also():
+            self._look()
             time.sleep(0.2)
         return None in self.codes
+
+    def end(self) -> None:
+        """Nothing of the agents and of what they started is there when this returns.
+
+        Workers have sessions of their own, and some outlive their agent: stopped ones, and JAX's, which catch SIGTERM.
+        """
+        self._look()
+        for process in self._processes:
+            end(process)
+        for worker in self._workers.values():
+            with contextlib.suppress(psutil.NoSuchProcess):  # psutil tells a reused pid by its start
+                worker.kill()
+        psutil.wait_procs(list(self._workers.values()), timeout=10)
+
+    def _look(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._workers |= {w.pid: w for w in psutil.Process(process.pid).children(recursive=True)}
 
 
 @contextlib.contextmanager
@@ -62,6 +84,8 @@ def started(
     port, num = free_port(), len(environs)
     with contextlib.ExitStack() as stack:
         processes: list[subprocess.Popen[bytes]] = []
+        agents = Agents(processes)
+        stack.callback(agents.end)
         for node, (environ, output) in enumerate(zip(environs, outputs, strict=True)):
             argv = [
                 sys.executable, "-m", "torch.distributed.run", "--nnodes", str(num), "--node-rank", str(node),
@@ -72,8 +96,7 @@ def started(
                 argv, env={**os.environ, **environ}, stdout=log, stderr=log, start_new_session=True
             )
             processes.append(process)
-            stack.callback(end, process)
-        yield Agents(processes)
+        yield agents
 
 
 def on_nodes(env: Mapping[str, str], folder: Path, nodes: int, gpus: str) -> tuple[list[dict[str, str]], list[str]]:
