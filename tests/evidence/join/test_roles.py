@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from allready.evidence.join.endings import Victims
@@ -65,3 +67,15 @@ def test_a_loopback_address_is_right_where_all_ranks_share_a_machine() -> None:
     assert role(refused) is Role.ROOT
     alone = known(*(process(r, "node0") for r in range(4)))
     assert role(refused, identities=alone) is Role.CASCADE
+
+
+@pytest.mark.parametrize(("signature", "rank"), [("cuda.out_of_memory", 1), ("store.connection_lost", None)])
+def test_lines_of_nobody_on_a_node_with_one_rank_are_its_own_but_for_those_that_an_agent_writes(
+    signature: str, rank: int | None
+) -> None:
+    seen = known(process(0, "node0"), process(1, "node1"))
+    seen.rank_of_node = {"node0": 0, "node1": 1}
+    line = event(signature, source="out.node1.log")
+    line = replace(line, origin=replace(line.origin, node="node1", rank=None, pid=None))
+    [one] = settle([line], [], seen, well=frozenset(), healthy=False, started_s=None)
+    assert one.origin.rank == rank

@@ -19,8 +19,8 @@ OF_A_PROCESS = {"kernel.oom_killer", "kernel.segfault", "kernel.hung_task"}
 OF_JOBS = ("python", "torch", "pt_", "ray", "jax", "train", "cuda", "nccl", "mpi", "deepspeed")
 """Parts of names of processes that may belong to a training job, whose pids in a container the kernel does not say."""
 
-OF_OTHERS = {"elastic", "launcher", "kernel"}
-"""Families of lines that are not a rank's own."""
+OF_OTHERS = {"elastic", "launcher", "kernel", "store"}
+"""Families of lines that may be no rank's own: agents have a store, too."""
 
 TO_ITSELF = {"gloo.peer_is_loopback"}
 """Right where all ranks share a machine: then the peer had ended, or had not begun."""
