@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
-from allready.rules._ruins import WAITED, nodes_wholly, once
+from allready.rules._ruins import WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
 from allready.rules._waits import Picture, Wait, pictures
@@ -132,10 +132,13 @@ def _should_speak(after: Aftermath, picture: Picture, rank: int) -> bool:
     """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
     launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
     given_up_s = min((e.time_s for e in after.events if e.signature in WAITED and e.time_s is not None), default=None)
-    ended_s = max((d.time_s for d in after.deaths if d.rank == rank and d.by_launcher and d.time_s), default=None)
+    ended = [d for d in after.deaths if d.rank == rank and d.by_launcher and not d.earlier]
+    ended_s = max((d.time_s for d in ended if d.time_s), default=None)
     if picture.source != "torch" or not picture.frozen or given_up_s is None or ended_s is None:
         return False
     spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in after.events)
+    if not speaks_beside_its_launcher(after, (e.origin.source for e in after.events if e.signature in WAITED)):
+        return False
     return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S
 
 

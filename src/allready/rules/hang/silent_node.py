@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, Death, FaultClass, Hit, Live, Role, Severity, clock_time
 from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, who
+from allready.rules._ruins import evidence, has_grave_root, speaks_beside_its_launcher, who
 from allready.rules.hang._decide import TIME_TO_SPEAK_S, decide
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.rules.registry import Rule
@@ -34,7 +34,8 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
-    long after the others had given up.  Asked where no record says how far each rank came.
+    long after the others had given up.  Asked where no record says how far each rank came, and where ranks print into
+    the file in which their launcher speaks: else the output of that node's ranks may just not be here.
     ## Why it matters
     Victims speak, culprits are silent; a process that its launcher had to end was not dead.
     ## Check by hand
@@ -51,6 +52,8 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     since_s = min((d.time_s for d in waited if d.time_s is not None), default=None)
     others = {n: _ended(after, n) for n in set(after.node_numbers.values()) - nodes}
     if since_s is None or None in nodes or len(others) != 1:
+        return
+    if not speaks_beside_its_launcher(after, (d.origin.source for d in waited)):
         return
     [(silent, ended)] = others.items()
     ended_s = max((d.time_s for d in ended if d.time_s is not None), default=since_s)
