@@ -24,7 +24,7 @@ from allready.model import (
 from allready.model.fill import NOBODY
 from allready.rules._once import once
 from allready.rules._process import is_at_start, overcome
-from allready.rules._ruins import who
+from allready.rules._ruins import LAUNCHERS, who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
@@ -33,7 +33,6 @@ MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
-LAUNCHERS = {"elastic", "launcher"}
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -240,7 +239,8 @@ def _silent_nodes(events: Sequence[Event], after: Aftermath) -> set[int]:
     """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are no more."""
     waited = {n for e in events for n in _nodes_of(e, after)}
     spoken = {n for e in after.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, after)}
-    spoken |= {after.node_of_rank[r] for r in after.node_of_rank if any(p.rank == r for p in after.processes)}
+    seen = {p.rank for p in after.processes}
+    spoken |= {node for rank, node in after.node_of_rank.items() if rank in seen}
     for death in after.deaths:
         number = after.node_numbers.get(death.node or death.origin.node or "")
         if number is not None and not death.by_launcher:
