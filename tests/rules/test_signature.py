@@ -5,6 +5,7 @@ from typing import Any
 from allready.evidence.log import read_lines
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.rules.engine import judge
+from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.ruins import ask, death, event, operation, ruins
 
@@ -290,3 +291,27 @@ def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_th
     assert severity("109") is None
     assert severity("13", "109") is Severity.WARNING
     assert severity("13", "109", "119") is None
+
+
+def test_a_flag_that_met_a_tensor_is_another_call_and_one_number_in_two_types_is_none() -> None:
+    def fault_class(received: str, expected: str) -> FaultClass | None:
+        values = {"received_bytes": received, "expected_bytes": expected}
+        [hit] = ask("GLO005", events=(event("gloo.size_mismatch", 0, role=Role.ROOT, values=values),)).hits
+        return hit.fault_class
+
+    assert fault_class("4000", "4") is fault_class("1", "9") is FaultClass.DESYNC_FLOW
+    assert fault_class("8", "4") is fault_class("4", "8") is fault_class("4000", "2000") is None
+
+
+PORT_TAKEN = (
+    "E1123 03:05:44.852276     664 add_port.cc:83] Failed to add port to server: No address added out of total 1 "
+    "resolved for '[::]:9999' (Error in bind for address '[::]:9999': Address already in use)"
+)
+
+
+def test_a_port_that_a_server_of_another_kind_does_not_get_is_no_fault_of_process_0() -> None:
+    taken = load()["jax.port_taken"]
+    roles = [taken.role_of(PORT_TAKEN, {}, "", has_progress=is_on) for is_on in (False, True)]
+    assert roles == [Role.ROOT, Role.HARMLESS]
+    [hit] = ask("JAX039", events=(event("jax.port_taken", 3, role=Role.ROOT),)).hits
+    assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (), Confidence.LIKELY)
