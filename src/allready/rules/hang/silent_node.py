@@ -28,7 +28,7 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     "nothing",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last? Another collective, or one of another group, would have "
-    "timed out as well",
+    "timed out as well, if its time-out is no longer (NCCL's is often 10 minutes)",
 )
 def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
@@ -60,7 +60,8 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     if ended_s <= since_s + TIME_TO_SPEAK_S or _spoke(after, silent) or _failed(after, silent):
         return
     limits = [float(e.values["timeout_ms"]) / 1000 for e in after.events if e.values.get("timeout_ms", "").isdecimal()]
-    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits)
+    # NCCL has a time-out of its own, mostly a much longer one, which nothing tells before it has passed.
+    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits) and not _has_nccl(after)
     site = next((d.site for d in waited if d.site), None)
     yield Hit(
         culprits=Culprits(
@@ -80,6 +81,10 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         ),
         fault_time=clock_time(since_s),
     )
+
+
+def _has_nccl(after: Aftermath) -> bool:
+    return any(p.comms for p in after.processes) or any(e.signature.startswith("nccl.") for e in after.events)
 
 
 def _is_at_start(after: Aftermath) -> bool:
