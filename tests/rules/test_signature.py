@@ -166,6 +166,7 @@ def test_a_pod_that_was_scheduled_later_is_a_warning() -> None:
     assert severity_of("LCH019", waits, assigned) is Severity.WARNING
     assert severity_of("LCH019", assigned, waits) is None  # another pod
     assert severity_of("LCH019", waits, assigned, waits) is None
+    assert severity_of("LCH019", waits, *["", "", "Name:  worker-1", "Status:  Running", "Events:"], assigned) is None
     # A list of the events of many pods.
     assert severity_of("LCH019", waits.replace("default-scheduler", "pod/worker-1"), assigned) is None
 
