@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from allready.evidence.log import read_lines
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.rules.engine import judge
@@ -233,17 +235,31 @@ def test_a_node_of_which_only_its_launcher_speaks_did_not_come() -> None:
         origin = Origin(source=f"out.{node}.log", node=node)
         return event("jax.start_timeout", role=Role.ROOT, origin=origin)
 
-    ended = event("elastic.closing_signal", origin=Origin(source="out.node1.log", node="node1"))
+    def ended(node: str = "node1") -> Event:
+        return event("elastic.closing_signal", origin=Origin(source=f"out.{node}.log", node=node))
+
     numbers = {"node0": 0, "node1": 1}
-    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=numbers, node_of_rank={}).hits
+    both = (gave_up("node0"), ended("node0"), ended())
+    [hit] = ask("JAX010", events=both, node_numbers=numbers, node_of_rank={}).hits
     assert (hit.culprits.nodes, hit.confidence) == ((1,), Confidence.LIKELY)
     [all_gave_up] = ask(
         "JAX010", events=(gave_up("node0"), gave_up("node1")), node_numbers=numbers, node_of_rank={}
     ).hits
     assert not all_gave_up.culprits
     three = numbers | {"node2": 2}  # most are silent: rather their output was not given
-    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=three, node_of_rank={}).hits
+    [hit] = ask("JAX010", events=both, node_numbers=three, node_of_rank={}).hits
     assert not hit.culprits
+    # Ranks have files of their own.
+    [hit] = ask("JAX010", events=(gave_up("node0"), ended()), node_numbers=numbers, node_of_rank={}).hits
+    assert not hit.culprits
+
+
+@pytest.mark.parametrize(("ended_s", "nodes"), [(1001.0, ()), (1030.0, (1,))])
+def test_a_node_that_was_ended_when_others_gave_up_may_have_waited_as_well(ended_s: float, nodes: tuple[int]) -> None:
+    gave_up = event("jax.start_timeout", role=Role.ROOT, time_s=1000.0, origin=Origin(source="out.log", node="node0"))
+    stopped = death(None, "signal", signal="SIGTERM", by_launcher=True, node="node1", time_s=ended_s)
+    [hit] = ask("JAX010", events=(gave_up,), deaths=(stopped,), node_of_rank={}).hits
+    assert hit.culprits.nodes == nodes
 
 
 def test_a_line_that_two_classes_of_faults_bring_about_is_only_possible() -> None:
