@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from allready.cli import diagnose
-from allready.cli.diagnose_judge import Saved, undecided
+from allready.cli.diagnose_judge import Saved, undecided, unseen_speed
 from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
-from allready.model import Aftermath, GroupProgress, Position, SourceRecord
+from allready.model import Aftermath, GroupProgress, Position, ProcessRecord, SourceRecord
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -477,3 +477,12 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     after = Aftermath(progress=(group,), expected_ranks=2)
     assert [n.why for n in undecided(after, readings, Saved())] == ["nothing read says how the run ended"]
     assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
+
+
+def test_that_a_slow_rank_cannot_be_seen_is_said_only_where_no_operation_has_a_time() -> None:
+    counted = (ProcessRecord(rank=0, op_counts={"all_reduce": 9}),)
+    timed = GroupProgress(group="0", source="coll log", positions={0: Position(enqueued=9, time_s=5.0)})
+    [told] = unseen_speed(Aftermath(processes=counted))
+    assert "no operation has a time" in told.why
+    assert not unseen_speed(Aftermath(processes=counted, progress=(timed,)))
+    assert not unseen_speed(Aftermath())

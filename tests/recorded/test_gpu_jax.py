@@ -30,7 +30,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "interface": ("START-NAME", "certain", {"nodes": [1], "variables": ["NCCL_SOCKET_IFNAME"]}),
     "os_exit": ("DEAD", "likely", {"ranks": [1]}),
     "out_of_memory": ("DEAD", "certain", {"ranks": [1]}),
-    "port_taken": ("START-PATH", "certain", {"ranks": [0]}),
+    "port_taken": ("START-PATH", "likely", {"nodes": [0]}),
     "same_id": ("ENV-MISMATCH", "certain", {}),
     "save_fails": ("DEAD", "certain", {"ranks": [0]}),
     "segfault": ("DEAD", "certain", {"ranks": [1]}),

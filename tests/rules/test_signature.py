@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from allready.evidence.log import read_lines
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.rules.engine import judge
+from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.ruins import ask, death, event, operation, ruins
 
@@ -165,6 +168,7 @@ def test_a_pod_that_was_scheduled_later_is_a_warning() -> None:
     assert severity_of("LCH019", waits, assigned) is Severity.WARNING
     assert severity_of("LCH019", assigned, waits) is None  # another pod
     assert severity_of("LCH019", waits, assigned, waits) is None
+    assert severity_of("LCH019", waits, *["", "", "Name:  worker-1", "Status:  Running", "Events:"], assigned) is None
     # A list of the events of many pods.
     assert severity_of("LCH019", waits.replace("default-scheduler", "pod/worker-1"), assigned) is None
 
@@ -231,17 +235,31 @@ def test_a_node_of_which_only_its_launcher_speaks_did_not_come() -> None:
         origin = Origin(source=f"out.{node}.log", node=node)
         return event("jax.start_timeout", role=Role.ROOT, origin=origin)
 
-    ended = event("elastic.closing_signal", origin=Origin(source="out.node1.log", node="node1"))
+    def ended(node: str = "node1") -> Event:
+        return event("elastic.closing_signal", origin=Origin(source=f"out.{node}.log", node=node))
+
     numbers = {"node0": 0, "node1": 1}
-    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=numbers, node_of_rank={}).hits
+    both = (gave_up("node0"), ended("node0"), ended())
+    [hit] = ask("JAX010", events=both, node_numbers=numbers, node_of_rank={}).hits
     assert (hit.culprits.nodes, hit.confidence) == ((1,), Confidence.LIKELY)
     [all_gave_up] = ask(
         "JAX010", events=(gave_up("node0"), gave_up("node1")), node_numbers=numbers, node_of_rank={}
     ).hits
     assert not all_gave_up.culprits
     three = numbers | {"node2": 2}  # most are silent: rather their output was not given
-    [hit] = ask("JAX010", events=(gave_up("node0"), ended), node_numbers=three, node_of_rank={}).hits
+    [hit] = ask("JAX010", events=both, node_numbers=three, node_of_rank={}).hits
     assert not hit.culprits
+    # Ranks have files of their own.
+    [hit] = ask("JAX010", events=(gave_up("node0"), ended()), node_numbers=numbers, node_of_rank={}).hits
+    assert not hit.culprits
+
+
+@pytest.mark.parametrize(("ended_s", "nodes"), [(1001.0, ()), (1030.0, (1,))])
+def test_a_node_that_was_ended_when_others_gave_up_may_have_waited_as_well(ended_s: float, nodes: tuple[int]) -> None:
+    gave_up = event("jax.start_timeout", role=Role.ROOT, time_s=1000.0, origin=Origin(source="out.log", node="node0"))
+    stopped = death(None, "signal", signal="SIGTERM", by_launcher=True, node="node1", time_s=ended_s)
+    [hit] = ask("JAX010", events=(gave_up,), deaths=(stopped,), node_of_rank={}).hits
+    assert hit.culprits.nodes == nodes
 
 
 def test_a_line_that_two_classes_of_faults_bring_about_is_only_possible() -> None:
@@ -290,3 +308,27 @@ def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_th
     assert severity("109") is None
     assert severity("13", "109") is Severity.WARNING
     assert severity("13", "109", "119") is None
+
+
+def test_a_flag_that_met_a_tensor_is_another_call_and_one_number_in_two_types_is_none() -> None:
+    def fault_class(received: str, expected: str) -> FaultClass | None:
+        values = {"received_bytes": received, "expected_bytes": expected}
+        [hit] = ask("GLO005", events=(event("gloo.size_mismatch", 0, role=Role.ROOT, values=values),)).hits
+        return hit.fault_class
+
+    assert fault_class("4000", "4") is fault_class("1", "9") is FaultClass.DESYNC_FLOW
+    assert fault_class("8", "4") is fault_class("4", "8") is fault_class("4000", "2000") is None
+
+
+PORT_TAKEN = (
+    "E1123 03:05:44.852276     664 add_port.cc:83] Failed to add port to server: No address added out of total 1 "
+    "resolved for '[::]:9999' (Error in bind for address '[::]:9999': Address already in use)"
+)
+
+
+def test_a_port_that_a_server_of_another_kind_does_not_get_is_no_fault_of_process_0() -> None:
+    taken = load()["jax.port_taken"]
+    roles = [taken.role_of(PORT_TAKEN, {}, "", has_progress=is_on) for is_on in (False, True)]
+    assert roles == [Role.ROOT, Role.HARMLESS]
+    [hit] = ask("JAX039", events=(event("jax.port_taken", 3, role=Role.ROOT),)).hits
+    assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (), Confidence.LIKELY)

@@ -210,7 +210,8 @@ def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tu
 
 def unseen_speed(after: Aftermath) -> tuple[NotChecked, ...]:
     """Why nobody can say here that no rank was slow: operations were counted, and nothing tells when they were."""
-    if after.lags or not any(p.op_counts for p in after.processes):
+    is_timed = any(q.time_s is not None for p in after.progress for q in p.positions.values())
+    if after.lags or is_timed or not any(p.op_counts for p in after.processes):
         return ()
     why = (
         "no operation has a time, so a slow rank cannot be seen: NCCL_DEBUG_TIMESTAMP_LEVELS=ALL or the flight "

@@ -59,6 +59,18 @@ def has_stopped(after: Aftermath) -> bool:
     )
 
 
+LAUNCHERS = {"elastic", "launcher"}
+"""Families of lines that a launcher writes."""
+
+
+def speaks_beside_its_launcher(after: Aftermath, sources: Iterable[str]) -> bool:
+    """Whether words of ranks stand in a file in which a launcher speaks as well: then a rank of which only its launcher
+    speaks said nothing.  Else its output may be in a file that was not given."""
+    launchers = {d.origin.source for d in after.deaths if d.by_launcher}
+    launchers |= {e.origin.source for e in after.events if e.signature.partition(".")[0] in LAUNCHERS}
+    return any(source in launchers for source in sources)
+
+
 def has_grave_root(after: Aftermath) -> bool:
     """Some line states a first cause, and a grave one."""
     signatures = load()

@@ -24,16 +24,17 @@ from allready.model import (
 from allready.model.fill import NOBODY
 from allready.rules._once import once
 from allready.rules._process import is_at_start, overcome
-from allready.rules._ruins import who
+from allready.rules._ruins import LAUNCHERS, speaks_beside_its_launcher, who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 
 MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
+TIME_TO_SPEAK_S = 5.0
+"""Who was ended so soon after others gave up waiting may have been about to say the same."""
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
-LAUNCHERS = {"elastic", "launcher"}
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -237,16 +238,34 @@ def _absentees(events: Sequence[Event], after: Aftermath) -> set[int]:
 
 
 def _silent_nodes(events: Sequence[Event], after: Aftermath) -> set[int]:
-    """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are no more."""
+    """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are fewer.
+
+    Not where ranks have files of their own, which may lack, nor nodes that were ended when the first gave up: they may
+    have waited as well.
+    """
+    if not speaks_beside_its_launcher(after, (e.origin.source for e in events)):
+        return set()
     waited = {n for e in events for n in _nodes_of(e, after)}
     spoken = {n for e in after.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, after)}
-    spoken |= {after.node_of_rank[r] for r in after.node_of_rank if any(p.rank == r for p in after.processes)}
+    seen = {p.rank for p in after.processes}
+    spoken |= {node for rank, node in after.node_of_rank.items() if rank in seen}
     for death in after.deaths:
         number = after.node_numbers.get(death.node or death.origin.node or "")
         if number is not None and not death.by_launcher:
             spoken.add(number)
-    silent = set(after.node_numbers.values()) - waited - spoken
+    silent = set(after.node_numbers.values()) - waited - spoken - _ended_with(events, after)
     return silent if len(silent) < len(waited) + 1 and waited else set()
+
+
+def _ended_with(events: Sequence[Event], after: Aftermath) -> set[int]:
+    """Nodes whose launcher ended their processes as soon as the first of `events` had been written."""
+    since_s = min((e.time_s for e in events if e.time_s is not None), default=None)
+    ended: dict[int, float] = {}
+    for death in after.deaths:
+        number = after.node_numbers.get(death.node or death.origin.node or "")
+        if number is not None and death.by_launcher and death.time_s is not None:
+            ended[number] = max(ended.get(number, death.time_s), death.time_s)
+    return {n for n, time_s in ended.items() if since_s is not None and time_s <= since_s + TIME_TO_SPEAK_S}
 
 
 def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], after: Aftermath) -> set[int]:

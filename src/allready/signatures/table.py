@@ -60,7 +60,8 @@ class Case:
     expression that its whole value fits; `equal`, pairs of groups that caught the same; `most`, how often the line was
     written at most; `beside`, a signature of which the same host wrote a line; `without`, one of which nobody did;
     `later`, one that says in the same file, below every such line, that it is over: where both have a group of one
-    name, it caught the same; `within_s`, at most so long after the first such line.
+    name, it caught the same; `within_s`, at most so long after the first such line; `within_lines`, at most so many
+    lines below it, where what stands further down is of something else.
 
     What it says then: `role`, of one line, settled when it is read; `severity` and `fault_class`, of the finding, where
     the conditions hold for all its lines.
@@ -76,6 +77,7 @@ class Case:
     without: str = ""
     later: str = ""
     within_s: float = 0.0
+    within_lines: int = 0
     role: Role | None = None
     severity: Severity | None = None
     fault_class: FaultClass | None = None
@@ -105,6 +107,7 @@ class Case:
             for end in ends
             if (end.origin.source, end.origin.host) == (event.origin.source, event.origin.host)
             and (end.origin.line or 0) > (event.origin.line or 0)
+            and not 0 < self.within_lines < (end.origin.line or 0) - (event.origin.line or 0)
             and all(end.values[name] == event.values[name] for name in end.values.keys() & event.values.keys())
         ]
         if event.time_s is None or any(end.time_s is None for end in below):
@@ -272,6 +275,7 @@ def case(name: str, entry: Mapping[str, Any]) -> Case:
         without=str(entry.get("without", "")),
         later=str(entry.get("later", "")),
         within_s=float(entry.get("within_s", 0.0)),
+        within_lines=int(entry.get("within_lines", 0)),
         role=Role(entry["role"]) if "role" in entry else None,
         severity=Severity(entry["severity"]) if "severity" in entry else None,
         fault_class=FaultClass(entry["fault_class"]) if "fault_class" in entry else None,

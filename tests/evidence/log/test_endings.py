@@ -678,3 +678,14 @@ def test_as_many_aborts_as_a_library_brought_about_have_no_other_reason() -> Non
 def test_an_abort_before_any_last_words_is_not_theirs() -> None:
     told = read(SIGNAL_6.format(local=0, pid=3567) + JAX_ENDS.format(tid=3616)).deaths
     assert [d.is_collective_error for d in told if d.pid == 3567] == [False]
+
+
+def test_two_lines_on_one_abort_do_not_excuse_another_process() -> None:
+    words = (
+        "terminate called after throwing an instance of 'gloo::IoException'\n"
+        "  what():  [pair.cc:553] Connection closed by peer [127.0.0.1]:50339\n"
+        "Fatal Python error: Aborted\n\n"
+    )
+    one, other = SIGNAL_6.format(local=0, pid=11), SIGNAL_6.format(local=1, pid=12)
+    assert [d.is_collective_error for d in read(words + one).deaths if d.pid] == [True]
+    assert [d.is_collective_error for d in read(words + one + other).deaths if d.pid] == [False, False]

@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.model import Confidence, Death, Event, FaultClass, Origin
+from allready.model import Confidence, Culprits, Death, Event, FaultClass, Origin
 from allready.rules.registry import load
 from tests.rules.ruins import ask, death, event, one_missing
 
@@ -47,3 +47,9 @@ def test_a_failure_of_its_own_explains_more() -> None:
     assert hits(lost(), death(1, node="node0")) == []
     assert hits(lost(), progress=(one_missing(2),)) == []
     assert hits() == []
+
+
+def test_where_most_nodes_had_ended_rather_the_few_made_a_call_more() -> None:
+    three = {"node0": 0, "node1": 1, "node2": 2}
+    [hit] = hits(lost(), events=(waited(), waited(node="node2")), node_numbers=three)
+    assert (hit.values["left"], hit.culprits) == ("1, 2", Culprits())

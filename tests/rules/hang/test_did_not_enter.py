@@ -137,3 +137,12 @@ def test_who_ended_in_order_with_fewer_operations_left_the_others_waiting() -> N
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_FLOW)
     assert not ask("HNG001", progress=(LATE,), ended_well=well).hits  # nobody lost anybody: a log that is cut short
     assert not ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=frozenset({0})).hits
+
+
+@pytest.mark.parametrize(("told_s", "is_hang"), [(1040.0, True), (1006.0, False)])
+def test_stacks_of_a_job_that_logged_operations_to_the_end_are_of_another_moment(told_s: float, is_hang: bool) -> None:
+    stacks = tuple(stack(r, "sleep" if r == 2 else "in_collective", pid=r) for r in range(4))
+    told = event("elastic.death_signal", time_s=told_s)
+    last = process(0, last_time_s=1000.0, last_line_class="operation")
+    outcome = ask("HNG001", progress=(LATE,), events=(told,), stacks=stacks, processes=(last,))
+    assert bool(outcome.hits) is is_hang

@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Origin, Role
 from allready.rules.engine import judge
-from tests.rules.ruins import ask, death, event, ruins
+from tests.rules.ruins import ask, at, death, event, group, ruins
 
 
 def left(rank: int, time_s: float = 100.0) -> Event:
@@ -37,6 +37,15 @@ def test_a_time_that_nobody_told_proves_nothing() -> None:
 
 def test_a_group_of_others_needs_nobody_who_left() -> None:
     assert ask("HNG015", events=(left(0), waited(2, group_rank="0"))).state == "clear"
+
+
+def test_rank_0_of_a_smaller_group_has_the_same_number() -> None:
+    stuck = {0: at(64, 64, gave_up=True)}
+    events = (left(3), waited(0))
+    of_all = group(stuck, "watchdog")
+    smaller = group(stuck, "watchdog", group="3", label="tp", members=(), size=0)
+    assert ask("HNG015", events=events, progress=(of_all,)).state == "hit"
+    assert ask("HNG015", events=events, progress=(smaller,)).state == "clear"
 
 
 def test_an_exception_says_why_it_left() -> None:

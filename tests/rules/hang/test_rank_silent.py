@@ -1,6 +1,6 @@
 import pytest
 
-from allready.model import Confidence, FaultClass, Role
+from allready.model import Confidence, FaultClass, Origin, Role
 from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
 
 
@@ -88,3 +88,10 @@ def test_one_of_two_that_lived_on_and_said_nothing_is_silent(ended_s: float | No
     assert [hit.culprits.ranks for hit in outcome.hits] == ([(1,)] if is_silent else [])
     spoke = event("torch.dump_signal", 1, time_s=1003.0)
     assert not ask("HNG002", events=(gave_up, spoke), **changes).hits
+
+
+def test_output_in_a_file_of_its_own_may_lack() -> None:
+    two = group({0: at(65, 64)}, absent={1: "no dump"}, members=(0, 1), size=2)
+    ended = death(1, "signal", signal="SIGTERM", by_launcher=True, time_s=1040.0)
+    gave_up = event("torch.watchdog_timeout", 0, time_s=1000.0, origin=Origin(source="rank0.log", line=1, rank=0))
+    assert not ask("HNG002", progress=(two,), deaths=(ended,), expected_ranks=2, events=(gave_up,)).hits

@@ -69,3 +69,13 @@ def test_records_and_failures_tell_more() -> None:
 def test_before_the_group_is_there_the_node_did_not_come() -> None:
     [hit] = hits(gave_up(), ended(), events=(line("store.wait_timeout"),))
     assert hit.fault_class is FaultClass.START_ABSENT
+
+
+def test_output_of_ranks_in_files_of_their_own_may_lack() -> None:
+    own = Origin(source="rank0.log", node="node0")
+    assert hits(gave_up(origin=own), ended(origin=Origin(source="agent.log", node="node1"))) == []
+
+
+def test_who_waits_in_nccl_has_another_time_out() -> None:
+    [hit] = hits(gave_up(), ended(), events=(line(), line("nccl.socket_used", "node0")))
+    assert hit.confidence is Confidence.POSSIBLE

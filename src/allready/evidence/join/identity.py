@@ -213,7 +213,7 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
     numbers = _numbered(best, {k for k in lone if k}, events)
     found.node_numbers = dict(numbers)
     found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
-    if found.world_size and set(best) >= set(range(found.world_size)):
+    if set(best) == set(range(found.world_size)):  # more than the size says: it is that of a smaller group
         num_ranks = Counter(best.values())
         found.rank_of_node = {key: rank for rank, key in best.items() if num_ranks[key] == 1}
     shared: dict[str, set[int]] = {}

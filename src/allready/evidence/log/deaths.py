@@ -51,7 +51,7 @@ class DeathDraft:
     is_table: bool = False  # the launcher's last word
     last_words: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
-    num_words: int = 1  # how many such statements were put together
+    num_words: int = 1  # how many statements on a library's error were put together
     is_handlers: bool = False  # of a handler of signals, which knows the process and not the reason
 
     def set_exit(self, code: int) -> None:
@@ -273,8 +273,9 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     old.time_s = _earlier(old.time_s, new.time_s)
     old.by_launcher = old.by_launcher or new.by_launcher
     old.first = old.first or new.first
+    if old.is_own and new.is_own and new.is_collective_error:
+        old.num_words = new.num_words + (old.num_words if old.is_collective_error else 0)
     old.is_collective_error = old.is_collective_error or new.is_collective_error
-    old.num_words += new.num_words if old.is_own and new.is_own else 0
     old.is_own = old.is_own or new.is_own
     old.is_table = old.is_table or new.is_table
     old.is_handlers = old.is_handlers or new.is_handlers

@@ -30,7 +30,7 @@ def left_in_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
     is whose workers all ended with exit code 0.  Told where that was before ranks of other nodes ended with a library's
     error (a closed connection, a time-out), nobody failed for a reason of its own, and no other evidence tells of an
-    operation.
+    operation.  Where more nodes had ended than failed, none is accused: rather the few made a call more.
     ## Why it matters
     The ranks that print the error are those that were left alone; who left prints nothing.
     ## Check by hand
@@ -54,11 +54,10 @@ def left_in_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         return
     numbers = {d.rank for d in lost if d.rank is not None}
     site = next((d.site for d in lost if d.site), None)
+    is_most = len(left) > len(failed)  # then rather the few made a call more
+    ranks = tuple(sorted(r for r, node in after.node_of_rank.items() if node in left))
     yield Hit(
-        culprits=Culprits(
-            ranks=tuple(sorted(r for r, node in after.node_of_rank.items() if node in left)),
-            nodes=tuple(sorted(left)),
-        ),
+        culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),
         values={
             "left": ", ".join(map(str, sorted(left))),
             "who": who(after, numbers),

@@ -4,13 +4,16 @@ from dataclasses import dataclass, replace
 
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
-from allready.rules._ruins import WAITED, nodes_wholly, once
+from allready.rules._ruins import WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
 from allready.rules._waits import Picture, Wait, pictures
 
 TOLD_SILENT = {"unresponsive", "considered dead"}
 """What RAS says of processes that did not answer it."""
+
+STOOD_S = 10.0
+"""A job that is told to end so soon after an operation was moving, as far as its log tells."""
 
 TIME_TO_SPEAK_S = 5.0
 """torch's threads look every second for another rank's word in the store."""
@@ -115,10 +118,25 @@ def stacks_agree(after: Aftermath, picture: Picture) -> bool:
     """Whether stacks show the same as counted operations: who is behind does something else, and who is ahead waits."""
     doing = {s.rank: s.activity for s in after.stacks if s.role == "rank" and s.rank is not None}
     waiting = {r for w in picture.waits for r in w.waiting}
-    return bool(picture.roots) and (
-        all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in picture.roots)
-        and all(doing.get(r) in WAITING for r in waiting)
+    return (
+        bool(picture.roots)
+        and not _moved_to_the_end(after)
+        and (
+            all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in picture.roots)
+            and all(doing.get(r) in WAITING for r in waiting)
+        )
     )
+
+
+def _moved_to_the_end(after: Aftermath) -> bool:
+    """Whether operations were logged until shortly before the job was told to end: then the stacks are of another
+    moment of a job that moved."""
+    last_s = max(
+        (p.last_time_s for p in after.processes if p.last_line_class == "operation" and p.last_time_s is not None),
+        default=None,
+    )
+    ended_s = min((e.time_s for e in after.events if e.signature in STOPS and e.time_s is not None), default=None)
+    return last_s is not None and ended_s is not None and ended_s < last_s + STOOD_S
 
 
 def _is_told_silent(picture: Picture, left: tuple[int, ...]) -> bool:
@@ -132,10 +150,13 @@ def _should_speak(after: Aftermath, picture: Picture, rank: int) -> bool:
     """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
     launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
     given_up_s = min((e.time_s for e in after.events if e.signature in WAITED and e.time_s is not None), default=None)
-    ended_s = max((d.time_s for d in after.deaths if d.rank == rank and d.by_launcher and d.time_s), default=None)
+    ended = [d for d in after.deaths if d.rank == rank and d.by_launcher and not d.earlier]
+    ended_s = max((d.time_s for d in ended if d.time_s), default=None)
     if picture.source != "torch" or not picture.frozen or given_up_s is None or ended_s is None:
         return False
     spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in after.events)
+    if not speaks_beside_its_launcher(after, (e.origin.source for e in after.events if e.signature in WAITED)):
+        return False
     return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S
 
 

@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.model import (
+    UNNAMED_GROUP,
+    Aftermath,
+    Confidence,
+    Event,
+    FaultClass,
+    Hit,
+    Live,
+    Role,
+    Severity,
+    clock_time,
+)
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, has_grave_root, who
 from allready.rules.registry import Rule
@@ -42,7 +53,7 @@ def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None or causes(after) or after.mismatches or has_grave_root(after):
         return
-    waits = [e for e in after.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e)]
+    waits = [e for e in after.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e, after)]
     waiting = {e.origin.rank for e in waits if e.origin.rank is not None}
     first_s = min((e.time_s for e in waits if e.time_s is not None), default=None)
     if first_s is None or not waiting:
@@ -73,7 +84,10 @@ def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     )
 
 
-def _is_of_all(event: Event) -> bool:
-    """Whether the rank has the same number in the group as in the job: then it is mostly the group of all."""
-    number = event.values.get("group_rank")
-    return event.origin.rank is not None and number in {None, str(event.origin.rank)}
+def _is_of_all(event: Event, after: Aftermath) -> bool:
+    """Whether the rank has the same number in the group as in the job, and its lines name no group but that of all:
+    rank 0 of a smaller group is often rank 0 of the job."""
+    rank, number = event.origin.rank, event.values.get("group_rank")
+    named = [p for p in after.progress if p.source == "watchdog" and p.group != UNNAMED_GROUP and rank in p.positions]
+    stuck = [p for p in named if p.positions[rank or 0].gave_up]
+    return rank is not None and number in {None, str(rank)} and all(p.members for p in stuck)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, Death, FaultClass, Hit, Live, Role, Severity, clock_time
 from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, who
+from allready.rules._ruins import evidence, has_grave_root, speaks_beside_its_launcher, who
 from allready.rules.hang._decide import TIME_TO_SPEAK_S, decide
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.rules.registry import Rule
@@ -33,8 +33,10 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
-    long after the others had given up.  Asked where no record says how far each rank came.  It is likely where they
-    lived for longer than the time-out: in another collective they would have given up as well.
+    long after the others had given up.  Asked where no record says how far each rank came, and where ranks print into
+    the file in which their launcher speaks: else the output of that node's ranks may just not be here.  It is likely
+    where they lived for longer than the time-out: in another collective they would have given up as well (NCCL's own
+    time-out is another one, so that beside it this is possible only).
     ## Why it matters
     Victims speak, culprits are silent; a process that its launcher had to end was not dead.
     ## Check by hand
@@ -52,12 +54,15 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     others = {n: _ended(after, n) for n in set(after.node_numbers.values()) - nodes}
     if since_s is None or None in nodes or len(others) != 1:
         return
+    if not speaks_beside_its_launcher(after, (d.origin.source for d in waited)):
+        return
     [(silent, ended)] = others.items()
     ended_s = max((d.time_s for d in ended if d.time_s is not None), default=since_s)
     if ended_s <= since_s + TIME_TO_SPEAK_S or _spoke(after, silent) or _failed(after, silent):
         return
     limits = [float(e.values["timeout_ms"]) / 1000 for e in after.events if e.values.get("timeout_ms", "").isdecimal()]
-    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits)
+    # NCCL has a time-out of its own, mostly a much longer one, which nothing tells before it has passed.
+    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits) and not _has_nccl(after)
     site = next((d.site for d in waited if d.site), None)
     yield Hit(
         culprits=Culprits(
@@ -77,6 +82,10 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         ),
         fault_time=clock_time(since_s),
     )
+
+
+def _has_nccl(after: Aftermath) -> bool:
+    return any(p.comms for p in after.processes) or any(e.signature.startswith("nccl.") for e in after.events)
 
 
 def _is_at_start(after: Aftermath) -> bool:

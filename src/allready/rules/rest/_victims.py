@@ -33,17 +33,19 @@ def _is_own_service(after: Aftermath, event: Event) -> bool:
     """Whether NCCL's service thread of the same process closed the connection: it could not carry out a request, and
     said so before."""
     return event.signature == _CLOSED and any(
-        told.origin.source == event.origin.source
-        and (told.origin.line or 0) < (event.origin.line or 0)
-        and same_process(told.origin, event.origin)
-        for told in _services(after)
+        (told.origin.line or 0) < (event.origin.line or 0) and same_process(told.origin, event.origin)
+        for told in _services(after).get(event.origin.source, ())
     )
 
 
 @once
-def _services(after: Aftermath) -> list[Event]:
-    """Requests that service threads could not carry out, with the result that they handed back."""
-    return [e for e in after.events if e.signature == _SERVICE and e.values.get("result")]
+def _services(after: Aftermath) -> dict[str, list[Event]]:
+    """Requests that service threads could not carry out, with the result that they handed back, by file."""
+    found: dict[str, list[Event]] = {}
+    for event in after.events:
+        if event.signature == _SERVICE and event.values.get("result"):
+            found.setdefault(event.origin.source, []).append(event)
+    return found
 
 
 def is_fatal(after: Aftermath, event: Event) -> bool:
