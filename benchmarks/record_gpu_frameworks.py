@@ -10,12 +10,11 @@ Three jobs at a time, each with 2 ranks.  Every folder holds `out.log` (torchrun
 """
 
 import argparse
-import concurrent.futures
 import sys
 import time
 from pathlib import Path
 
-from recorded_jobs import on_nodes, stacks, started, write_truth
+from recorded_jobs import all_of, on_nodes, watched, write_truth
 
 JOB = """
 import ctypes, datetime, os, signal, sys, time, warnings
@@ -173,7 +172,7 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
 LIMIT_S = 55.0
 REACHED = b"step 10 "
 STACKS_S = 6.0
-"""After this line of the job: the fault has happened, and no time-out has come."""
+"""After this line of the job stacks are taken."""
 
 
 def record(name: str, out: Path, *, cpu: bool, nodes: int) -> str:
@@ -188,14 +187,9 @@ def record(name: str, out: Path, *, cpu: bool, nodes: int) -> str:
     }  # fmt: skip
     environs, outputs = on_nodes(env, folder, nodes, "" if cpu else "0,1")
     began = time.monotonic()
-    with started(folder, [str(folder / "job.py"), name], environs, outputs) as agents:
-        agents.wait(began + LIMIT_S / 2, also=lambda: REACHED not in (folder / outputs[0]).read_bytes())
-        if agents.wait(time.monotonic() + STACKS_S):
-            stacks(folder)
-        agents.wait(began + LIMIT_S)
-        codes = agents.codes
-    for path in folder.glob("pid.*"):
-        path.unlink()
+    codes = watched(
+        folder, [str(folder / "job.py"), name], environs, outputs, reached=REACHED, stacks_s=STACKS_S, limit_s=LIMIT_S
+    )
     seconds = write_truth(folder, name, *TRUTH[name], codes, began)
     return f"{name:18} exit codes {codes} after {seconds} s"
 
@@ -210,11 +204,7 @@ def main() -> int:
     parser.add_argument("--at-a-time", type=int, default=3)
     args = parser.parse_args()
     out = args.out.absolute()
-    with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
-        tasks = [pool.submit(record, n, out, cpu=args.cpu, nodes=args.nodes) for n in args.only.split(",")]
-        for task in concurrent.futures.as_completed(tasks):
-            sys.stdout.write(task.result() + "\n")
-            sys.stdout.flush()
+    all_of(args.only.split(","), lambda name: record(name, out, cpu=args.cpu, nodes=args.nodes), args.at_a_time)
     return 0
 
 

@@ -9,12 +9,11 @@ process N, where py-spy is there); `truth.json` says what was done to which proc
 """
 
 import argparse
-import concurrent.futures
 import sys
 import time
 from pathlib import Path
 
-from recorded_jobs import free_port, on_nodes, stacks, started, write_truth
+from recorded_jobs import all_of, free_port, on_nodes, watched, write_truth
 
 JOB = """
 import os, signal, sys, threading, time
@@ -168,7 +167,7 @@ number may change places, and no file has the times that would show who is slow.
 LIMIT_S = 75.0
 REACHED = b"step 12 "
 STACKS_S = 9.0
-"""After this line of the job: the fault has happened, and no time-out has come."""
+"""After this line of the job stacks are taken."""
 
 
 def record(name: str, out: Path, *, cpu: bool) -> str:
@@ -186,14 +185,7 @@ def record(name: str, out: Path, *, cpu: bool) -> str:
         environs[1]["NCCL_SOCKET_IFNAME"] = "ib0"
     began = time.monotonic()
     program = [str(folder / "job.py"), name, f"127.0.0.1:{free_port()}"]
-    with started(folder, program, environs, outputs) as agents:
-        agents.wait(began + LIMIT_S / 2, also=lambda: REACHED not in (folder / outputs[0]).read_bytes())
-        if agents.wait(time.monotonic() + STACKS_S):
-            stacks(folder)
-        agents.wait(began + LIMIT_S)
-        codes = agents.codes
-    for path in folder.glob("pid.*"):
-        path.unlink()
+    codes = watched(folder, program, environs, outputs, reached=REACHED, stacks_s=STACKS_S, limit_s=LIMIT_S)
     seconds = write_truth(folder, name, *TRUTH[name], codes, began)
     return f"{name:18} exit codes {codes} after {seconds} s"
 
@@ -207,11 +199,7 @@ def main() -> int:
     parser.add_argument("--at-a-time", type=int, default=4)
     args = parser.parse_args()
     out = args.out.absolute()
-    with concurrent.futures.ThreadPoolExecutor(args.at_a_time) as pool:
-        tasks = [pool.submit(record, n, out, cpu=args.cpu) for n in args.only.split(",")]
-        for task in concurrent.futures.as_completed(tasks):
-            sys.stdout.write(task.result() + "\n")
-            sys.stdout.flush()
+    all_of(args.only.split(","), lambda name: record(name, out, cpu=args.cpu), args.at_a_time)
     return 0
 
 

@@ -1,5 +1,6 @@
 """What the programs that record jobs share: agents of torchrun and their certain end, stacks, what was done to them."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -97,6 +98,41 @@ def started(
             )
             processes.append(process)
         yield agents
+
+
+def watched(
+    folder: Path,
+    program: Sequence[str],
+    environs: Sequence[Mapping[str, str]],
+    outputs: Sequence[str],
+    *,
+    reached: bytes,
+    stacks_s: float,
+    limit_s: float,
+) -> list[int | None]:
+    """`started`, to its end or for `limit_s`; the agents' exit codes.
+
+    Stacks are taken `stacks_s` after the first output has `reached` in it: the fault has happened then, and no time-out
+    has come.
+    """
+    began = time.monotonic()
+    with started(folder, program, environs, outputs) as agents:
+        agents.wait(began + limit_s / 2, also=lambda: reached not in (folder / outputs[0]).read_bytes())
+        if agents.wait(time.monotonic() + stacks_s):
+            stacks(folder)
+        agents.wait(began + limit_s)
+        codes = agents.codes
+    for path in folder.glob("pid.*"):
+        path.unlink()
+    return codes
+
+
+def all_of(names: Sequence[str], record: Callable[[str], str], at_a_time: int) -> None:
+    """Record them; prints the line of each."""
+    with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
+        for task in concurrent.futures.as_completed([pool.submit(record, name) for name in names]):
+            sys.stdout.write(task.result() + "\n")
+            sys.stdout.flush()
 
 
 def on_nodes(env: Mapping[str, str], folder: Path, nodes: int, gpus: str) -> tuple[list[dict[str, str]], list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.recorded.ruins import diagnosed, named, unpacked
+from tests.recorded.ruins import diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "frameworks"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
@@ -52,8 +52,7 @@ def test_the_recordings_are_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
-    verdict = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)["verdict"]
-    assert (verdict["fault_class"], verdict["confidence"], named(verdict)) == TRUTH[name]
+    assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
 
 @pytest.mark.parametrize("name", sorted(HEALTHY))

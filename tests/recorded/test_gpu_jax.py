@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.recorded.ruins import diagnosed, named, unpacked
+from tests.recorded.ruins import by_kind, diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "jax"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}
@@ -59,8 +59,7 @@ def test_the_recordings_are_there() -> None:
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
-    verdict = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)["verdict"]
-    assert (verdict["fault_class"], verdict["confidence"], named(verdict)) == TRUTH[name]
+    assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
 
 @pytest.mark.parametrize("name", sorted(HEALTHY))
@@ -77,17 +76,7 @@ def test_what_nobody_can_know_is_unknown(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, tmp_path: Path) -> None:
-    folder = unpacked(RUNS[name], tmp_path)
-    for kind in KINDS:
-        some = tmp_path / kind
-        some.mkdir()
-        for path in folder.glob(f"{kind}*"):
-            path.rename(some / path.name)
-        if not any(some.iterdir()):
-            continue
-        verdict = diagnosed(some, tmp_path)["verdict"]
-        if verdict is None or verdict["confidence"] == "possible":
-            continue
+    for kind, verdict in by_kind(RUNS[name], KINDS, tmp_path):
         assert name not in HEALTHY | UNKNOWN
         fault_class, _, culprits = TRUTH[name]
         assert verdict["fault_class"] == ALONE.get((name, kind), fault_class)

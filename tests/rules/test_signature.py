@@ -327,8 +327,8 @@ PORT_TAKEN = (
 
 
 def test_a_port_that_a_server_of_another_kind_does_not_get_is_no_fault_of_process_0() -> None:
-    taken = load()["jax.port_taken"]
+    taken = load()["jax.cannot_listen"]
     roles = [taken.role_of(PORT_TAKEN, {}, "", has_progress=is_on) for is_on in (False, True)]
     assert roles == [Role.ROOT, Role.HARMLESS]
-    [hit] = ask("JAX039", events=(event("jax.port_taken", 3, role=Role.ROOT),)).hits
+    [hit] = ask("JAX039", events=(event("jax.cannot_listen", 3, role=Role.ROOT),)).hits
     assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (), Confidence.LIKELY)

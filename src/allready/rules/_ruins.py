@@ -59,6 +59,9 @@ def has_stopped(after: Aftermath) -> bool:
     )
 
 
+TIME_TO_SPEAK_S = 5.0
+"""Who lives so long after somebody gave up waiting had time to say so: torch's threads look every second."""
+
 LAUNCHERS = {"elastic", "launcher"}
 """Families of lines that a launcher writes."""
 

@@ -24,15 +24,13 @@ from allready.model import (
 from allready.model.fill import NOBODY
 from allready.rules._once import once
 from allready.rules._process import is_at_start, overcome
-from allready.rules._ruins import LAUNCHERS, speaks_beside_its_launcher, who
+from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, speaks_beside_its_launcher, who
 from allready.rules.registry import RULES, Rule, _needs, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 
 MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
-TIME_TO_SPEAK_S = 5.0
-"""Who was ended so soon after others gave up waiting may have been about to say the same."""
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}

@@ -88,9 +88,8 @@ class DeathDraft:
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
-    merged = _handled(
-        _explained(_aborted(_merged(_merged(_signed(drafts)))))
-    )  # twice: a table may have told later who a pid was
+    once = _merged(_signed(drafts))
+    merged = _handled(_explained(_aborted(_merged(once))))  # twice: a table may have told later who a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
             draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None

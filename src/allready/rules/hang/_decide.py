@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from allready.model import Aftermath, Operation
 from allready.rules._deaths import causes
-from allready.rules._ruins import WAITED, nodes_wholly, once, speaks_beside_its_launcher
+from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
 from allready.rules._waits import Picture, Wait, pictures
@@ -14,9 +14,6 @@ TOLD_SILENT = {"unresponsive", "considered dead"}
 
 STOOD_S = 10.0
 """A job that is told to end so soon after an operation was moving, as far as its log tells."""
-
-TIME_TO_SPEAK_S = 5.0
-"""torch's threads look every second for another rank's word in the store."""
 
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
 """Nobody gets out of these before everybody went in."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from allready.model import Aftermath, Confidence, Culprits, Death, FaultClass, Hit, Live, Role, Severity, clock_time
 from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, speaks_beside_its_launcher, who
-from allready.rules.hang._decide import TIME_TO_SPEAK_S, decide
+from allready.rules._ruins import TIME_TO_SPEAK_S, evidence, has_grave_root, speaks_beside_its_launcher, who
+from allready.rules.hang._decide import decide
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.rules.registry import Rule
 from allready.signatures import load
