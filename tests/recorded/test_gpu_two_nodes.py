@@ -38,7 +38,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "groups_cross": ("DESYNC-FLOW", "likely", {}),
     "loader_dead": ("DEAD", "certain", {"ranks": [1]}),
     "loader_stuck": ("CPU-STUCK", "certain", {"ranks": [1]}),
-    "never_joins": ("START-ABSENT", "likely", {"ranks": [1], "nodes": [1]}),
+    "never_joins": ("START-ABSENT", "possible", {"ranks": [1], "nodes": [1]}),
     "no_interface": ("START-NAME", "likely", {"nodes": [0, 1], "variables": ["NCCL_SOCKET_IFNAME"]}),
     "object_alone": ("DESYNC-FLOW", "likely", {}),
     "oom_caught": ("DESYNC-FLOW", "likely", {"ranks": [1]}),

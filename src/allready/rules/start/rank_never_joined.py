@@ -16,7 +16,7 @@ from allready.model import (
     ranges,
 )
 from allready.rules._deaths import causes
-from allready.rules._ruins import nodes_wholly, who
+from allready.rules._ruins import nodes_wholly, speaks_beside_its_launcher, who
 from allready.rules.registry import Rule
 
 
@@ -67,6 +67,8 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
     is_named = set(absent) <= set(after.node_of_rank)
     idle = _idle_nodes(after, started)
     is_idle = bool(idle) and len(idle) <= len(absent)
+    # NCCL may write into files of its own, of which that node's may just not be here.
+    is_sure = is_idle and speaks_beside_its_launcher(after, started.values())
     yield Hit(
         # As many without a log as with one: rather their logs were not given.
         culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(after, absent))
@@ -79,7 +81,7 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
             "waiting": who(after, started),
         },
         # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
-        confidence=Confidence.LIKELY if is_seen or is_few or is_idle else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if is_seen or is_few or is_sure else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
             for rank, source in sorted(started.items())[:6]
