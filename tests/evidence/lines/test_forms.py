@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.evidence.lines import coll, forms
+from allready.evidence.lines import coll, forms, lane
 from allready.evidence.lines.model import Scanned
 from allready.evidence.lines.scan import scan
 from tests.evidence.lines import logs
@@ -19,8 +19,10 @@ RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log")
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     forms.forget()
+    lane.forget()
     yield
     forms.forget()
+    lane.forget()
 
 
 def scanned(data: bytes, chunk: int = 1 << 20) -> Scanned:
@@ -29,6 +31,7 @@ def scanned(data: bytes, chunk: int = 1 << 20) -> Scanned:
 
 def cold(data: bytes, chunk: int = 1 << 20) -> Scanned:
     forms.forget()
+    lane.forget()
     return scanned(data, chunk)
 
 
@@ -58,6 +61,7 @@ def test_a_log_gives_the_same_after_any_other_logs(front: str, chunk: int) -> No
     for seed in range(2):
         random.Random(seed).shuffle(order)
         forms.forget()
+        lane.forget()
         assert {at: scanned(data[at], chunk) for at in order} == dict(enumerate(alone))
 
 

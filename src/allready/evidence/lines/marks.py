@@ -15,7 +15,9 @@ import numpy.typing as npt
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
 
-_WORDS = (b"step", b"iter")
+WORDS = (b"step", b"iter")
+"""Every usual marker has one of these, in any case."""
+
 _MOST_BETWEEN = 24
 _MOST_DIGITS = 12
 _WINDOW = 9 + _MOST_BETWEEN + _MOST_DIGITS + 3  # "iteration", what is between, the number and what ends it
@@ -60,6 +62,11 @@ class Marker:
         self._pattern: re.Pattern[bytes] | None = None if pattern is None else compiled(pattern)
         self._known: dict[bytes, bool] = {}
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's expression."""
+        return self._pattern is not None
+
     def find(self, data: bytes | bytearray, length: int, starts: Ints) -> Marks:
         """The first marker of each line; `starts` are the lines' first bytes.
 
@@ -67,7 +74,7 @@ class Marker:
         """
         if self._pattern is not None:
             return _by_pattern(self._pattern, data, length, starts)
-        places = places_of(data, length, _WORDS, any_case=True)
+        places = places_of(data, length, WORDS, any_case=True)
         if not len(places):
             return NONE
         places, iterations = _numbers(data, places)

@@ -34,7 +34,7 @@ class Reader:
 
     def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int) -> None:
         some = (*table.anchors(), *LINE_ANCHORS) if anchors is None else anchors
-        self._marker = marker
+        self.marker = marker
         self._literals = _literals((*BLOCK_ANCHORS, *some))
         self._blocks = _literals(BLOCK_ANCHORS)
         self._clip_bytes = clip_bytes
@@ -43,7 +43,7 @@ class Reader:
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None
     ) -> tuple[list[Hit], Marks]:
         """Everything in the lines that begin at `starts`.  `before`: leave out what begins there or behind."""
-        marks = self._marker.find(data, length, starts)
+        marks = self.marker.find(data, length, starts)
         found = places_of(data, length, (_NCCL[:4],))
         if len(found):
             found = found[np.frombuffer(data, np.uint8)[found + 4] == _NCCL[4]]

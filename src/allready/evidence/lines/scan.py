@@ -13,17 +13,19 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MOST_BYTES
+from allready.evidence.lines.coll import MOST_BYTES, CollLine
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
 from allready.evidence.lines.keep import Keeper, numbers_in, process_of
+from allready.evidence.lines.lane import Lane, Run
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
 from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.residue import Hit, Reader
-from allready.evidence.lines.streams import Streams
+from allready.evidence.lines.streams import Codes, Streams
 from allready.evidence.lines.templates import Templates, geometry
+from allready.model import Origin
 
 _MOST_LINES = 32_768
 """Lines that are looked at together."""
@@ -32,6 +34,7 @@ _MOST_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 
 _FEW = 64
+_MANY = 4_096
 _MOST_MARKED = 50_000
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
@@ -89,6 +92,9 @@ class _Scan:
         self._is_long_kept = False
         self._marked: set[tuple[int, bytes]] = set()
         self._last = LastLines(limits)
+        self._lane = Lane(reader.marker, limits)
+        self._source = source
+        self._given: dict[tuple[object, ...], Codes] = {}  # streams and codes of a pattern, again and again
 
     def run(self) -> None:
         """To the end of the stream or of the part."""
@@ -117,6 +123,8 @@ class _Scan:
         self._out.num_bytes += chunk.length
 
     def _chunk(self, chunk: Chunk) -> None:
+        if self._fast(chunk):
+            return
         ends = np.flatnonzero(self._rows.bytes[: chunk.length] == 10)
         starts = np.empty_like(ends)
         starts[0] = 0
@@ -130,6 +138,7 @@ class _Scan:
             lines = self._some(chunk, starts, ends, first, min(first + _MOST_LINES, num))
             self._lines(lines)
             self._blocks.feed(lines, is_first_fed=self._long is not None)
+            self._lane.learn(lines)
             self._out.num_lines += len(lines)
             self._long = None
         if num:
@@ -137,6 +146,73 @@ class _Scan:
             self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
         if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
             self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MOST_LINES, len(starts))))
+
+    def _fast(self, chunk: Chunk) -> bool:
+        """Take a chunk whole, where it is what the fast lane is for; whether it was."""
+        end = chunk.offset + chunk.length
+        is_part = self._last_byte is not None and end > self._last_byte
+        if is_part or self._long is not None or self._blocks.is_open(chunk.offset):
+            return False
+        plan = self._lane.plan(self._feed.buffer, self._rows, chunk.length)
+        if plan is None or len(self._streams.builders) + plan.num_comms > self._limits.streams:
+            return False
+        kept = [
+            RawLine(number=self._out.num_lines + number, offset=chunk.offset + place, text=text)
+            for number, place, text in plan.lines
+        ]
+        if not self._keeper.add_few(kept, plan.process):
+            return False
+        if kept:
+            self._last.set(plan.process, kept[-1])
+        for number, run in plan.runs:
+            self._run(run, self._out.num_lines + number, chunk.offset, plan.process)
+        self._out.num_interesting += len(kept)
+        self._out.num_blank += plan.num_blank
+        self._out.num_lines += plan.num_lines
+        self._out.num_bytes += chunk.length - self._feed.is_newline_added
+        return True
+
+    def _run(self, run: Run, number: int, offset: int, process: str) -> None:
+        """Operations that follow each other, the first in line `number`."""
+        num = run.match.num
+        self._streams.add(*self._targets_and_codes(run), np.arange(number, number + num), None)
+        self._out.num_coll += num
+        last = RawLine(number=number + num - 1, offset=offset + run.last_place, text=run.last[: self._limits.clip_bytes])
+        self._last.set(process, last)
+
+    def _targets_and_codes(self, run: Run) -> tuple[Codes, Codes]:
+        """The stream and the code of each operation; new ones are given out in the order of the lines."""
+        if isinstance(run.of, CollLine):
+            target = self._target(run.of)
+            return np.array([target], np.uint16), np.array([self._streams.code(target, run.of.shape)], np.uint16)
+        phase, num, _ = run.match
+        pattern = run.of.filled.shaped.pattern
+        key = (pattern, *(None if line is None else line.comm for line in run.of.lines))
+        given = self._given.get(key)
+        if given is None:
+            targets, codes = [], []
+            for place in range(phase, phase + min(num, len(pattern))):
+                index = place % len(pattern)
+                line = run.of.lines[pattern.slots[index]]
+                assert line is not None  # else nothing is like the pattern there
+                targets.append(self._target(line))
+                codes.append(self._streams.code(targets[-1], pattern.lines[index].shape))
+            if num < len(pattern):
+                return np.array(targets, np.uint16), np.array(codes, np.uint16)
+            at = len(pattern) - phase
+            given = self._given[key] = np.array([targets[at:] + targets[:at], codes[at:] + codes[:at]], np.uint16)
+        if given.shape[1] < phase + num:
+            times = -(-max(phase + num, _MANY) // len(pattern))
+            given = self._given[key] = np.tile(given[:, : len(pattern)], times)
+        return given[0, phase : phase + num], given[1, phase : phase + num]
+
+    def _target(self, line: CollLine) -> int:
+        """The stream of an operation of the fast lane, for which there is room."""
+        target = self._streams.index(line)
+        if target is None:
+            target = self._streams.new(line, None, Origin(source=self._source, host=line.host, pid=line.pid))
+        assert target is not None
+        return target
 
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
         """Lines `first` to `end` of a chunk."""

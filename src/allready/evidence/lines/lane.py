@@ -1,0 +1,313 @@
+"""The fast lane for the log of one process, as NCCL_DEBUG_FILE writes one for each rank.
+
+Such a log is a few dozen lines of NCCL's and, between them, stretches of operations that come again (`loops`).  A chunk
+that is nothing else is taken whole, without looking at it line by line.  Any other chunk goes the usual way, from
+which the lane learns.  It gives exactly what the usual way gives: what it is not sure of it leaves alone.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allready.evidence.lines import coll
+from allready.evidence.lines.anchors import BLOCK_ANCHORS
+from allready.evidence.lines.chunk import Lines
+from allready.evidence.lines.coll import CollLine
+from allready.evidence.lines.keep import process_of
+from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.loops import Filled, Match, Pattern, Shaped, is_plain, pattern_of, stretches
+from allready.evidence.lines.marks import PADDING, WORDS, Marker
+from allready.evidence.lines.model import Limits
+from allready.evidence.lines.templates import Rows
+
+MOST_PATTERNS = 16
+"""That are remembered, by everything that this thread reads."""
+
+_MOST_RUNS = 64  # of operations, in one chunk
+_MOST_SINGLE = 48
+_MOST_TRIED = 4  # patterns, at one place
+_AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
+_FEWEST = 32  # operations of a run that is learnt from
+_FEWEST_LINES = 8  # of a pattern that does not repeat itself
+_SPARE = 16  # chunks that were tried, and that were learnt from, in vain
+_NCCL = b"NCCL "
+_BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
+
+
+@dataclass(slots=True, eq=False)
+class Own:
+    """A pattern as the process of this log writes it.  `lines`: one of each communicator, by slot."""
+
+    filled: Filled
+    lines: tuple[CollLine | None, ...]
+    process: str
+
+    def is_of(self, text: bytes, slot: int) -> bool:
+        """Whether an operation's line is of the communicator that has this slot."""
+        line = self.lines[slot]
+        return line is not None and b" comm " + line.comm.encode() + b" " in text
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Operations that follow each other: those of the pattern from `match.phase` on; or a single one.
+
+    The last of them stands at `last_place` of the buffer.
+    """
+
+    of: Own | CollLine
+    match: Match
+    last_place: int
+    last: bytes
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a chunk consists of, in order.  Lines are numbered from 1; their places are those in the buffer."""
+
+    process: str = ""
+    runs: list[tuple[int, Run]] = field(default_factory=list)  # number of the first line
+    lines: list[tuple[int, int, bytes]] = field(default_factory=list)  # number, place, text
+    num_lines: int = 0
+    num_blank: int = 0
+    num_single: int = 0
+
+    @property
+    def num_comms(self) -> int:
+        """How many communicators it has at most."""
+        return sum(len(of.lines) if isinstance(of, Own) else 1 for of in {run.of for _, run in self.runs})
+
+    def is_of(self, process: str) -> bool:
+        """Whether all that it holds is from that process; whose the first line is, it belongs to."""
+        self.process = self.process or process
+        return self.process == process
+
+
+class _Memory(threading.local):
+    """The patterns that this thread knows, the one that was learnt last at the end."""
+
+    def __init__(self) -> None:
+        self.patterns: dict[bytes, Pattern] = {}
+        self.num_vain = self.num_vain_lessons = 0  # in a row
+
+
+_MEMORY = _Memory()
+
+
+def forget() -> None:
+    """As if no log had been read."""
+    _MEMORY.patterns.clear()
+    _MEMORY.num_vain = _MEMORY.num_vain_lessons = 0
+
+
+class Lane:
+    """Takes chunks of one log."""
+
+    def __init__(self, marker: Marker, limits: Limits) -> None:
+        self._marker, self._limits = marker, limits
+        # A user's marker may be in any line; and operations must not be too long to be looked at whole.
+        self._is_open = not marker.is_own and coll.MOST_BYTES <= limits.line_bytes >= limits.clip_bytes
+        self._own: dict[tuple[Shaped, bytes], Own] = {}
+        self._known: CollLine | None = None  # of which process the lines are, and its text
+        self._head = b""
+        self._before: Pattern | None = None  # of the run before
+
+    def plan(self, buffer: bytearray, rows: Rows, length: int) -> Plan | None:
+        """What the first `length` bytes are, whole lines; None where the usual way must be gone."""
+        if not self._is_open or not _MEMORY.patterns or _MEMORY.num_vain > _SPARE:
+            return None
+        plan = Plan()
+        if not self._fill(plan, buffer, rows, length):
+            _MEMORY.num_vain += 1
+            return None
+        _MEMORY.num_vain = _MEMORY.num_vain_lessons = 0
+        return plan
+
+    def _fill(self, plan: Plan, buffer: bytearray, rows: Rows, length: int) -> bool:
+        at = 0
+        while at < length:
+            place = buffer.find(coll.MARKER, at, length)
+            begin = length if place < 0 else max(buffer.rfind(b"\n", at, place) + 1, at)
+            if begin > at and not self._others(plan, buffer, at, begin):
+                return False
+            at = begin
+            if at < length:
+                end = buffer.find(b"\n", place) + 1
+                run = self._run(plan, buffer, rows, at, end, length) or self._single(plan, buffer, at, end)
+                if run is not None:
+                    plan.runs.append((plan.num_lines + 1, run))
+                    plan.num_lines += run.match.num
+                    at = run.match.end
+                elif self._others(plan, buffer, at, end, is_torn=True):
+                    at = end
+                else:
+                    return False
+                if len(plan.runs) - plan.num_single > _MOST_RUNS or plan.num_single > _MOST_SINGLE:
+                    return False
+        return True
+
+    # -- lines that are no operations ------------------------------------------------------------------------------
+
+    def _others(self, plan: Plan, buffer: bytearray, start: int, stop: int, *, is_torn: bool = False) -> bool:
+        """Add such lines; False where one of them needs a closer look.  `is_torn`: it looks like an operation."""
+        data = bytes(memoryview(buffer)[start:stop])
+        if is_torn and coll.parse(data[:-1]) is not None:
+            return False
+        if b"\r" in data or any(anchor in data for anchor in _BLOCKS):
+            return False
+        texts = data.split(b"\n")[:-1]
+        if self._has_mark(data, texts):
+            return False
+        heads: set[bytes] = set()
+        for number, text in enumerate(texts, start=plan.num_lines + 1):
+            if text:
+                word = text.find(_NCCL)
+                if word < 0 or len(text) > self._limits.clip_bytes:
+                    return False
+                heads.add(text[: word + len(_NCCL)])
+                plan.lines.append((number, start, text))
+            start += len(text) + 1
+        for head in heads:
+            found = process_of(head)
+            if found is None or not plan.is_of(found[0]):
+                return False
+        plan.num_lines += len(texts)
+        plan.num_blank += texts.count(b"")
+        return len(plan.lines) <= self._limits.same_lines
+
+    def _has_mark(self, data: bytes, texts: Sequence[bytes]) -> bool:
+        """Whether a line says an iteration."""
+        small = data.lower()
+        if not any(word in small for word in WORDS):
+            return False
+        sizes = np.array([len(text) + 1 for text in texts], np.int64)
+        return len(self._marker.find(data + b"\n" * PADDING, len(data), np.cumsum(sizes) - sizes).lines) > 0
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def _run(self, plan: Plan, buffer: bytearray, rows: Rows, start: int, end: int, stop: int) -> Run | None:
+        """The operations from `start` on that some pattern has; None where there is none."""
+        text = bytes(memoryview(buffer)[start : end - 1])
+        best: tuple[int, Match, Own] | None = None
+        for shaped, phase in self._candidates(text, buffer, start, stop):
+            own = self._own.get((shaped, self._head))
+            if own is None or not own.is_of(text, shaped.pattern.slots[phase]):
+                own = self._filled(shaped, phase, text, buffer, start)
+            match = None if own is None else own.filled.match(rows.bytes, start, stop, phase)
+            if own is not None and match is not None and match.num and (best is None or match.num > best[0]):
+                best = match.num, match, own
+                if match.num >= len(shaped.pattern):
+                    break
+        if best is None or not plan.is_of(best[2].process):
+            return None
+        _, match, own = best
+        if None not in own.lines:
+            self._own[own.filled.shaped, self._head] = own
+        self._before = own.filled.shaped.pattern
+        last_place = max(buffer.rfind(b"\n", start, match.end - 1) + 1, start)
+        return Run(own, match, last_place, bytes(memoryview(buffer)[last_place : match.end - 1]))
+
+    def _single(self, plan: Plan, buffer: bytearray, start: int, end: int) -> Run | None:
+        """An operation that no pattern has."""
+        text = bytes(memoryview(buffer)[start : end - 1])
+        line = coll.parse(text)
+        if line is None or not is_plain(text, line) or not plan.is_of(f"{line.host}:{line.pid}"):
+            return None
+        plan.num_single += 1
+        return Run(line, Match(0, 1, end), start, text)
+
+    def _candidates(self, text: bytes, buffer: bytearray, start: int, stop: int) -> Iterator[tuple[Shaped, int]]:
+        """Which patterns the lines from `start` on may be, the first of which is `text`, and from which line on."""
+        if self._known is None or not text.startswith(self._head):
+            line = coll.parse(text)
+            if line is None or not is_plain(text, line):
+                return
+            self._known, self._head = line, text[: line.head]
+        comm_size = self._known.comm_at[1] - self._known.comm_at[0]
+        number = text.find(coll.MARKER) + len(coll.MARKER)
+        num_digits = text.find(b" ", number) - number
+        patterns = dict.fromkeys([*([] if self._before is None else [self._before]), *_MEMORY.patterns.values()])
+        known = [pattern.shaped(len(self._head), comm_size, num_digits) for pattern in patterns]
+        for shaped in known:
+            if shaped.sizes[0] == len(text) + 1 and shaped.pattern.is_like(0, text):
+                yield shaped, 0  # what is not read from its middle on begins with its beginning
+        found = [
+            (shaped, phase)
+            for shaped in known
+            for phase in shaped.phases.get(len(text) + 1, ())
+            if phase and shaped.pattern.is_like(phase, text)
+        ]
+        if len(found) > 1:
+            ahead = _sizes(buffer, start, stop)
+            found.sort(key=lambda one: -_num_alike(one[0].sizes[one[1] :], ahead))
+        yield from found[:_MOST_TRIED]
+
+    def _filled(self, shaped: Shaped, phase: int, text: bytes, buffer: bytearray, start: int) -> Own | None:
+        """The pattern with what the lines from `start` on have where it is open."""
+        pattern = shaped.pattern
+        line = coll.parse(text)
+        if line is None or text[: line.head] != self._head:
+            return None
+        lines: list[CollLine | None] = [None] * pattern.num_slots
+        comms = [b"\0" * shaped.comm_size] * pattern.num_slots
+        for place in range(len(pattern)):
+            index = (phase + place) % len(pattern)
+            size, slot = shaped.sizes[index], pattern.slots[index]
+            if lines[slot] is None:
+                one = coll.parse(bytes(memoryview(buffer)[start : start + size - 1])) if place else line
+                if one is not None and one.comm_at[1] - one.comm_at[0] == shaped.comm_size:
+                    lines[slot], comms[slot] = one, one.comm.encode()
+            start += size
+        return Own(shaped.filled(self._head, comms), tuple(lines), f"{line.host}:{line.pid}")
+
+    # -- learning --------------------------------------------------------------------------------------------------
+
+    def learn(self, lines: Lines) -> None:
+        """From lines that went the usual way, and were settled."""
+        if not self._is_open or _MEMORY.num_vain_lessons > _SPARE:
+            return
+        operations = np.flatnonzero((lines.targets >= 0) & (lines.ids >= 0) & (lines.numbers < 0))
+        if len(operations) < _FEWEST or 2 * len(operations) < len(lines) or not np.isnan(lines.times[operations[0]]):
+            return
+        _MEMORY.num_vain_lessons += 1
+        for run in np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1):
+            if len(run) >= _FEWEST:
+                self._learn(lines, run)
+
+    def _learn(self, lines: Lines, run: Ints) -> None:
+        for stretch in stretches(lines.ids[run]):
+            if stretch.lines < _FEWEST_LINES and not stretch.is_loop:
+                continue
+            some = run[stretch.first : stretch.first + stretch.lines].tolist()
+            texts = [lines.text(index) for index in some]
+            parsed = [line for line in map(coll.parse, texts) if line is not None]
+            pattern = pattern_of([text + b"\n" for text in texts], parsed) if len(parsed) == len(texts) else None
+            if pattern is None:
+                return
+            known = _MEMORY.patterns
+            if any(pattern.key in other.key * 2 for other in known.values() if len(other) >= len(pattern)):
+                continue  # only another line of it comes first, or it is a part
+            if len(known) >= MOST_PATTERNS:
+                del known[next(iter(known))]
+            known[pattern.key] = pattern
+            _MEMORY.num_vain = 0
+
+
+def _sizes(buffer: bytearray, start: int, stop: int) -> list[int]:
+    """Of the next lines."""
+    sizes: list[int] = []
+    while start < stop and len(sizes) < _AHEAD:
+        end = buffer.find(b"\n", start) + 1
+        sizes.append(end - start)
+        start = end
+    return sizes
+
+
+def _num_alike(one: Sequence[int], two: Sequence[int]) -> int:
+    """How many numbers are the same, from the first on."""
+    for num, (a, b) in enumerate(zip(one, two, strict=False)):
+        if a != b:
+            return num
+    return min(len(one), len(two))

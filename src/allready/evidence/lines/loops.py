@@ -1,0 +1,229 @@
+"""Stretches of operation lines that come again: a training loop, or what another rank of the same job printed.
+
+The other sieves look at every line.  A job's operations come in the same order in every iteration and on every rank,
+so here the bytes of many iterations are compared at once with a pattern: all of them but the fields that may differ
+(`coll.CollLine.variable`).  Nothing is recognised that `coll.parse` would not parse to the same operations.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from allready.evidence.lines.coll import VARIABLE_LOW, CollLine
+from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.templates import Bytes
+
+MOST_LINES = 512
+MOST_BYTES = 131_072
+"""Of a pattern."""
+
+_MOST_PERIODS = 256  # that are tried
+_MOST_STRETCHES = 24  # of one run of operations
+_FEW_BYTES, _MANY_BYTES = 8_192, 65_536  # compared at once; there may be a difference soon
+_SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
+_OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
+_MOST_COMMS = 200
+_MOST_SHAPED = 8
+
+
+class Stretch(NamedTuple):
+    """Places [first, first + lines) of a run; what follows repeats it for a while, or does not."""
+
+    first: int
+    lines: int
+    is_loop: bool
+
+
+def stretches(ids: Ints) -> list[Stretch]:
+    """What a run of operations consists of, each given as a number: loops, and what stands between them."""
+    found: list[Stretch] = []
+    at = loose = 0
+    while at < len(ids) and len(found) < _MOST_STRETCHES:
+        period, end = _loop_at(ids, at)
+        if not period:
+            at = min(at + 1 + (at - loose) // 8, len(ids))
+            continue
+        if at > loose:
+            found.append(Stretch(loose, at - loose, False))
+        found.append(Stretch(at, period, True))
+        at = loose = end
+    if at > loose:
+        found.append(Stretch(loose, at - loose, False))
+    return [one for one in found if one.lines <= MOST_LINES]
+
+
+def _loop_at(ids: Ints, at: int) -> tuple[int, int]:
+    """The period of the longest loop that begins there, and where it ends; period 0 without one."""
+    again = np.flatnonzero(ids[at + 1 : at + 1 + MOST_LINES] == ids[at])[:_MOST_PERIODS] + 1
+    best = (0, at)
+    for period in again.tolist():
+        if at + 3 * period > len(ids):
+            break
+        if not np.array_equal(ids[at : at + 2 * period], ids[at + period : at + 3 * period]):
+            continue
+        differ = np.flatnonzero(ids[at + period :] != ids[at:-period])
+        end = at + period + int(differ[0]) if len(differ) else len(ids)
+        if end > best[1]:
+            best = (period, end)
+        if end == len(ids):
+            break
+    return best
+
+
+class Match(NamedTuple):
+    """`num` lines were recognised, the first of them in `phase`; the next begins at byte `end`."""
+
+    phase: int
+    num: int
+    end: int
+
+
+class Pattern:
+    """Operation lines of one process that follow each other, whoever writes them and wherever its counter is.
+
+    Left open are the head of the lines, the communicators, and how many digits the counter has where all lines have
+    equally many.  `slots`: by line, a number for its communicator.  `key` says which pattern it is.
+    """
+
+    def __init__(self, texts: Sequence[bytes], lines: Sequence[CollLine], slots: Sequence[int]) -> None:
+        self.lines, self.slots = tuple(lines), tuple(slots)
+        self.num_slots = max(slots) + 1
+        widths = {line.variable[0][1] - line.variable[0][0] for line in lines}
+        self._is_even = len(widths) == 1
+        self._parts = [_parts(text, line) for text, line in zip(texts, lines, strict=True)]
+        number = 0 if self._is_even else -1
+        self.key = b"".join(
+            b"%d %d " % (slot, len(parts.number) if number else 0) + parts.begin + parts.middle + parts.end
+            for slot, parts in zip(slots, self._parts, strict=True)
+        )
+        self._words = [(parts.begin, parts.middle.rpartition(_OPEN)[2]) for parts in self._parts]
+        self._shaped: dict[tuple[int, int, int], Shaped] = {}
+
+    def is_like(self, phase: int, text: bytes) -> bool:
+        """Whether a line has the words of the pattern's: most that are no match are told apart here."""
+        begin, middle = self._words[phase]
+        return begin in text and middle in text
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def shaped(self, head_size: int, comm_size: int, num_digits: int) -> "Shaped":
+        """With so many bytes where it is open."""
+        key = head_size, comm_size, num_digits if self._is_even else 0
+        found = self._shaped.get(key)
+        if found is None:
+            if len(self._shaped) >= _MOST_SHAPED:
+                self._shaped.clear()
+            fields = [
+                (
+                    _HEAD * head_size + parts.begin,
+                    _OPEN * num_digits if self._is_even else parts.number,
+                    parts.middle,
+                    _open_comm(slot, comm_size) + parts.end,
+                )
+                for slot, parts in zip(self.slots, self._parts, strict=True)
+            ]
+            found = self._shaped[key] = Shaped(self, head_size, comm_size, fields)
+        return found
+
+
+class _Parts(NamedTuple):
+    """An operation line from its head on, without its communicator.  What may differ in `middle` and `end` is `\\0`."""
+
+    begin: bytes
+    number: bytes
+    middle: bytes
+    end: bytes
+
+
+def _parts(text: bytes, line: CollLine) -> _Parts:
+    form = bytearray(text)
+    for start, end in line.variable:
+        form[start:end] = _OPEN * (end - start)
+    (number, after), (start, end) = line.variable[0], line.comm_at
+    return _Parts(*(bytes(form[a:b]) for a, b in ((line.head, number), (number, after), (after, start), (end, None))))
+
+
+class Shaped:
+    """A pattern whose open places have sizes.
+
+    `sizes`: of the lines, twice in a row.  `phases`: by size, the lines that have it.  `begins`: where a line begins;
+    `ends`: where one ends, behind the last one it goes on with the first.
+    """
+
+    def __init__(self, pattern: Pattern, head_size: int, comm_size: int, lines: Sequence[Sequence[bytes]]) -> None:
+        self.pattern = pattern
+        self.head_size, self.comm_size = head_size, comm_size
+        texts = [b"".join(line) for line in lines]
+        self.sizes = tuple(map(len, texts)) * 2
+        self.begins = tuple(itertools.accumulate(self.sizes[: len(texts)], initial=0))
+        self.phases: dict[int, list[int]] = {}
+        for phase, text in enumerate(texts):
+            self.phases.setdefault(len(text), []).append(phase)
+        self._form = b"".join(texts)
+        is_open = np.frombuffer(self._form, np.uint8) == _OPEN[0]
+        self._form = self._form.replace(_OPEN, b"0")
+        self.times = 2 + _MANY_BYTES // self.begins[-1]  # so that there is enough behind every line
+        self.shift: Bytes = np.tile(np.where(is_open, np.uint8(_SHIFT), np.uint8(0)), self.times)
+        self.mask: Bytes = np.tile(np.where(is_open, np.uint8(_CLASS), np.uint8(0xFF)), self.times)
+        self.ends: Ints = np.cumsum(np.tile(np.array(self.sizes[: len(texts)], np.int64), self.times))
+
+    def filled(self, head: bytes, comms: Sequence[bytes]) -> "Filled":
+        """As one process writes it."""
+        data = self._form.replace(_HEAD * self.head_size, head)
+        for slot, comm in enumerate(comms):
+            data = data.replace(_open_comm(slot, self.comm_size), comm)
+        want = np.frombuffer(data, np.uint8) + self.shift[: len(data)]
+        return Filled(self, np.tile(want, self.times))
+
+
+class Filled(NamedTuple):
+    """A pattern as one process writes it."""
+
+    shaped: Shaped
+    want: Bytes
+
+    def match(self, data: Bytes, start: int, stop: int, phase: int) -> Match:
+        """How far the lines that begin at `start` are those of the pattern from `phase` on, again and again."""
+        shaped = self.shaped
+        at, line, num, most = start, phase, 0, _FEW_BYTES
+        while at < stop:
+            begin = shaped.begins[line]
+            size = min(most, stop - at)
+            out = data[at : at + size] + shaped.shift[begin : begin + size]
+            out ^= self.want[begin : begin + size]
+            out &= shaped.mask[begin : begin + size]
+            is_same = not out.max()
+            if not is_same:
+                size = int((out != 0).argmax())
+            whole = int(np.searchsorted(shaped.ends, begin + size, "right"))
+            if whole > line:
+                num += whole - line
+                at += int(shaped.ends[whole - 1]) - begin
+                line = whole % len(shaped.pattern)
+            if not is_same:
+                break
+            most = _MANY_BYTES
+        return Match(phase, num, at)
+
+
+def _open_comm(slot: int, size: int) -> bytes:
+    return (_COMM + bytes((slot + 3,)) * (size - 1))[:size]
+
+
+def pattern_of(texts: Sequence[bytes], lines: Sequence[CollLine]) -> Pattern | None:
+    """The pattern of these lines, newlines included; None where they are too long, or not of one process each of whose
+    lines begins alike."""
+    kinds = {(text[: line.head], line.comm_at[1] - line.comm_at[0]) for text, line in zip(texts, lines, strict=True)}
+    if len(kinds) != 1 or not all(map(is_plain, texts, lines)) or sum(map(len, texts)) > MOST_BYTES:
+        return None
+    comms: dict[str, int] = {}
+    slots = [comms.setdefault(line.comm, len(comms)) for line in lines]
+    return Pattern(texts, lines, slots) if len(comms) <= _MOST_COMMS else None
+
+
+def is_plain(text: bytes, line: CollLine) -> bool:
+    """Whether an operation's line has nothing but what NCCL itself writes."""
+    return not line.front and line.rank is None and not any(byte in text for byte in (_OPEN, _HEAD, _COMM, b"\r"))

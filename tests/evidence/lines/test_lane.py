@@ -1,0 +1,237 @@
+"""The fast lane gives what the usual way gives, whatever the log is and whatever was read before."""
+
+import io
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allready.evidence.lines import forms, lane
+from allready.evidence.lines.model import Limits, Scanned
+from allready.evidence.lines.scan import scan
+from tests.evidence.lines.test_scan import comparable, in_parts
+
+RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log").read_bytes()
+SMALL = Limits(line_bytes=2048, clip_bytes=256)
+OTHERS = (
+    "Channel 00/02 : 0 1 2 3",
+    "comm 0x55 rank 3 nranks 8 cudaDev 0 busId 60 - Init COMPLETE",
+    "NET/IB : No device found.",
+    "iteration: 17",
+    "Writer has no steps",
+    "Last error:",
+    "AllReduce: opCount 5 is what this line talks about",
+    "x" * 300,
+    "carriage\rreturn",
+)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    forms.forget()
+    lane.forget()
+
+
+class Counted:
+    """How many chunks went which way."""
+
+    def __init__(self) -> None:
+        self.fast = self.usual = 0
+        self.is_closed = False
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    found = Counted()
+    plan = lane.Lane.plan
+
+    def seen(self: lane.Lane, *args: object) -> lane.Plan | None:
+        made = None if found.is_closed else plan(self, *args)  # type: ignore[arg-type]
+        found.fast += made is not None
+        found.usual += made is None
+        return made
+
+    monkeypatch.setattr(lane.Lane, "plan", seen)
+    return found
+
+
+def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:
+    return scan(io.BytesIO(data), source="log", chunk_bytes=chunk, limits=limits)
+
+
+def usual(data: bytes, counted: Counted, **options: object) -> Scanned:
+    """Without the fast lane, by one that knows nothing."""
+    forget()
+    counted.is_closed = True
+    found = scanned(data, **options)  # type: ignore[arg-type]
+    counted.is_closed = False
+    return found
+
+
+def rank_log(
+    rank: int, *, loop: int = 5, comms: int = 1, rounds: int = 40, start: int = 0x30, seam: int = 0, seed: int = 1,
+    others: tuple[str, ...] = OTHERS[:3], tail: str = "",
+) -> bytes:  # fmt: skip
+    """A rank's own log: every rank has the same loop, its own name, pointers and counters."""
+    same, mine = random.Random(seed), random.Random(rank)
+    head = f"gpu{rank // 8:02d}:{mine.choice((711, 4711, 1234567)) + rank}:{4711 + rank} [{rank % 8}] NCCL INFO "
+    names = [f"0x{mine.randrange(16**9, 16**10):x}" for _ in range(comms)]
+    kinds = [
+        (same.choice(("AllReduce", "AllGather", "Broadcast")), same.choice((4, 1048576)), same.randrange(comms))
+        for _ in range(loop)
+    ]
+    lines = [head + text for text in others]
+    numbers = [start + 7 * i for i in range(comms)]
+    for i in range(rounds):
+        for name, count, comm in kinds:
+            lines.append(
+                f"{head}{name}: opCount {numbers[comm]:x} sendbuff 0x7f{mine.randrange(2**40):010x} "
+                f"recvbuff 0x7f{mine.randrange(2**40):010x} count {count} datatype 7 op 0 root 0 comm {names[comm]} "
+                "[nranks=16] stream (nil)"
+            )
+            numbers[comm] += 1
+        if seam and i % seam == seam - 1:
+            lines.append(lines[-1].replace("count 4 ", "count 1 "))
+            lines += [head + text for text in others[:1]]
+    return ("\n".join(lines) + "\n" + tail).encode()
+
+
+def test_the_logs_of_other_ranks_go_fast(counted: Counted) -> None:
+    data = [rank_log(rank, loop=7, comms=2, rounds=60, seam=9) for rank in range(12)]
+    alone = [usual(one, counted) for one in data]
+    counted.fast = counted.usual = 0
+    forget()
+    assert [scanned(one) for one in data] == alone
+    assert counted.usual == 1
+    assert counted.fast == 11
+
+
+def test_a_long_log_of_one_rank_goes_fast_after_its_first_chunk(counted: Counted) -> None:
+    data = rank_log(3, rounds=2000)
+    alone = usual(data, counted, chunk=1 << 16)
+    counted.fast = counted.usual = 0
+    forget()
+    assert scanned(data, chunk=1 << 16) == alone
+    assert counted.fast > 10
+    assert counted.usual <= 3
+
+
+def test_any_log_gives_what_the_usual_way_gives(counted: Counted) -> None:
+    @settings(max_examples=120, deadline=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        draw = data.draw
+        loop, comms, seed = draw(st.integers(1, 12)), draw(st.integers(1, 3)), draw(st.integers(0, 3))
+        seam = draw(st.sampled_from((0, 3, 10)))
+        forget()
+        for rank in draw(st.lists(st.integers(0, 5), min_size=1, max_size=2)):
+            start = draw(st.sampled_from((0, 0xE, 0xF0, 0xFFC0)))
+            scanned(rank_log(rank, loop=loop, comms=comms, seed=seed, seam=seam, start=start))
+        one = rank_log(
+            draw(st.integers(0, 9)), loop=loop, comms=comms, seed=seed, seam=seam,
+            start=draw(st.sampled_from((0x1, 0xFE0))), rounds=draw(st.integers(0, 40)),
+            others=tuple(draw(st.lists(st.sampled_from(OTHERS), max_size=4))),
+            tail=draw(st.sampled_from(("", "\n", "torn", "gpu00:711:4711 [0] NCCL INFO AllReduce: opCount 1f sen"))),
+        )  # fmt: skip
+        broken = bytearray(one)
+        for _ in range(draw(st.integers(0, 2))):
+            at = draw(st.integers(0, max(0, len(broken) - 1)))
+            broken[at : at + draw(st.integers(0, 2))] = draw(
+                st.sampled_from((b"", b"0", b"\n", b"z", b"\0", b"\1", b"gpu"))
+            )
+        chunk = draw(st.sampled_from((1 << 13, 1 << 20)))
+        patterns = dict(lane._MEMORY.patterns)
+        alone = usual(bytes(broken), counted, chunk=chunk)
+        lane._MEMORY.patterns.update(patterns)
+        assert comparable(scanned(bytes(broken), chunk=chunk)) == comparable(alone)
+
+    check()
+    assert counted.fast > 50
+
+
+@pytest.mark.parametrize("text", OTHERS[3:])
+def test_lines_that_need_a_closer_look_go_the_usual_way(counted: Counted, text: str) -> None:
+    data = rank_log(1, others=(*OTHERS[:3], text))
+    alone = usual(data, counted)
+    scanned(rank_log(2))
+    assert scanned(data) == alone
+
+
+def test_parts_of_a_log_give_the_same(counted: Counted) -> None:
+    data = rank_log(1, rounds=500)
+    alone = usual(data, counted, chunk=1 << 13)
+    scanned(rank_log(2))
+    for borders in ([100], [30_000, 30_001], [len(data) // 2]):
+        parts = in_parts(data, borders, chunk=1 << 13)
+        for stream in parts.streams:
+            stream.origin = replace(stream.origin, source="log")
+        assert comparable(parts) == comparable(alone)
+    assert counted.fast > 10
+
+
+def test_a_recorded_log_gives_the_same_after_itself(counted: Counted) -> None:
+    other = RECORDED.replace(b"vm:", b"node7:").replace(b" comm 0x5", b" comm 0x6")
+    alone = usual(other, counted)
+    scanned(RECORDED)
+    assert scanned(other) == alone
+
+
+def test_two_processes_in_one_log_go_the_usual_way(counted: Counted) -> None:
+    both = rank_log(1) + rank_log(9)
+    alone = usual(both, counted)
+    scanned(rank_log(2))
+    counted.fast = 0
+    assert scanned(both) == alone
+    assert counted.fast == 0
+
+
+@pytest.mark.parametrize("limits", [Limits(same_lines=2), Limits(streams=1), Limits(head_lines=2, tail_lines=2)])
+def test_limits_hold(counted: Counted, limits: Limits) -> None:
+    data = rank_log(1, comms=3, rounds=60, others=OTHERS[:1] * 9)
+    alone = usual(data, counted, limits=limits)
+    scanned(rank_log(2, comms=3))
+    assert scanned(data, limits=limits) == alone
+
+
+def test_lines_that_were_kept_fast_count_where_later_ones_repeat_them(counted: Counted) -> None:
+    limits = Limits(line_bytes=2048, clip_bytes=256, same_lines=8)
+    head = rank_log(1).split(b"NCCL INFO ")[0] + b"NCCL INFO "
+    data = rank_log(1, rounds=300, others=OTHERS[:1] * 5) + b"".join(
+        head + b"Channel %02d/02 : 0 1 2 3\n" % n for n in range(40)
+    )
+    alone = usual(data, counted, chunk=1 << 13, limits=limits)
+    assert alone.repeats
+    scanned(rank_log(2))
+    counted.fast = 0
+    assert scanned(data, chunk=1 << 13, limits=limits) == alone
+    assert counted.fast
+
+
+def test_logs_of_no_use_are_soon_left_alone(counted: Counted) -> None:
+    rng = random.Random(0)
+    scanned(rank_log(1))
+    for rank in range(60):
+        text = rank_log(rank, loop=1, rounds=rng.randrange(40, 60)).replace(b"count 4 ", b"count %d " % rank)
+        lines = text.splitlines(keepends=True)
+        rng.shuffle(lines)
+        scanned(b"".join(line.replace(b"count 1048576", b"count %d" % rng.randrange(10**6)) for line in lines))
+    assert lane._MEMORY.num_vain <= lane._SPARE + 1
+    assert len(lane._MEMORY.patterns) <= lane.MOST_PATTERNS
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "MOST_PATTERNS", 3)
+    for seed in range(8):
+        forms.forget()
+        scanned(rank_log(1, loop=3 + seed, seed=seed))
+        assert 0 < len(lane._MEMORY.patterns) <= 3
