@@ -195,6 +195,16 @@ def test_two_processes_in_one_log_go_the_usual_way(counted: Counted) -> None:
     assert counted.fast == 0
 
 
+@pytest.mark.parametrize("front", [b"[rank0]: ", b"2025-03-01T12:34:56.5Z ", b"0: "])
+def test_operations_with_something_in_front_are_operations(counted: Counted, front: bytes) -> None:
+    data = rank_log(1, others=()) + front + rank_log(1, rounds=1, loop=1, others=())
+    alone = usual(data, counted)
+    scanned(rank_log(2))
+    found = scanned(data)
+    assert found == alone
+    assert found.num_coll == 201
+
+
 @pytest.mark.parametrize("limits", [Limits(same_lines=2), Limits(streams=1), Limits(head_lines=2, tail_lines=2)])
 def test_limits_hold(counted: Counted, limits: Limits) -> None:
     data = rank_log(1, comms=3, rounds=60, others=OTHERS[:1] * 9)

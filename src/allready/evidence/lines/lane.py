@@ -110,8 +110,8 @@ class Lane:
         # A user's marker may be in any line; and operations must not be too long to be looked at whole.
         self._is_open = not marker.is_own and coll.MOST_BYTES <= limits.line_bytes >= limits.clip_bytes
         self._own: dict[tuple[Shaped, bytes], Own] = {}
-        self._known: CollLine | None = None  # of which process the lines are, and its text
-        self._head = b""
+        self._head, self._comm_size = b"", 0  # of the operation before
+        self._parsed: tuple[bytes, CollLine | None] = b"", None
         self._before: Pattern | None = None  # of the run before
 
     def plan(self, buffer: bytearray, rows: Rows, length: int) -> Plan | None:
@@ -212,24 +212,23 @@ class Lane:
     def _single(self, plan: Plan, buffer: bytearray, start: int, end: int) -> Run | None:
         """An operation that no pattern has."""
         text = bytes(memoryview(buffer)[start : end - 1])
-        line = coll.parse(text)
-        if line is None or not is_plain(text, line) or not plan.is_of(f"{line.host}:{line.pid}"):
+        line = self._parse(text)
+        if line is None or not plan.is_of(f"{line.host}:{line.pid}"):
             return None
         plan.num_single += 1
         return Run(line, Match(0, 1, end), start, text)
 
     def _candidates(self, text: bytes, buffer: bytearray, start: int, stop: int) -> Iterator[tuple[Shaped, int]]:
         """Which patterns the lines from `start` on may be, the first of which is `text`, and from which line on."""
-        if self._known is None or not text.startswith(self._head):
-            line = coll.parse(text)
-            if line is None or not is_plain(text, line):
+        if not self._head or not text.startswith(self._head):
+            line = self._parse(text)
+            if line is None:
                 return
-            self._known, self._head = line, text[: line.head]
-        comm_size = self._known.comm_at[1] - self._known.comm_at[0]
+            self._head, self._comm_size = text[: line.head], line.comm_at[1] - line.comm_at[0]
         number = text.find(coll.MARKER) + len(coll.MARKER)
         num_digits = text.find(b" ", number) - number
         patterns = dict.fromkeys([*([] if self._before is None else [self._before]), *_MEMORY.patterns.values()])
-        known = [pattern.shaped(len(self._head), comm_size, num_digits) for pattern in patterns]
+        known = [pattern.shaped(len(self._head), self._comm_size, num_digits) for pattern in patterns]
         for shaped in known:
             if shaped.sizes[0] == len(text) + 1 and shaped.pattern.is_like(0, text):
                 yield shaped, 0  # what is not read from its middle on begins with its beginning
@@ -247,7 +246,7 @@ class Lane:
     def _filled(self, shaped: Shaped, phase: int, text: bytes, buffer: bytearray, start: int) -> Own | None:
         """The pattern with what the lines from `start` on have where it is open."""
         pattern = shaped.pattern
-        line = coll.parse(text)
+        line = self._parse(text)
         if line is None or text[: line.head] != self._head:
             return None
         lines: list[CollLine | None] = [None] * pattern.num_slots
@@ -256,11 +255,18 @@ class Lane:
             index = (phase + place) % len(pattern)
             size, slot = shaped.sizes[index], pattern.slots[index]
             if lines[slot] is None:
-                one = coll.parse(bytes(memoryview(buffer)[start : start + size - 1])) if place else line
+                one = self._parse(bytes(memoryview(buffer)[start : start + size - 1])) if place else line
                 if one is not None and one.comm_at[1] - one.comm_at[0] == shaped.comm_size:
                     lines[slot], comms[slot] = one, one.comm.encode()
             start += size
         return Own(shaped.filled(self._head, comms), tuple(lines), f"{line.host}:{line.pid}")
+
+    def _parse(self, text: bytes) -> CollLine | None:
+        """The operation of a line as NCCL writes it, nothing in front; the last one is remembered."""
+        if self._parsed[0] != text:
+            line = coll.parse(text)
+            self._parsed = text, line if line is not None and is_plain(text, line) else None
+        return self._parsed[1]
 
     # -- learning --------------------------------------------------------------------------------------------------
 

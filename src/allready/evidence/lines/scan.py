@@ -177,7 +177,9 @@ class _Scan:
         num = run.match.num
         self._streams.add(*self._targets_and_codes(run), np.arange(number, number + num), None)
         self._out.num_coll += num
-        last = RawLine(number=number + num - 1, offset=offset + run.last_place, text=run.last[: self._limits.clip_bytes])
+        last = RawLine(
+            number=number + num - 1, offset=offset + run.last_place, text=run.last[: self._limits.clip_bytes]
+        )
         self._last.set(process, last)
 
     def _targets_and_codes(self, run: Run) -> tuple[Codes, Codes]:
