@@ -22,12 +22,13 @@ from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import Limits
 from allready.evidence.lines.templates import Rows
 
-MOST_PATTERNS = 16
+MOST_PATTERNS = 8
 """That are remembered, by everything that this thread reads."""
 
 _MOST_RUNS = 64  # of operations, in one chunk
 _MOST_SINGLE = 48
 _MOST_TRIED = 4  # patterns, at one place
+_MOST_OWN = 16
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
@@ -204,6 +205,8 @@ class Lane:
             return None
         _, match, own = best
         if None not in own.lines:
+            if len(self._own) >= _MOST_OWN:
+                self._own.clear()
             self._own[own.filled.shaped, self._head] = own
         self._before = own.filled.shaped.pattern
         last_place = max(buffer.rfind(b"\n", start, match.end - 1) + 1, start)

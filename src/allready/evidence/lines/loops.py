@@ -16,7 +16,7 @@ from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.templates import Bytes
 
 MOST_LINES = 512
-MOST_BYTES = 131_072
+MOST_BYTES = 98_304
 """Of a pattern."""
 
 _MOST_PERIODS = 256  # that are tried
@@ -25,7 +25,7 @@ _FEW_BYTES, _MANY_BYTES = 8_192, 65_536  # compared at once; there may be a diff
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
-_MOST_SHAPED = 8
+_MOST_SHAPED = 4
 
 
 class Stretch(NamedTuple):
@@ -202,9 +202,9 @@ class Filled(NamedTuple):
             if whole > line:
                 num += whole - line
                 at += int(shaped.ends[whole - 1]) - begin
-                line = whole % len(shaped.pattern)
-            if not is_same:
+            if whole == line or not is_same:
                 break
+            line = whole % len(shaped.pattern)
             most = _MANY_BYTES
         return Match(phase, num, at)
 

@@ -201,6 +201,8 @@ class _Scan:
                 codes.append(self._streams.code(targets[-1], pattern.lines[index].shape))
             if num < len(pattern):
                 return np.array(targets, np.uint16), np.array(codes, np.uint16)
+            if len(self._given) >= _FEW:
+                self._given.clear()
             at = len(pattern) - phase
             given = self._given[key] = np.array([targets[at:] + targets[:at], codes[at:] + codes[:at]], np.uint16)
         if given.shape[1] < phase + num:
