@@ -29,10 +29,11 @@ _MOST_RUNS = 64  # of operations, in one chunk
 _MOST_SINGLE = 48
 _MOST_TRIED = 4  # patterns, at one place
 _MOST_OWN = 16
+_MOST_LEARNT = 4  # runs of one chunk
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
-_SPARE = 16  # chunks that were tried, and that were learnt from, in vain
+_SPARE = 8  # chunks that were tried, and that were learnt from, in vain
 _NCCL = b"NCCL "
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
@@ -281,9 +282,18 @@ class Lane:
         if len(operations) < _FEWEST or 2 * len(operations) < len(lines) or not np.isnan(lines.times[operations[0]]):
             return
         _MEMORY.num_vain_lessons += 1
-        for run in np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1):
-            if len(run) >= _FEWEST:
+        runs = np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1)
+        for run in sorted(runs, key=len, reverse=True)[:_MOST_LEARNT]:
+            if len(run) >= _FEWEST and self._is_of_one(lines, run):
                 self._learn(lines, run)
+
+    def _is_of_one(self, lines: Lines, run: Ints) -> bool:
+        """Whether the first operations of a run begin alike, as those of one process do."""
+        text = lines.text(int(run[0]))
+        line = self._parse(text)
+        return line is not None and all(
+            lines.text(index, line.head) == text[: line.head] for index in run[:_AHEAD].tolist()
+        )
 
     def _learn(self, lines: Lines, run: Ints) -> None:
         for stretch in stretches(lines.ids[run]):

@@ -19,9 +19,9 @@ MOST_LINES = 512
 MOST_BYTES = 98_304
 """Of a pattern."""
 
-_MOST_PERIODS = 256  # that are tried
-_MOST_STRETCHES = 24  # of one run of operations
-_FEW_BYTES, _MANY_BYTES = 8_192, 65_536  # compared at once; there may be a difference soon
+_MOST_PERIODS = 24  # that are tried
+_MOST_STRETCHES = 24  # places at which one is looked for, in one run of operations
+_FEW_BYTES, _MANY_BYTES = 8_192, 32_768  # compared at once; there may be a difference soon
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
@@ -37,30 +37,32 @@ class Stretch(NamedTuple):
 
 
 def stretches(ids: Ints) -> list[Stretch]:
-    """What a run of operations consists of, each given as a number: loops, and what stands between them."""
+    """What a run of operations consists of, each given as a number: loops, and what stands between them.
+
+    A loop is looked for at a few places only, so that a run without any costs little.
+    """
     found: list[Stretch] = []
     at = loose = 0
-    while at < len(ids) and len(found) < _MOST_STRETCHES:
+    for _ in range(_MOST_STRETCHES):
+        if at >= len(ids):
+            break
         period, end = _loop_at(ids, at)
-        if not period:
-            at = min(at + 1 + (at - loose) // 8, len(ids))
-            continue
-        if at > loose:
-            found.append(Stretch(loose, at - loose, False))
-        found.append(Stretch(at, period, True))
-        at = loose = end
-    if at > loose:
-        found.append(Stretch(loose, at - loose, False))
+        if period:
+            if at > loose:
+                found.append(Stretch(loose, at - loose, is_loop=False))
+            found.append(Stretch(at, period, is_loop=True))
+            at = loose = end
+        else:
+            at += 1 + (at - loose) // 2
+    if len(ids) > loose:
+        found.append(Stretch(loose, len(ids) - loose, is_loop=False))
     return [one for one in found if one.lines <= MOST_LINES]
 
 
 def _loop_at(ids: Ints, at: int) -> tuple[int, int]:
     """The period of the longest loop that begins there, and where it ends; period 0 without one."""
-    again = np.flatnonzero(ids[at + 1 : at + 1 + MOST_LINES] == ids[at])[:_MOST_PERIODS] + 1
     best = (0, at)
-    for period in again.tolist():
-        if at + 3 * period > len(ids):
-            break
+    for period in _periods(ids[at : at + 3 * MOST_LINES]):
         if not np.array_equal(ids[at : at + 2 * period], ids[at + period : at + 3 * period]):
             continue
         differ = np.flatnonzero(ids[at + period :] != ids[at:-period])
@@ -70,6 +72,20 @@ def _loop_at(ids: Ints, at: int) -> tuple[int, int]:
         if end == len(ids):
             break
     return best
+
+
+def _periods(ids: Ints) -> list[int]:
+    """What may be the period of a loop at the beginning, the shortest first.
+
+    Most loops have an operation that comes once in a round; of others the first operation tells.
+    """
+    values, counts = np.unique(ids, return_counts=True)
+    rarest = values[counts >= 3][np.argmin(counts[counts >= 3])] if (counts >= 3).any() else ids[0]
+    periods: set[int] = set()
+    for value in (rarest, ids[0]):
+        places = np.flatnonzero(ids == value)[: _MOST_PERIODS + 1]
+        periods.update((places[1:] - places[0]).tolist())
+    return sorted(period for period in periods if period <= MOST_LINES and 3 * period <= len(ids))
 
 
 class Match(NamedTuple):
