@@ -33,7 +33,7 @@ _MOST_LEARNT = 4  # runs of one chunk
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
-_SPARE = 8  # chunks that were tried, and that were learnt from, in vain
+_SPARE = 8  # chunks in a row that are tried in vain; after that every fourth
 _NCCL = b"NCCL "
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
@@ -92,7 +92,8 @@ class _Memory(threading.local):
 
     def __init__(self) -> None:
         self.patterns: dict[bytes, Pattern] = {}
-        self.num_vain = self.num_vain_lessons = 0  # in a row
+        self.num_vain = 0  # chunks in a row that were something else
+        self.num_lessons = 0  # in a row that were of no use
 
 
 _MEMORY = _Memory()
@@ -101,7 +102,7 @@ _MEMORY = _Memory()
 def forget() -> None:
     """As if no log had been read."""
     _MEMORY.patterns.clear()
-    _MEMORY.num_vain = _MEMORY.num_vain_lessons = 0
+    _MEMORY.num_vain = _MEMORY.num_lessons = 0
 
 
 class Lane:
@@ -118,13 +119,14 @@ class Lane:
 
     def plan(self, buffer: bytearray, rows: Rows, length: int) -> Plan | None:
         """What the first `length` bytes are, whole lines; None where the usual way must be gone."""
-        if not self._is_open or not _MEMORY.patterns or _MEMORY.num_vain > _SPARE:
+        if not self._is_open or not _MEMORY.patterns or not _is_worth(_MEMORY.num_vain):
+            _MEMORY.num_vain += self._is_open
             return None
         plan = Plan()
         if not self._fill(plan, buffer, rows, length):
             _MEMORY.num_vain += 1
             return None
-        _MEMORY.num_vain = _MEMORY.num_vain_lessons = 0
+        _MEMORY.num_vain = _MEMORY.num_lessons = 0
         return plan
 
     def _fill(self, plan: Plan, buffer: bytearray, rows: Rows, length: int) -> bool:
@@ -259,8 +261,10 @@ class Lane:
             index = (phase + place) % len(pattern)
             size, slot = shaped.sizes[index], pattern.slots[index]
             if lines[slot] is None:
-                one = self._parse(bytes(memoryview(buffer)[start : start + size - 1])) if place else line
-                if one is not None and one.comm_at[1] - one.comm_at[0] == shaped.comm_size:
+                other = bytes(memoryview(buffer)[start : start + size - 1])
+                one = self._parse(other)  # where the lines are others, this is any piece of some
+                is_own = one is not None and other[: one.head] == self._head
+                if one is not None and is_own and one.comm_at[1] - one.comm_at[0] == shaped.comm_size:
                     lines[slot], comms[slot] = one, one.comm.encode()
             start += size
         return Own(shaped.filled(self._head, comms), tuple(lines), f"{line.host}:{line.pid}")
@@ -276,12 +280,14 @@ class Lane:
 
     def learn(self, lines: Lines) -> None:
         """From lines that went the usual way, and were settled."""
-        if not self._is_open or _MEMORY.num_vain_lessons > _SPARE:
+        if not self._is_open:
             return
         operations = np.flatnonzero((lines.targets >= 0) & (lines.ids >= 0) & (lines.numbers < 0))
         if len(operations) < _FEWEST or 2 * len(operations) < len(lines) or not np.isnan(lines.times[operations[0]]):
             return
-        _MEMORY.num_vain_lessons += 1
+        _MEMORY.num_lessons += 1
+        if _MEMORY.num_lessons & (_MEMORY.num_lessons - 1):  # the 1st, 2nd, 4th, 8th, ... in vain
+            return
         runs = np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1)
         for run in sorted(runs, key=len, reverse=True)[:_MOST_LEARNT]:
             if len(run) >= _FEWEST and self._is_of_one(lines, run):
@@ -312,6 +318,11 @@ class Lane:
                 del known[next(iter(known))]
             known[pattern.key] = pattern
             _MEMORY.num_vain = 0
+
+
+def _is_worth(num_vain: int) -> bool:
+    """Whether another chunk is tried after so many in vain."""
+    return num_vain < _SPARE or num_vain % 4 == 0
 
 
 def _sizes(buffer: bytearray, start: int, stop: int) -> list[int]:
