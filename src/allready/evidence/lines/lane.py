@@ -33,6 +33,7 @@ _MOST_LEARNT = 4  # runs of one chunk
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
+_SELDOM = 64  # chunks from which in the end one is learnt in vain
 _SPARE = 8  # chunks in a row that are tried in vain; after that every fourth
 _NCCL = b"NCCL "
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
@@ -286,7 +287,8 @@ class Lane:
         if len(operations) < _FEWEST or 2 * len(operations) < len(lines) or not np.isnan(lines.times[operations[0]]):
             return
         _MEMORY.num_lessons += 1
-        if _MEMORY.num_lessons & (_MEMORY.num_lessons - 1):  # the 1st, 2nd, 4th, 8th, ... in vain
+        num = _MEMORY.num_lessons
+        if num & (num - 1) and num % _SELDOM:  # not the 1st, 2nd, 4th, ..., 64th, 128th, 192nd, ... in vain
             return
         runs = np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1)
         for run in sorted(runs, key=len, reverse=True)[:_MOST_LEARNT]:
@@ -302,7 +304,8 @@ class Lane:
         )
 
     def _learn(self, lines: Lines, run: Ints) -> None:
-        for stretch in stretches(lines.ids[run]):
+        found = stretches(lines.ids[run])
+        for stretch in found if any(one.is_loop for one in found) else ():
             if stretch.lines < _FEWEST_LINES and not stretch.is_loop:
                 continue
             some = run[stretch.first : stretch.first + stretch.lines].tolist()
