@@ -74,6 +74,7 @@ def speaks_beside_its_launcher(after: Aftermath, sources: Iterable[str]) -> bool
     return any(source in launchers for source in sources)
 
 
+@once
 def has_grave_root(after: Aftermath) -> bool:
     """Some line states a first cause, and a grave one."""
     signatures = load()

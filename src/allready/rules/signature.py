@@ -25,7 +25,7 @@ from allready.model.fill import NOBODY
 from allready.rules._once import once
 from allready.rules._process import is_at_start, overcome
 from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, speaks_beside_its_launcher, who
-from allready.rules.registry import RULES, Rule, _needs, placeholders
+from allready.rules.registry import RULES, Need, Rule, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 
@@ -33,6 +33,9 @@ MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
+_NEEDS = (Need(parameter="after", fact_type=Aftermath, per_node=False, optional=False),)
+"""Of all these rules; to ask each function for its parameters took longer than to load the tables."""
+
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -41,8 +44,7 @@ def register() -> None:
     for signature in load().values():
         if signature.code is None or signature.code in RULES:
             continue
-        body = _body(signature)
-        rule = Rule(
+        RULES[signature.code] = Rule(
             code=signature.code,
             severity=signature.severity,
             fault_class=signature.fault_class,
@@ -52,21 +54,22 @@ def register() -> None:
             since=signature.since,
             depth=signature.depth,
             restates=signature.restates,
-        )
-        RULES[signature.code] = replace(
-            rule, body=body, needs=tuple(_needs(body)), area=f"log_{signature.family}", page=signature.page
+            body=_body(signature),
+            needs=_NEEDS,
+            area=f"log_{signature.family}",
+            page=signature.page,
         )
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
-    needed = placeholders(signature.message) | placeholders(signature.remedy)
-    groups = {name for line in signature.lines for name in line.groups}
-
     def body(after: Aftermath) -> Iterator[Hit]:
-        events = _by_signature(after).get(signature.id, ())
+        events = _by_signature(after).get(signature.id)
+        if not events:  # true of nearly all of hundreds, so everything else waits
+            return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
-        if events:
-            yield _hit(signature, roots or events, after, needed | groups)
+        needed = placeholders(signature.message) | placeholders(signature.remedy)
+        groups = {name for line in signature.lines for name in line.groups}
+        yield _hit(signature, roots or events, after, needed | groups)
 
     body.__name__ = signature.id.partition(".")[2]
     return body
