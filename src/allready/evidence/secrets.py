@@ -6,6 +6,7 @@ Long hexadecimal words stay, unlike in facts of the environment: in logs they ar
 
 import dataclasses
 import functools
+import operator
 import re
 from typing import Any, TypeVar
 
@@ -127,12 +128,12 @@ def _masked(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         new = [_masked(v) for v in value]
-        if all(a is b for a, b in zip(new, value, strict=True)):
+        if all(map(operator.is_, new, value)):
             return value
         return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
     if isinstance(value, dict):
-        mapped = {k: _masked_if_named(k, v) for k, v in value.items()}
-        return value if all(mapped[k] is v for k, v in value.items()) else mapped
+        found = {k: new for k, v in value.items() if type(v) not in _BARE and (new := _masked_if_named(k, v)) is not v}
+        return {**value, **found} if found else value
     if names := _names(kind):
         changed: dict[str, Any] = {}
         for name in names:
