@@ -56,7 +56,7 @@ class Progress:
 class _Task(NamedTuple):
     """A tuple, since thousands are sent."""
 
-    index: int
+    order: int
     found: Found
     part: tuple[int, int, int] | None = None  # number, first byte, byte after the last
 
@@ -80,7 +80,7 @@ def _work(
     transfer.register()
     if task.part is None:
         for reading in read_found(task.found, options, took):
-            yield (task.index, reading), reading.source.path == task.found.label
+            yield (task.order, reading), reading.source.path == task.found.label
         return
     part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], options, took))
     yield part, True
@@ -222,11 +222,11 @@ class Crew:
                 record = SourceRecord(
                     path=task.found.label, kind="unread", size_bytes=task.found.size_bytes, problem=answer.why
                 )
-                self._results.add(task.index, Reading(source=record))
+                self._results.add(task.order, Reading(source=record))
                 return
-            index, whole = task.index, self._parts.lost(task, answer.why)
+            index, whole = task.order, self._parts.lost(task, answer.why)
         elif isinstance(answer, _Part):
-            index, whole = answer.task.index, self._parts.add(answer.task, answer.scanned)
+            index, whole = answer.task.order, self._parts.add(answer.task, answer.scanned)
         else:
             index, whole = answer
         if whole is not None:
@@ -275,14 +275,14 @@ class _Parts:
     def add(self, task: _Task, scanned: "Scanned") -> Reading | None:
         """The reading when this was the last part that was missing."""
         assert task.part is not None
-        self._scanned[task.index][task.part[0]] = scanned
-        return self._one_less(task.index)
+        self._scanned[task.order][task.part[0]] = scanned
+        return self._one_less(task.order)
 
     def lost(self, task: _Task, why: str) -> Reading | None:
         """The same for a part that will not come."""
         assert task.part is not None
-        self._problems[task.index] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
-        return self._one_less(task.index)
+        self._problems[task.order] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
+        return self._one_less(task.order)
 
     def _one_less(self, index: int) -> Reading | None:
         self._missing[index] -= 1

@@ -120,7 +120,7 @@ def _names(cls: type) -> tuple[str, ...]:
 
 
 def _masked(value: Any) -> Any:
-    kind = type(value)
+    kind: type = type(value)
     if kind is str:
         new_text = masked(value)
         return value if new_text == value else new_text  # what is remembered may be another, equal text
@@ -139,10 +139,10 @@ def _masked(value: Any) -> Any:
         for name in names:
             old = getattr(value, name)
             if type(old) is str:  # here as well: most of what a report has are texts in dataclasses
-                if (new := masked(old)) != old:
-                    changed[name] = new
-            elif old and type(old) not in _BARE and (new := _masked(old)) is not old:
-                changed[name] = new
+                if (text := masked(old)) != old:
+                    changed[name] = text
+            elif old and type(old) not in _BARE and (inner := _masked(old)) is not old:
+                changed[name] = inner
         if isinstance(value, Difference) and is_secret_name(value.what):
             changed |= {"good": REDACTED, "bad": REDACTED}
         return dataclasses.replace(value, **changed) if changed else value
