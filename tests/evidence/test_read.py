@@ -278,7 +278,7 @@ def test_progress_ends_at_the_whole(run: Path, monkeypatch: pytest.MonkeyPatch) 
 def _dies_on_dumps(task: Any, took: Callable[[int], None]) -> Iterator[Any]:
     if task.found.path.endswith("fr_0"):
         os.kill(os.getpid(), signal.SIGKILL)
-    yield from reading_module._work(task, took)
+    yield from reading_module._work(ReadOptions(), task, took)
 
 
 def test_a_worker_that_is_killed_costs_its_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Secrets never leave in a report: what is masked, what is not, and that the whole command masks."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.cli.main import main
+from allready.evidence import secrets
 from allready.evidence.secrets import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.model import Difference
 from tests.clock import cpu_s
@@ -69,6 +71,24 @@ def test_leaves_what_is_no_secret(line: str) -> None:
 @pytest.mark.parametrize("line", SHOWN)
 def test_masking_again_changes_nothing(line: str) -> None:
     assert masked(masked(line)) == masked(line)
+
+
+def sought(text: str) -> str:
+    """`masked` without a look at the hints first."""
+    return secrets._SHAPES.sub(secrets._without_shape, secrets._NAMED.sub(secrets._without_value, text))
+
+
+@pytest.mark.parametrize(
+    "line", [*SHOWN, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)]
+)
+def test_a_text_without_hints_holds_no_secret(line: str) -> None:
+    assert masked(line) == sought(line)
+
+
+@given(st.lists(st.sampled_from([p for line in SHOWN for p in re.split(r"(\W)", line)]), max_size=12).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_hints_are_enough_for_any_text(text: str) -> None:
+    assert masked(text) == sought(text)
 
 
 def test_keeps_what_stands_around_a_secret() -> None:

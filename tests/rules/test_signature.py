@@ -6,10 +6,19 @@ import pytest
 
 from allready.evidence.log import read_lines
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
+from allready.rules import registry
 from allready.rules.engine import judge
 from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.ruins import ask, death, event, operation, ruins
+
+
+def test_what_such_a_rule_needs_is_what_its_function_asks_for() -> None:
+    rules = [rule for rule in registry.load().values() if rule.area.startswith("log_")]
+    assert rules
+    for rule in rules:
+        assert rule.body is not None
+        assert rule.needs == tuple(registry._needs(rule.body))
 
 
 def fingerprint(rank: int, other: int, op: str = "ALLREDUCE", other_op: str = "ALLREDUCE", seq: str = "31") -> Event:

@@ -100,22 +100,22 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _once(args: argparse.Namespace) -> int:
-    from allready.cli.output import Output
     from allready.evidence.inputs import find
     from allready.evidence.read import Crew
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with (
-        Crew(find(args.paths), options=read_options(args), workers=args.jobs) as crew,
-        Output.from_arguments(args) as output,
-    ):
-        _check_trace(args.trace)
-        readings = read(crew, output, quiet=args.quiet)
-        refuse_nothing(readings)
-        question = _question(args)
-        report, code = report_on(readings, question, args, started=started)
-        output.finish(report)
+    with Crew(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+        from allready.cli.output import Output  # here and in what follows: loaded while they read
+
+        with Output.from_arguments(args) as output:
+            _check_trace(args.trace)
+            _load_what_comes_next()
+            readings = read(crew, output, quiet=args.quiet)
+            refuse_nothing(readings)
+            question = _question(args)
+            report, code = report_on(readings, question, args, started=started)
+            output.finish(report)
     return code
 
 
@@ -181,7 +181,7 @@ def read(crew: "Crew", output: "Output", *, quiet: bool) -> "list[Reading]":
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 
-    return crew.read(show, meanwhile=_load_what_comes_next)
+    return crew.read(show)
 
 
 def _load_what_comes_next() -> None:

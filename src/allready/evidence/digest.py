@@ -1,17 +1,22 @@
 """What a report keeps of the ruins: rows per rank, the moments of the story on one clock, sums over the sources."""
 
+import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from allready.model import (
     Aftermath,
+    CommRecord,
     Death,
+    Event,
     GroupProgress,
     IterationCounts,
     Moment,
     Operation,
     ProcessRecord,
+    ProcessStack,
     RankRow,
     Role,
     Ruins,
@@ -22,6 +27,7 @@ MOST_ROWS = 4096
 MOST_MOMENTS = 4000
 MOST_SOURCES = 500
 MOST_ODD_ITERATIONS = 200
+_GRAVE = {Role.ROOT, "death"}
 
 
 def digest(after: Aftermath, *, onset_s: float | None = None) -> Ruins:
@@ -49,16 +55,23 @@ def _rows(after: Aftermath) -> Iterator[RankRow]:
     ranks = set(known) | set(after.node_of_rank) | {d.rank for d in after.deaths if d.rank is not None}
     ranks |= {r for g in after.progress for r in (*g.positions, *g.absent)}
     ranks |= set(range(min(after.expected_ranks, MOST_ROWS)))
+    stacks = {s.rank: s for s in reversed(after.stacks) if s.rank is not None and s.role == "rank"}  # the first of each
+    deaths = {d.rank: d for d in reversed(after.deaths) if d.rank is not None}
     for rank in sorted(ranks):
-        yield _row(after, rank, known.get(rank))
+        yield _row(after, rank, known.get(rank), stacks.get(rank), deaths.get(rank))
     for process in after.processes:
         if process.rank is None:
             yield _row(after, None, process)
 
 
-def _row(after: Aftermath, rank: int | None, process: ProcessRecord | None) -> RankRow:
+def _row(
+    after: Aftermath,
+    rank: int | None,
+    process: ProcessRecord | None,
+    stack: ProcessStack | None = None,
+    death: Death | None = None,
+) -> RankRow:
     p = process or ProcessRecord()
-    stack = next((s for s in after.stacks if rank is not None and s.rank == rank and s.role == "rank"), None)
     return RankRow(
         rank=rank,
         node=None if rank is None else after.node_of_rank.get(rank),
@@ -80,7 +93,7 @@ def _row(after: Aftermath, rank: int | None, process: ProcessRecord | None) -> R
         group_counts={} if rank is None else _group_counts(after, rank),
         phases_s=dict(p.phases_s),
         activity=f"{stack.activity} {stack.site}".strip() if stack else "",
-        ending=_ending(after, rank),
+        ending=_ending(after, rank, death),
         last_line=(p.last_line or "")[:300],
         last_line_class=p.last_line_class or "",
         last_source=str(p.last_origin) if p.last_origin else "",
@@ -146,10 +159,9 @@ def _named(operation: Operation) -> str:
     return f"{operation.name} #{operation.seq}"
 
 
-def _ending(after: Aftermath, rank: int | None) -> str:
+def _ending(after: Aftermath, rank: int | None, death: Death | None) -> str:
     if rank is None:
         return ""
-    death = next((d for d in after.deaths if d.rank == rank), None)
     if death is not None:
         return _died(death)
     if rank in after.ended_well:
@@ -168,63 +180,98 @@ def _died(death: Death) -> str:
     return f"{how} (ended by its launcher)" if death.by_launcher else how
 
 
+class _Draft(NamedTuple):
+    """A moment that may be left out: of many thousands most are, and to make one takes longer than to sort it."""
+
+    time_s: float | None
+    role: str
+    made: Callable[[], Moment]
+
+
 def _moments(after: Aftermath) -> tuple[Moment, ...]:
     """Everything with a time, on the reference node's clock; root causes are kept when there is too much."""
     shifts = {clock.node: -clock.offset_s for clock in after.clocks}
-    found = sorted(_all_moments(after, shifts), key=_when)
+    found = sorted(_drafts(after, shifts), key=_when)
     if len(found) > MOST_MOMENTS:
-        grave = [m for m in found if m.role in {Role.ROOT, "death"}][: MOST_MOMENTS // 2]
-        rest = [m for m in found if m.role not in {Role.ROOT, "death"}]
+        grave = [d for d in found if d.role in _GRAVE][: MOST_MOMENTS // 2]
+        rest = [d for d in found if d.role not in _GRAVE]
         half = (MOST_MOMENTS - len(grave)) // 2
         found = sorted([*grave, *rest[:half], *rest[-half:]], key=_when)
-    return tuple(found)
+    return tuple(draft.made() for draft in found)
 
 
-def _when(moment: Moment) -> tuple[bool, float]:
-    return moment.time_s is None, moment.time_s or 0.0
+def _when(draft: _Draft) -> tuple[bool, float]:
+    return draft.time_s is None, draft.time_s or 0.0
 
 
-def _all_moments(after: Aftermath, shifts: Mapping[str, float]) -> Iterator[Moment]:
-    signatures = load()
+def _drafts(after: Aftermath, shifts: Mapping[str, float]) -> Iterator[_Draft]:
     numbers = {number: key for key, number in after.node_numbers.items()}
 
+    @functools.cache
     def shift(node: int | None) -> float:
         return 0.0 if node is None else shifts.get(numbers.get(node, ""), shifts.get(str(node), 0.0))
 
+    def draft(make: Callable[..., Moment], time_s: float | None, role: str, node: int | None, *of: object) -> _Draft:
+        shift_s = shift(node)
+        shifted_s = None if time_s is None else time_s + shift_s
+        return _Draft(shifted_s, role, functools.partial(make, *of, time_s=shifted_s, node=node, shift_s=shift_s))
+
     for event in after.events:
         node = _node(after, event.origin.rank, event.origin.node or event.origin.host)
-        signature = signatures.get(event.signature)
-        yield Moment(
-            time_s=None if event.time_s is None else event.time_s + shift(node), role=str(event.role),
-            text=event.text[:300], rank=event.origin.rank, node=node, code=signature.code if signature else None,
-            source=str(event.origin), shift_s=shift(node), count=event.count,
-        )  # fmt: skip
+        yield draft(_of_event, event.time_s, event.role, node, event)
     for death in after.deaths:
         node = _node(after, death.rank, death.node or death.origin.node or death.host)
-        yield Moment(
-            time_s=None if death.time_s is None else death.time_s + shift(node), role="death",
-            text=_died(death)[:300], rank=death.rank, node=node, source=str(death.origin), shift_s=shift(node),
-        )  # fmt: skip
+        yield draft(_of_death, death.time_s, "death", node, death)
     for process in after.processes:
         node = after.node_of_rank.get(process.rank) if process.rank is not None else None
         for comm in process.comms:
             if comm.started_s is not None:
-                ended = comm.completed_s
-                yield Moment(
-                    time_s=comm.started_s + shift(node), role="operation", text=f"init of {comm.comm_id or comm.comm}",
-                    rank=process.rank, node=node, shift_s=shift(node),
-                    duration_s=None if ended is None else max(0.0, ended - comm.started_s),
-                )  # fmt: skip
+                yield draft(_of_comm, comm.started_s, "operation", node, process, comm)
     for group in after.progress:
         for rank, position in group.positions.items():
-            stuck, node = position.stuck, after.node_of_rank.get(rank)
+            stuck = position.stuck
             if stuck is not None and stuck.created_s is not None:
-                yield Moment(
-                    time_s=stuck.created_s + shift(node), role="operation", rank=rank, node=node,
-                    text=f"enters {_named(stuck)} of {group.label or group.group} and never completes it",
-                    source=str(position.origin or group.source), shift_s=shift(node),
-                    duration_s=None if after.last_time_s is None else max(0.0, after.last_time_s - stuck.created_s),
-                )  # fmt: skip
+                node = after.node_of_rank.get(rank)
+                yield draft(_of_stuck, stuck.created_s, "operation", node, after, group, rank)
+
+
+def _of_event(event: Event, *, time_s: float | None, node: int | None, shift_s: float) -> Moment:
+    signature = load().get(event.signature)
+    return Moment(
+        time_s=time_s, role=str(event.role), text=event.text[:300], rank=event.origin.rank, node=node,
+        code=signature.code if signature else None, source=str(event.origin), shift_s=shift_s, count=event.count,
+    )  # fmt: skip
+
+
+def _of_death(death: Death, *, time_s: float | None, node: int | None, shift_s: float) -> Moment:
+    return Moment(
+        time_s=time_s, role="death", text=_died(death)[:300], rank=death.rank, node=node, source=str(death.origin),
+        shift_s=shift_s,
+    )  # fmt: skip
+
+
+def _of_comm(
+    process: ProcessRecord, comm: CommRecord, *, time_s: float | None, node: int | None, shift_s: float
+) -> Moment:
+    ended, started = comm.completed_s, comm.started_s
+    return Moment(
+        time_s=time_s, role="operation", text=f"init of {comm.comm_id or comm.comm}", rank=process.rank, node=node,
+        shift_s=shift_s, duration_s=None if ended is None or started is None else max(0.0, ended - started),
+    )  # fmt: skip
+
+
+def _of_stuck(
+    after: Aftermath, group: GroupProgress, rank: int, *, time_s: float | None, node: int | None, shift_s: float
+) -> Moment:
+    position = group.positions[rank]
+    stuck, end_s = position.stuck, after.last_time_s
+    assert stuck is not None
+    return Moment(
+        time_s=time_s, role="operation", rank=rank, node=node,
+        text=f"enters {_named(stuck)} of {group.label or group.group} and never completes it",
+        source=str(position.origin or group.source), shift_s=shift_s,
+        duration_s=None if end_s is None or stuck.created_s is None else max(0.0, end_s - stuck.created_s),
+    )  # fmt: skip
 
 
 def _node(after: Aftermath, rank: int | None, key: str | None) -> int | None:

@@ -1,12 +1,13 @@
 """All sources -> all readings, over a few processes where there is enough to read."""
 
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from allready.evidence import sniff, transfer
 from allready.evidence.inputs import Found, find, unpack
@@ -52,11 +53,11 @@ class Progress:
     total_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    index: int
+class _Task(NamedTuple):
+    """A tuple, since thousands are sent."""
+
+    order: int
     found: Found
-    options: ReadOptions
     part: tuple[int, int, int] | None = None  # number, first byte, byte after the last
 
 
@@ -72,14 +73,16 @@ def _is_small(task: _Task) -> bool:
     return task.part is None and task.found.size_bytes <= _SMALL_BYTES
 
 
-def _work(task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[tuple[int, Reading] | _Part, bool]]":
+def _work(
+    options: ReadOptions, task: _Task, took: Callable[[int], None]
+) -> "Iterator[tuple[tuple[int, Reading] | _Part, bool]]":
     """What a worker does.  What bears the name of the file itself comes last: members of archives have longer names."""
     transfer.register()
     if task.part is None:
-        for reading in read_found(task.found, task.options, took):
-            yield (task.index, reading), reading.source.path == task.found.label
+        for reading in read_found(task.found, options, took):
+            yield (task.order, reading), reading.source.path == task.found.label
         return
-    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], task.options, took))
+    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], options, took))
     yield part, True
 
 
@@ -118,7 +121,8 @@ class _Results:
 class Crew:
     """Context manager: looks at what there is, starts as many workers as it is worth, reads, ends them.
 
-    Enter it before this process starts threads: then workers are forked, which takes milliseconds.
+    Enter it before this process starts threads: then workers are forked, which takes milliseconds.  They begin at once,
+    so whatever this process needs later is best loaded between entering and `read`.
     """
 
     def __init__(
@@ -134,14 +138,25 @@ class Crew:
         self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
         self._num = max(1, workers if workers is not None else min(MOST_WORKERS, _num_cpus()))
         self._thresholds = gc.get_threshold()
+        self._results = _Results()
+        self._done_bytes = 0
+        self._progress: Callable[[Progress], None] = lambda _: None
+        self._parts = _Parts(options)
+        self._alone: list[tuple[int, Found]] = []  # what this process reads itself
         self._pool: Workers[_Task, tuple[int, Reading] | _Part] | None = None
+        self._answers: Iterator[tuple[int, Reading] | _Part | Lost[_Task]] = iter(())
 
     def __enter__(self) -> Self:
         num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
         if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
             _load_readers()
-            self._pool = Workers(num, _work, is_small=_is_small)
+            self._pool = Workers(num, functools.partial(_work, self._options), is_small=_is_small)
             self._pool.__enter__()
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         # Thousands of records come in, and none of them is garbage.
         self._thresholds = gc.get_threshold()
         gc.set_threshold(_GARBAGE, *self._thresholds[1:])
@@ -155,94 +170,78 @@ class Crew:
             self._pool.__exit__(kind, error, trace)
             self._pool = None
 
-    def read(
-        self, progress: Callable[[Progress], None] = lambda _: None, meanwhile: Callable[[], None] = lambda: None
-    ) -> list[Reading]:
+    def _begin(self) -> None:
+        """Sort out who reads what, and give the workers the first of it."""
+        shared: list[tuple[int, Found]] = []
+        for index, item in enumerate(self._first):
+            if isinstance(item, SourceRecord):
+                self._results.add(index, Reading(source=item))
+            elif self._pool is None or item.path == STDIN or item.is_open_pipe:
+                self._alone.append((index, item))
+            else:
+                shared.append((index, item))
+        if self._pool is not None:
+            shared.sort(key=lambda entry: -entry[1].size_bytes)
+            tasks = chain(
+                (task for index, found in shared for task in self._tasks(index, found)),
+                (_Task(index, found) for index, found in self._following()),
+            )
+            self._answers = self._pool.run(tasks, self._took)
+
+    def read(self, progress: Callable[[Progress], None] = lambda _: None) -> list[Reading]:
         """Every source's reading, ordered by name.
 
         Args:
             progress: called now and then, at least ten times a second while workers read.
-            meanwhile: called once, while workers read: what this process will need next may be loaded there.
         """
-        results = _Results()
-        done = 0
+        self._progress = progress
+        for index, found in chain(self._alone, () if self._pool is not None else self._following()):
+            for reading in read_found(found, self._options, self._took):
+                self._results.add(index, reading)
+        for answer in self._answers:
+            self._take(answer)
+        if self._pool is not None:
+            self._pool.end()
+        return self._results.readings()
 
-        def took(num_bytes: int) -> None:
-            nonlocal done
-            done += num_bytes
-            progress(Progress(done_bytes=done, total_bytes=self.total_bytes if self._is_all else None))
+    def _took(self, num_bytes: int) -> None:
+        self._done_bytes += num_bytes
+        self._progress(Progress(done_bytes=self._done_bytes, total_bytes=self.total_bytes if self._is_all else None))
 
-        alone: list[tuple[int, Found]] = []
-        shared: list[tuple[int, Found]] = []
-        for index, item in enumerate(self._first):
-            if isinstance(item, SourceRecord):
-                results.add(index, Reading(source=item))
-            elif self._pool is None or item.path == STDIN or item.is_open_pipe:
-                alone.append((index, item))
-            else:
-                shared.append((index, item))
-        for index, item in alone:
-            for reading in read_found(item, self._options, took):
-                results.add(index, reading)
-        shared.sort(key=lambda entry: -entry[1].size_bytes)
-        following = self._following(results)
-        if self._pool is None:
-            for index, item in following:
-                for reading in read_found(item, self._options, took):
-                    results.add(index, reading)
-        else:
-            self._share(self._pool, shared, following, results, took, meanwhile)
-        return results.readings()
-
-    def _following(self, results: _Results) -> Iterator[tuple[int, Found]]:
+    def _following(self) -> Iterator[tuple[int, Found]]:
         for index, item in enumerate(self._rest, start=len(self._first)):
             if isinstance(item, SourceRecord):
-                results.add(index, Reading(source=item))
+                self._results.add(index, Reading(source=item))
             else:
                 yield index, item
 
-    def _share(
-        self,
-        pool: "Workers[_Task, tuple[int, Reading] | _Part]",
-        shared: Sequence[tuple[int, Found]],
-        following: Iterator[tuple[int, Found]],
-        results: _Results,
-        took: Callable[[int], None],
-        meanwhile: Callable[[], None],
-    ) -> None:
-        parts = _Parts(self._options)
-        tasks = chain(
-            (t for index, found in shared for t in self._tasks(index, found, parts)),
-            (_Task(index=index, found=found, options=self._options) for index, found in following),
-        )
-        for answer in pool.run(tasks, took, meanwhile):
-            if isinstance(answer, Lost):
-                if answer.task.part is None:
-                    record = SourceRecord(
-                        path=answer.task.found.label, kind="unread", size_bytes=answer.task.found.size_bytes,
-                        problem=answer.why,
-                    )  # fmt: skip
-                    results.add(answer.task.index, Reading(source=record))
-                    continue
-                whole = parts.lost(answer.task, answer.why)
-            elif isinstance(answer, _Part):
-                whole = parts.add(answer.task, answer.scanned)
-            else:
-                results.add(*answer)
-                continue
-            if whole is not None:
-                results.add(answer.task.index, whole)
+    def _take(self, answer: "tuple[int, Reading] | _Part | Lost[_Task]") -> None:
+        if isinstance(answer, Lost):
+            task = answer.task
+            if task.part is None:
+                record = SourceRecord(
+                    path=task.found.label, kind="unread", size_bytes=task.found.size_bytes, problem=answer.why
+                )
+                self._results.add(task.order, Reading(source=record))
+                return
+            index, whole = task.order, self._parts.lost(task, answer.why)
+        elif isinstance(answer, _Part):
+            index, whole = answer.task.order, self._parts.add(answer.task, answer.scanned)
+        else:
+            index, whole = answer
+        if whole is not None:
+            self._results.add(index, whole)
 
-    def _tasks(self, index: int, found: Found, parts: "_Parts") -> Iterator[_Task]:
+    def _tasks(self, index: int, found: Found) -> Iterator[_Task]:
         """One task, or one for each part of a log that is too long for one worker."""
         share = self.total_bytes // self._num
         if found.size_bytes >= 2 * SPLIT_BYTES and found.size_bytes > share * 0.6:
-            ranges = parts.split(found, index, self._num)
+            ranges = self._parts.split(found, index, self._num)
             if ranges:
                 for number, (start, stop) in enumerate(ranges):
-                    yield _Task(index=index, found=found, options=self._options, part=(number, start, stop))
+                    yield _Task(index, found, (number, start, stop))
                 return
-        yield _Task(index=index, found=found, options=self._options)
+        yield _Task(index, found)
 
 
 class _Parts:
@@ -276,14 +275,14 @@ class _Parts:
     def add(self, task: _Task, scanned: "Scanned") -> Reading | None:
         """The reading when this was the last part that was missing."""
         assert task.part is not None
-        self._scanned[task.index][task.part[0]] = scanned
-        return self._one_less(task.index)
+        self._scanned[task.order][task.part[0]] = scanned
+        return self._one_less(task.order)
 
     def lost(self, task: _Task, why: str) -> Reading | None:
         """The same for a part that will not come."""
         assert task.part is not None
-        self._problems[task.index] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
-        return self._one_less(task.index)
+        self._problems[task.order] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
+        return self._one_less(task.order)
 
     def _one_less(self, index: int) -> Reading | None:
         self._missing[index] -= 1

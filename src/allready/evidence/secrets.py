@@ -6,6 +6,7 @@ Long hexadecimal words stay, unlike in facts of the environment: in logs they ar
 
 import dataclasses
 import functools
+import operator
 import re
 from typing import Any, TypeVar
 
@@ -43,9 +44,11 @@ _NAMED = re.compile(
     r"|(?:api|access|secret|private|auth|account)[ _-]?key))"
     rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
 )
-_HINT = re.compile(
-    r"token|secret|passw|passphrase|credential|key|_pass|_pwd|_auth|_cookie|_jwt|bearer|signature", re.IGNORECASE
-)
+_NAMED_HINTS = (
+    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "_pwd", "_auth", "_cookie", "_jwt",
+    "bearer", "signature",
+)  # fmt: skip
+"""In small letters; a text without any has nothing that `_NAMED` finds.  To look for each is ten times as fast."""
 
 _SHAPES = re.compile(
     r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"
@@ -61,6 +64,14 @@ _SHAPES = re.compile(
 )
 
 
+_SHAPE_HINTS = (
+    "://", "bearer ", "basic ", "-----begin", "akia", "asia", "hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+    "github_pat_", "glpat-", "xox", "nvapi-", "wandb_v1_", "pypi-", "sk-", "aiza", "eyj", "key",
+)  # fmt: skip
+"""The same for `_SHAPES`."""
+
+
+@functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Whether an environment variable of this name holds a secret."""
     return bool(_SECRET_ENV.fullmatch(name))
@@ -74,9 +85,20 @@ def masked_value(name: str, value: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def masked(text: str) -> str:
     """The text with what looks like a secret replaced by "(redacted)"."""
-    if _HINT.search(text):
+    small = text.lower()
+    is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
+    if not is_plain or _has_one(_NAMED_HINTS, small):
         text = _NAMED.sub(_without_value, text)
-    return _SHAPES.sub(_without_shape, text)
+    if not is_plain or _has_one(_SHAPE_HINTS, small):
+        text = _SHAPES.sub(_without_shape, text)
+    return text
+
+
+def _has_one(hints: tuple[str, ...], text: str) -> bool:
+    for hint in hints:  # noqa: SIM110 - twice as fast as `any`, and asked of every text
+        if hint in text:
+            return True
+    return False
 
 
 def masked_all(value: T) -> T:
@@ -93,30 +115,34 @@ _BARE = frozenset({int, float, bool})
 
 @functools.cache
 def _names(cls: type) -> tuple[str, ...]:
-    """The fields of a dataclass that can be replaced."""
-    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+    """The fields of a dataclass that can be replaced; none of another class."""
+    return tuple(f.name for f in dataclasses.fields(cls) if f.init) if dataclasses.is_dataclass(cls) else ()
 
 
 def _masked(value: Any) -> Any:
-    if type(value) is str:
+    kind: type = type(value)
+    if kind is str:
         new_text = masked(value)
         return value if new_text == value else new_text  # what is remembered may be another, equal text
-    if value is None or type(value) in _BARE:
+    if value is None or kind in _BARE:
         return value
     if isinstance(value, (tuple, list)):
         new = [_masked(v) for v in value]
-        if all(a is b for a, b in zip(new, value, strict=True)):
+        if all(map(operator.is_, new, value)):
             return value
         return type(value)(*new) if hasattr(value, "_fields") else type(value)(new)
     if isinstance(value, dict):
-        mapped = {k: _masked_if_named(k, v) for k, v in value.items()}
-        return value if all(mapped[k] is v for k, v in value.items()) else mapped
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {k: new for k, v in value.items() if type(v) not in _BARE and (new := _masked_if_named(k, v)) is not v}
+        return {**value, **found} if found else value
+    if names := _names(kind):
         changed: dict[str, Any] = {}
-        for name in _names(type(value)):
+        for name in names:
             old = getattr(value, name)
-            if old is not None and type(old) not in _BARE and (new := _masked(old)) is not old:
-                changed[name] = new
+            if type(old) is str:  # here as well: most of what a report has are texts in dataclasses
+                if (text := masked(old)) != old:
+                    changed[name] = text
+            elif old and type(old) not in _BARE and (inner := _masked(old)) is not old:
+                changed[name] = inner
         if isinstance(value, Difference) and is_secret_name(value.what):
             changed |= {"good": REDACTED, "bad": REDACTED}
         return dataclasses.replace(value, **changed) if changed else value

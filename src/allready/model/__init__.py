@@ -1,94 +1,115 @@
-"""Frozen data: facts, evidence of the job, findings, fleet, report.  Standard library only."""
+"""Frozen data: facts, evidence of the job, findings, fleet, report.  Standard library only.
 
-from allready.model.aftermath import (
-    UNNAMED_GROUP,
-    Aftermath,
-    BenchRow,
-    BenchRun,
-    ClockOffset,
-    CommRecord,
-    Death,
-    Frame,
-    GroupProgress,
-    Iterations,
-    Lag,
-    Misfit,
-    Mismatch,
-    Operation,
-    Position,
-    ProcessRecord,
-    ProcessStack,
-    ThreadStack,
-    Transport,
-)
-from allready.model.events import Event, Origin, Role, SourceRecord, clock_time, wall_clock
-from allready.model.facts import (
-    ONLY_HEARD,
-    ClockFacts,
-    EnvFacts,
-    FirewallFacts,
-    Gpu,
-    GpuFacts,
-    GpuProcess,
-    HostFacts,
-    Interface,
-    InterfaceChoice,
-    LaunchFacts,
-    LimitFacts,
-    MasterContactFacts,
-    MasterPortFacts,
-    NameFacts,
-    NetFacts,
-    PortHolder,
-    RdmaFacts,
-    RdmaPort,
-    Route,
-    ScriptFacts,
-    SoftwareFacts,
-    TransportFacts,
-)
-from allready.model.finding import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Finding,
-    Hit,
-    NotChecked,
-    Severity,
-)
-from allready.model.fleet import NODE_FACTS, FactMissing, Fleet, NodeFacts, NotApplicable, PerNode
-from allready.model.job import (
-    BenchPoint,
-    Caller,
-    Claim,
-    CollectiveRun,
-    Collectives,
-    DatagramProbe,
-    PathProbe,
-    RankState,
-    Reachability,
-    RollCall,
-    StageResult,
-    World,
-    WorldNode,
-)
-from allready.model.live import (
-    ChildRow,
-    GroupMark,
-    LinkRow,
-    Live,
-    NodeEvidence,
-    NodeStatus,
-    PaceSample,
-    PathSize,
-    RankEvidence,
-    RankStatus,
-    SocketRow,
-)
-from allready.model.report import SCHEMA, Report, Status, Verdict
-from allready.model.ruins import Difference, IterationCounts, Moment, RankRow, Ruins
-from allready.model.split import Split, ranges
+Modules are loaded when one of their classes is first asked for: making a hundred dataclasses takes a tenth of a second,
+and a process that reads logs needs few of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allready.model.aftermath import (
+        UNNAMED_GROUP,
+        Aftermath,
+        BenchRow,
+        BenchRun,
+        ClockOffset,
+        CommRecord,
+        Death,
+        Frame,
+        GroupProgress,
+        Iterations,
+        Lag,
+        Misfit,
+        Mismatch,
+        Operation,
+        Position,
+        ProcessRecord,
+        ProcessStack,
+        ThreadStack,
+        Transport,
+    )
+    from allready.model.events import Event, Origin, Role, SourceRecord, clock_time, wall_clock
+    from allready.model.facts import (
+        ONLY_HEARD,
+        ClockFacts,
+        EnvFacts,
+        FirewallFacts,
+        Gpu,
+        GpuFacts,
+        GpuProcess,
+        HostFacts,
+        Interface,
+        InterfaceChoice,
+        LaunchFacts,
+        LimitFacts,
+        MasterContactFacts,
+        MasterPortFacts,
+        NameFacts,
+        NetFacts,
+        PortHolder,
+        RdmaFacts,
+        RdmaPort,
+        Route,
+        ScriptFacts,
+        SoftwareFacts,
+        TransportFacts,
+    )
+    from allready.model.finding import (
+        Confidence,
+        Culprits,
+        Evidence,
+        FaultClass,
+        Finding,
+        Hit,
+        NotChecked,
+        Severity,
+    )
+    from allready.model.fleet import NODE_FACTS, FactMissing, Fleet, NodeFacts, NotApplicable, PerNode
+    from allready.model.job import (
+        BenchPoint,
+        Caller,
+        Claim,
+        CollectiveRun,
+        Collectives,
+        DatagramProbe,
+        PathProbe,
+        RankState,
+        Reachability,
+        RollCall,
+        StageResult,
+        World,
+        WorldNode,
+    )
+    from allready.model.live import (
+        ChildRow,
+        GroupMark,
+        LinkRow,
+        Live,
+        NodeEvidence,
+        NodeStatus,
+        PaceSample,
+        PathSize,
+        RankEvidence,
+        RankStatus,
+        SocketRow,
+    )
+    from allready.model.report import SCHEMA, Report, Status, Verdict
+    from allready.model.ruins import Difference, IterationCounts, Moment, RankRow, Ruins
+    from allready.model.split import Split, ranges
+else:
+    _MODULES = ("events", "finding", "aftermath", "split", "ruins", "report", "job", "live", "facts", "fleet")
+    """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
+
+    def __getattr__(name):
+        if name in __all__:
+            for module in _MODULES:
+                found = vars(import_module(f"{__name__}.{module}"))
+                if name in found:
+                    globals()[name] = found[name]  # from now on nobody asks here
+                    return found[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "NODE_FACTS",

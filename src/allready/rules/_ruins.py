@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from allready.model import Aftermath, Evidence, Origin, Role, Severity, clock_time, ranges
+from allready.model import Aftermath, Event, Evidence, Origin, Role, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.rules._once import once as once
 from allready.rules._process import is_at_start, overcome
@@ -33,6 +33,15 @@ def nodes_wholly(after: Aftermath, rank_numbers: Sequence[int]) -> tuple[int, ..
     whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
     covered = {r for n in whole for r in by_node[n]}
     return whole if named and covered == named and len(whole) < len(by_node) else ()
+
+
+@once
+def by_signature(after: Aftermath) -> dict[str, list[Event]]:
+    """Events of one kind together: hundreds of rules ask for theirs."""
+    found: dict[str, list[Event]] = {}
+    for event in after.events:
+        found.setdefault(event.signature, []).append(event)
+    return found
 
 
 WAITED = {
@@ -74,6 +83,7 @@ def speaks_beside_its_launcher(after: Aftermath, sources: Iterable[str]) -> bool
     return any(source in launchers for source in sources)
 
 
+@once
 def has_grave_root(after: Aftermath) -> bool:
     """Some line states a first cause, and a grave one."""
     signatures = load()

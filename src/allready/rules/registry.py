@@ -10,6 +10,7 @@ A rule is a generator function under `@Rule(...)`.  Its parameters say what it n
 One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -122,13 +123,19 @@ RULES: dict[str, Rule] = {}
 
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
+    _import_rules()
+    importlib.import_module("allready.rules.signature").register()
+    return dict(sorted(RULES.items()))
+
+
+@functools.cache
+def _import_rules() -> None:
+    """Look through the folders, once in a process."""
     for area in AREAS:
         package = importlib.import_module(f"allready.rules.{area}")
         for module in pkgutil.iter_modules(package.__path__):
             if not module.name.startswith("_"):
                 importlib.import_module(f"{package.__name__}.{module.name}")
-    importlib.import_module("allready.rules.signature").register()
-    return dict(sorted(RULES.items()))
 
 
 def _needs(body: Callable[..., Any]) -> Iterator[Need]:

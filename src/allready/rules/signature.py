@@ -22,10 +22,9 @@ from allready.model import (
     clock_time,
 )
 from allready.model.fill import NOBODY
-from allready.rules._once import once
 from allready.rules._process import is_at_start, overcome
-from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, speaks_beside_its_launcher, who
-from allready.rules.registry import RULES, Rule, _needs, placeholders
+from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
+from allready.rules.registry import RULES, Need, Rule, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 
@@ -33,6 +32,9 @@ MOST_EVIDENCE = 8
 MOST_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
+_NEEDS = (Need(parameter="after", fact_type=Aftermath, per_node=False, optional=False),)
+"""Of all these rules; to ask each function for its parameters took longer than to load the tables."""
+
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
 
 
@@ -41,8 +43,7 @@ def register() -> None:
     for signature in load().values():
         if signature.code is None or signature.code in RULES:
             continue
-        body = _body(signature)
-        rule = Rule(
+        RULES[signature.code] = Rule(
             code=signature.code,
             severity=signature.severity,
             fault_class=signature.fault_class,
@@ -52,33 +53,25 @@ def register() -> None:
             since=signature.since,
             depth=signature.depth,
             restates=signature.restates,
-        )
-        RULES[signature.code] = replace(
-            rule, body=body, needs=tuple(_needs(body)), area=f"log_{signature.family}", page=signature.page
+            body=_body(signature),
+            needs=_NEEDS,
+            area=f"log_{signature.family}",
+            page=signature.page,
         )
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
-    needed = placeholders(signature.message) | placeholders(signature.remedy)
-    groups = {name for line in signature.lines for name in line.groups}
-
     def body(after: Aftermath) -> Iterator[Hit]:
-        events = _by_signature(after).get(signature.id, ())
+        events = by_signature(after).get(signature.id)
+        if not events:  # true of nearly all of hundreds, so everything else waits
+            return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
-        if events:
-            yield _hit(signature, roots or events, after, needed | groups)
+        needed = placeholders(signature.message) | placeholders(signature.remedy)
+        groups = {name for line in signature.lines for name in line.groups}
+        yield _hit(signature, roots or events, after, needed | groups)
 
     body.__name__ = signature.id.partition(".")[2]
     return body
-
-
-@once
-def _by_signature(after: Aftermath) -> dict[str, list[Event]]:
-    """Events of one kind together: hundreds of rules ask for theirs."""
-    found: dict[str, list[Event]] = {}
-    for event in after.events:
-        found.setdefault(event.signature, []).append(event)
-    return found
 
 
 def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names: set[str]) -> Hit:
@@ -93,7 +86,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     values = dict.fromkeys(names, "?") | hint_of(signature, first.text) | _values(events)
     values["who"] = called(after, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
-    wrote = {n for e in events for n in _nodes_of(e, after)}
+    wrote = {n for e in events for n in _nodes_of(e, after)} if culprits.nodes else set()
     inferred = set(culprits.nodes) - wrote or (signature.blames in TELLS_ALL and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and signature.blames not in TELLS_ALL)):
         confidence = Confidence.LIKELY
@@ -102,7 +95,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
     severity = _severity(signature, events, after) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
-    fault_class = signature.case_of(events, _by_signature(after)).fault_class
+    fault_class = signature.case_of(events, by_signature(after)).fault_class
     if signature.alive is not None and _lived_on(culprits.ranks, after):
         fault_class, confidence = signature.alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
     return Hit(
@@ -154,7 +147,7 @@ def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
     if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in after.mismatches):
         return Severity.WARNING
-    return signature.case_of(events, _by_signature(after)).severity
+    return signature.case_of(events, by_signature(after)).severity
 
 
 def _in_all_pairs(events: Sequence[Event]) -> set[int]:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -141,11 +142,41 @@ def test_leaving_ends_workers_that_are_busy() -> None:
     assert not workers_left()
 
 
-def test_something_else_may_be_done_while_workers_work() -> None:
-    done = []
+def telling(task: str, _took: Callable[[int], None]) -> Iterator[tuple[str, bool]]:
+    Path(task).touch()
+    yield task, True
+
+
+def test_workers_begin_before_anybody_asks_for_answers(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    with Workers(1, telling) as workers:
+        answers = workers.run([str(begun)])
+        deadline = time.monotonic() + 30
+        while not begun.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert list(answers) == [str(begun)]
+
+
+def test_workers_are_ended_before_they_are_left() -> None:
+    with Workers(2, sleeping) as workers:
+        workers.run([1, 2])
+        busy = workers_left()
+        workers.end()
+        deadline = time.monotonic() + 30
+        while any(worker.status() != psutil.STATUS_ZOMBIE for worker in busy):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not workers_left()
+
+
+def test_a_worker_that_died_with_nothing_to_do_costs_no_more_than_the_next_task() -> None:
     with Workers(1, square) as workers:
-        assert list(workers.run([3], meanwhile=lambda: done.append(1))) == [9]
-    assert done == [1]
+        assert list(workers.run([3])) == [9]
+        workers_left()[0].kill()
+        answers = list(workers.run([4, 5]))
+    assert 25 in answers
+    assert [a.task for a in answers if isinstance(a, Lost)] in ([], [4])
 
 
 ORPHANS = """

@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import os
+import pickle
+import selectors
 import signal
 import threading
 from collections import deque
@@ -62,8 +64,11 @@ class Workers(Generic[T, R]):
         self._work = work
         self._spawn = spawn
         self._is_small = is_small
+        self._left: Iterator[T] = iter(())
+        self._next: T | None = None
         self._again: deque[T] = deque()
         self._workers: list[_Worker[T]] = []
+        self._pipes = selectors.PollSelector()  # kept: to make one for each answer took as long as to read the answer
 
     def __enter__(self) -> Self:
         try:
@@ -77,64 +82,66 @@ class Workers(Generic[T, R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
-            worker.process.kill()
+        self.end()
         for worker in self._workers:
             worker.process.join(END_S)
+            self._pipes.unregister(worker.pipe)
             worker.pipe.close()
             with contextlib.suppress(ValueError):  # still there after SIGKILL: in the kernel's hands
                 worker.process.close()
         self._workers.clear()
 
-    def run(
-        self,
-        tasks: Iterable[T],
-        took: Callable[[int], None] = lambda _: None,
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> "Iterator[R | Lost[T]]":
-        """Results as they come, in no order, and what was lost.  Ends when all tasks are done.
+    def end(self) -> None:
+        """End every worker without waiting for it: the system takes them apart while this process goes on."""
+        for worker in self._workers:
+            worker.process.kill()
+
+    def run(self, tasks: Iterable[T], took: Callable[[int], None] = lambda _: None) -> "Iterator[R | Lost[T]]":
+        """Give every worker something to do, at once; then results as they come, in no order, and what was lost.
+
+        Ends when all tasks are done.
 
         Args:
             tasks: taken one by one, as workers become idle or have few small ones left.
             took: told how many bytes were read since the last call, ten times a second at least.
-            meanwhile: called once, when every worker has something to do.
         """
-        from multiprocessing.connection import wait
+        self._left = iter(tasks)
+        self._next = next(self._left, None)
+        self._give()
+        return self._answers(took)
 
-        left = iter(tasks)
-        task = next(left, None)
-        was_free = False
-        while True:
-            while task is not None or self._again:
-                task = self._again.popleft() if task is None else task
-                worker = self._free(task)
-                if worker is None:
-                    break
-                worker.tasks.append(task)
-                with contextlib.suppress(OSError):  # it died; noticed below
-                    worker.pipe.send(task)
-                task = self._again.popleft() if self._again else next(left, None)
-            busy = {worker.pipe: worker for worker in self._workers if worker.tasks}
-            if not busy:
+    def _give(self) -> None:
+        while self._next is not None or self._again:
+            task = self._again.popleft() if self._next is None else self._next
+            worker = self._free(task)
+            if worker is None:
+                self._next = task
                 return
-            if not was_free:
-                meanwhile()
-                was_free = True
-            for pipe in wait(list(busy), _POLL_S):
-                yield from self._answer(busy[pipe], took)  # type: ignore[index]
+            worker.tasks.append(task)
+            with contextlib.suppress(OSError):  # it died; noticed when it is asked
+                worker.pipe.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
+            self._next = self._again.popleft() if self._again else next(self._left, None)
+
+    def _answers(self, took: Callable[[int], None]) -> "Iterator[R | Lost[T]]":
+        while any(worker.tasks for worker in self._workers):
+            for key, _ in self._pipes.select(_POLL_S):
+                yield from self._answer(key.data, took)
             took(0)
+            self._give()
 
     def _answer(self, worker: _Worker[T], took: Callable[[int], None]) -> "Iterator[R | Lost[T]]":
         try:
             num_bytes, results, is_done = worker.pipe.recv()
         except (EOFError, OSError):
-            task = worker.tasks.popleft()
-            self._again += worker.tasks  # it had not begun with them
             worker.process.join(END_S)
             why = _death(worker.process.exitcode)
             self._workers.remove(worker)
+            self._pipes.unregister(worker.pipe)
             worker.pipe.close()
-            yield Lost(task=task, why=why)
+            if worker.tasks:
+                task = worker.tasks.popleft()
+                self._again += worker.tasks  # it had not begun with them
+                yield Lost(task=task, why=why)
             return
         if is_done:
             worker.tasks.popleft()
@@ -163,6 +170,7 @@ class Workers(Generic[T, R]):
         theirs.close()
         started: _Worker[T] = _Worker(process=process, pipe=ours)
         self._workers.append(started)
+        self._pipes.register(ours, selectors.EVENT_READ, started)
         return started
 
 

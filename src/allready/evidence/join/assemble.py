@@ -96,6 +96,8 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
 
 def _of_now(events: Sequence[Event], attempts: Attempts) -> list[Event]:
     """Events of the last attempt."""
+    if not attempts.lines and not attempts.times:
+        return list(events)
     return [e for e in events if not attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s)]
 
 
@@ -217,7 +219,7 @@ def _has_output(readings: Sequence[Reading]) -> bool:
         and r.source.num_lines > 0
         and (
             not any(p.host is not None for p in r.processes)  # a process that NCCL's own lines name
-            or any(e.signature.partition(".")[0] not in {"nccl", "kernel", "ras"} for e in r.events)
+            or any(s.partition(".")[0] not in {"nccl", "kernel", "ras"} for s in {e.signature for e in r.events})
         )
         for r in readings
     )

@@ -233,9 +233,10 @@ def ended_well(
         e.signature in {"elastic.closing_signal", "elastic.death_signal"} for e in events
     )
     for event in events:
-        rank = identities.rank(event.origin)
-        if event.signature == "torch.not_destroyed" and rank is not None and not is_disturbed:
-            well.add(rank)
+        if event.signature == "torch.not_destroyed":
+            rank = identities.rank(event.origin)
+            if rank is not None and not is_disturbed:
+                well.add(rank)
         elif event.signature == "elastic.success":
             node = identities.node_numbers.get(event.origin.node or event.origin.host or "")
             well |= {r for r, n in identities.node_of_rank.items() if n == node}

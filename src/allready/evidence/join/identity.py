@@ -50,6 +50,8 @@ class Identities:
 
     def completed(self, origin: Origin, *, is_ranks: bool = False) -> Origin:
         """The origin with its rank filled in.  `is_ranks`: some rank wrote the line."""
+        if origin.rank is not None:
+            return origin
         rank = self.rank(origin)
         if rank is None and is_ranks:
             rank = self.alone(origin)

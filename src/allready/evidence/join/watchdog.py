@@ -41,9 +41,13 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     """Positions of all ranks of which the watchdog said anything; groups are named as in flight-recorder dumps."""
     by_rank: dict[int, list[Event]] = {}
     for event in events:
+        if event.signature not in _SPEAKING:
+            continue
         rank = identities.rank(event.origin)
-        if event.signature in _SPEAKING and rank is not None and rank < MOST_RANKS:
+        if rank is not None and rank < MOST_RANKS:
             by_rank.setdefault(rank, []).append(event)
+    if not by_rank:
+        return []
     groups: dict[str, dict[int, Position]] = {}
     labels: dict[str, str] = {}
     nameless: dict[int, Position] = {}

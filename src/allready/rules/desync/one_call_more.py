@@ -55,11 +55,13 @@ def one_call_more(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None or after.mismatches or causes(after):
         return
+    leading = [(progress, ahead) for progress in after.progress if (ahead := _ahead(progress))]
+    if not leading:
+        return  # as in nearly every run, so nobody needs to look through all lines
     said = [e for e in after.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
-    for progress in after.progress:
+    for progress, ahead in leading:
         complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]
-        ahead = _ahead(progress)
-        if not ahead or not (said or complaints):
+        if not (said or complaints):
             continue
         counts = {r: p.enqueued for r, p in progress.positions.items()}
         usual = min(counts.values())

@@ -31,7 +31,7 @@ def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
     """
     networks = {p.rank: p.network for p in after.processes if p.rank is not None and p.network}
     sockets = tuple(sorted(r for r, n in networks.items() if n == "Socket"))
-    others = tuple(sorted(r for r in networks if r not in sockets))
+    others = tuple(sorted(r for r, n in networks.items() if n != "Socket"))
     if not sockets or not others:
         return
     nodes = tuple(sorted({after.node_of_rank[r] for r in sockets if r in after.node_of_rank}))

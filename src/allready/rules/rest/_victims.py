@@ -7,6 +7,7 @@ from allready.model import Aftermath, Culprits, Event
 from allready.rules._common import is_loopback
 from allready.rules._once import once
 from allready.rules._process import chain_behind, died, got_on, is_told_to_stop, same_process
+from allready.rules._ruins import by_signature
 from allready.signatures import load
 
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
@@ -18,6 +19,8 @@ _PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
 def lost(after: Aftermath, signatures: Iterable[str]) -> list[Event]:
     """Consequences of these kinds, earliest first, of processes that did not simply go on or end well."""
     wanted = set(signatures)
+    if wanted.isdisjoint(by_signature(after)):
+        return []
     found = [
         e
         for e in after.events
