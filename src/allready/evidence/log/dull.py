@@ -1,66 +1,115 @@
-"""Lines of NCCL that say nothing, as other logs have shown; in a log of NCCL's own lines they are only counted.
+"""Lines of NCCL whose own words say all, as other logs have shown; a log of NCCL's own lines is read without them.
 
-The ranks of one job print the same dozens of lines when they start.  A line is dull when no reader asks for it, no
-signature knows it, it is of a known kind and has no date; all of this is in its own words (`rest`), whoever wrote it.
-It is left out only where every line of the log is NCCL's and begins with NCCL's prefix, so that none is needed
+The ranks of one job print the same dozens of lines when they start.  What such a line means is in its own words
+(`rest`), whoever wrote it: no reader asks for it, it is of a known kind and has no date, and either no signature knows
+it (it is dull, and only counted) or one does of which the event is always the same (it is `Told`).
+Lines are taken out only where every line of the log is NCCL's and begins with NCCL's prefix, so that none is needed
 to see where another thing ends.  The first and the last line of each process stay.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from allready.evidence import clock as clocks
 from allready.evidence import prefix
-from allready.evidence.log import nccl
-from allready.evidence.log.events import is_silent
+from allready.evidence.log import events, nccl, stories
+from allready.evidence.log.events import Said
 from allready.evidence.log.line import Line
+from allready.evidence.prefix import Prefix
 from allready.signatures import table
 
 MOST_LINES = 8192
 _MOST_BYTES = 320
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_NEW = object()
+
+_NOT_ALONE = (b"[rank", b"File ", b"ChildFailedError", b"absl::Status: ", b"\x1b", b"\r", b"\0")
+"""What may make two lines of one, or have to do with lines around it, or is not there as it stands."""
 
 Raw = tuple[int, bytes, bool]
 
-_DULL: set[tuple[bytes, bytes]] = set()
-"""What stands before a line's own words, all digits as zeros, and these words."""
+_MEANT: dict[tuple[bytes, bytes], Said | None] = {}
+"""What stands before a line's own words, all digits as zeros, and these words: the event that they are, None: dull."""
 
 _TOLD: set[str] = set()
-"""Words that something else knows, so that nobody need ask again whether they are dull."""
+"""Words that something else knows, so that nobody need ask again whether they say all."""
 
 _TABLES: list[object] = []
 """The signatures that were asked."""
 
 
-def sift(lines: Sequence[Raw]) -> tuple[list[Raw], int]:
-    """The lines without dull ones, and how many those are."""
+class Told(NamedTuple):
+    """A line that was taken out: its number, how many of those that are left stand before it, what it says."""
+
+    number: int
+    place: int
+    prefix: Prefix
+    said: Said
+
+
+class Sifted(NamedTuple):
+    """The lines that are to be read, and those that need not be.
+
+    is_nccls: every line, also those that are left, is one of NCCL's, with nothing before NCCL's own prefix, and stands
+    for itself.
+    """
+
+    left: list[Raw]
+    told: Sequence[Told] = ()
+    num_out: int = 0
+    is_nccls: bool = False
+
+
+def sift(lines: list[Raw]) -> Sifted:
+    """Take out the lines that say all in their own words."""
     _forget_other_tables()
-    if not _DULL:
-        return list(lines), 0
-    ends: list[int] = []
-    last: dict[bytes, int] = {}
-    for at, (_, text, is_known) in enumerate(lines):
-        end = text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1
-        head = text[:end]
-        if not is_known or (head not in last and not prefix.is_nccl_head(head)):
-            return list(lines), 0
-        last[head] = at
-        ends.append(end)
+    heads, last = _heads(lines)
+    if len(heads) < len(lines):
+        return Sifted(lines)
     left: list[Raw] = []
+    told: list[Told] = []
     shapes: dict[bytes, bytes] = {}
-    for at, (end, one) in enumerate(zip(ends, lines, strict=True)):
-        text = one[1]
-        head = text[:end]
+    for at, (head, one) in enumerate(zip(heads, lines, strict=True)):
         shape = shapes.get(head)
         if shape is None:
             shapes[head] = head.translate(_ZEROS)
-        elif (shape, text[end:]) in _DULL and last[head] != at:
-            continue
+        elif last[head][0] != at:
+            meant = _MEANT.get((shape, one[1][len(head) :]), _NEW)
+            if meant is None:
+                continue
+            if isinstance(meant, Said):
+                told.append(Told(one[0], len(left), last[head][1], meant))
+                continue
         left.append(one)
-    return left, len(lines) - len(left)
+    texts = b"\n".join([text for _, text, _ in left])
+    num_starts = texts.count(b" NCCL ") - texts.count(b" NCCL version ")  # the version is told behind the prefix
+    if num_starts != len(left) or any(mark in texts for mark in _NOT_ALONE):
+        return Sifted(lines)
+    return Sifted(left, told, len(lines) - len(left), is_nccls=True)
+
+
+def _heads(lines: Sequence[Raw]) -> tuple[list[bytes], dict[bytes, tuple[int, Prefix]]]:
+    """NCCL's prefix of each line, up to one that has none; of each where it is last, and what it says."""
+    heads: list[bytes] = []
+    last: dict[bytes, tuple[int, Prefix]] = {}
+    hosts: dict[int | None, str | None] = {}
+    head, said = b"", None
+    for at, (_, text, is_known) in enumerate(lines):
+        if said is None or not text.startswith(head):
+            head = text[: text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1]
+            said = last[head][1] if head in last else prefix.of_nccl(head)
+            # Where a process has two names, the number of their lines tells which of them is glued to other words.
+            if said is None or hosts.setdefault(said.pid, said.host) != said.host:
+                break
+        if not is_known:
+            break
+        last[head] = (at, said)
+        heads.append(head)
+    return heads, last
 
 
 def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
-    """Remember which of the lines of a log that was read were dull."""
+    """Remember which of the lines of a log that was read say all in their own words."""
     _forget_other_tables()
     if len(raw) != len(lines):
         return
@@ -74,14 +123,25 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         head = line.text[:end]
         if len(text) > _MOST_BYTES or text != line.text.encode("utf-8", "replace") or not head.isascii():
             continue
-        if is_silent(head, rest) and prefix.is_nccl_head(text[:end]) and clocks.latest_dated([text[end:]]) is None:
-            if len(_DULL) >= MOST_LINES:
-                _DULL.clear()
-            _DULL.add((text[:end].translate(_ZEROS), text[end:]))
+        key = (text[:end].translate(_ZEROS), text[end:])
+        if key in _MEANT:
+            continue
+        found, is_certain = events.recall(head, rest)
+        said = None if found is None else stories.said(*found, rest)
+        is_clear = is_certain and (found is None or said is not None)
+        if is_clear and prefix.of_nccl(text[:end]) is not None and _is_alone(text[end:]):
+            if len(_MEANT) >= MOST_LINES:
+                _MEANT.clear()
+            _MEANT[key] = said
         elif len(rest) <= _MOST_BYTES:
             if len(_TOLD) >= MOST_LINES:
                 _TOLD.clear()
             _TOLD.add(rest)
+
+
+def _is_alone(words: bytes) -> bool:
+    """Whether they have no date, and nothing to do with what stands around them."""
+    return clocks.latest_dated([words]) is None and not any(mark in words for mark in (b" NCCL ", *_NOT_ALONE))
 
 
 def _forget_other_tables() -> None:
@@ -94,5 +154,5 @@ def _forget_other_tables() -> None:
 
 def forget() -> None:
     """As if no log had been read."""
-    _DULL.clear()
+    _MEANT.clear()
     _TOLD.clear()

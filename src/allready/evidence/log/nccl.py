@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from allready.evidence.log.comms import Comms
 from allready.evidence.secrets import masked_value
-from allready.model import ProcessRecord, Transport
+from allready.model import Transport
 
 _Item = TypeVar("_Item")
 
@@ -15,9 +15,8 @@ MOST_TRANSPORTS = 4096
 MOST_NAMES = 256
 _MOST_PLAIN = 4096
 _MOST_PLAIN_CHARACTERS = 300
-_NEW = object()
-_PLAIN: dict[str, object] = {}
-"""Lines from which nothing is taken, and whether they are of a known kind (None: something is taken from this one).
+_PLAIN: dict[str, "bool | _Asked"] = {}
+"""Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
 
 The ranks of a job print the same ones."""
 
@@ -87,6 +86,13 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     return "init" if _INIT.search(text) else "other"
 
 
+class _Asked(NamedTuple):
+    """The readers that a line is given to, and whether it is of a known kind: both are in its words alone."""
+
+    readers: "tuple[_Reader, ...]"
+    is_known: bool
+
+
 def is_plain(text: str) -> bool:
     """Whether an INFO line is known to be of a known kind, and to tell nothing that is kept."""
     return _PLAIN.get(text) is True
@@ -142,28 +148,40 @@ class NcclProcess:
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
-        plain = _PLAIN.get(text, _NEW)
-        if isinstance(plain, bool):
-            return plain
-        is_known = self.read(text, tid=tid, time_s=time_s, line=line)
-        if plain is _NEW and len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
+        known = _PLAIN.get(text)
+        if isinstance(known, bool):
+            return known
+        if known is not None:
+            self._tid, self._line = tid, line
+            for reader in known.readers:
+                reader(self, text)
+            return known.is_known
+        asked: list[_Reader] = []
+        is_known = self.read(text, tid=tid, time_s=time_s, line=line, asked=asked)
+        if len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
             if len(_PLAIN) >= _MOST_PLAIN:
                 _PLAIN.clear()
-            _PLAIN[text] = is_known if _says_nothing(text) else None
+            _PLAIN[text] = is_known if _says_nothing(text) else _Asked(tuple(asked), is_known)
         return is_known
 
-    def read(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
-        """The same without remembering anything of the line itself."""
+    def read(
+        self, text: str, *, tid: int | None, time_s: float | None, line: int, asked: "list[_Reader] | None" = None
+    ) -> bool:
+        """The same without remembering anything of the line itself.  `asked` gets the readers that it was given to."""
+        asked = [] if asked is None else asked
         self._tid, self._line = tid, line
-        first = text.partition(" ")[0]
-        reader = _READERS.get(first)
-        if reader is not None and reader(self, text):
-            return True
+        reader = _READERS.get(text.partition(" ")[0])
+        if reader is not None:
+            asked.append(reader)
+            if reader(self, text):
+                return True
         if self.comms.feed(text, tid=tid, time_s=time_s):
             return True
         for mark, reader in _BY_MARK:
-            if mark in text and reader(self, text):
-                return True
+            if mark in text:
+                asked.append(reader)
+                if reader(self, text):
+                    return True
         return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
 
     def is_blank(self) -> bool:
@@ -175,39 +193,39 @@ class NcclProcess:
         )  # fmt: skip
         return not any(told) and self.comms.is_blank()
 
-    def record(self, first_operations: Mapping[str, int] | None = None) -> ProcessRecord:
-        """What is known so far.  `first_operations`: communicator -> line of its first COLL line."""
+    def facts(self, first_operations: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What a `ProcessRecord` has of it.  `first_operations`: communicator -> line of its first COLL line."""
         world = self.comms.world()
         layout = None if world is None else self.comms.layout.get(world.comm)
         available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
         if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
             available.append(self.oob[0])
-        return ProcessRecord(
-            host=self.host,
-            pid=self.pid,
-            rank=None if world is None else world.rank,
-            local_rank=None if layout is None else layout[2],
-            node=self.node,
-            cuda_dev=self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
-            nvml_dev=None if world is None else world.nvml_dev,
-            bus_id=None if world is None else world.bus_id,
-            versions=dict(self.versions),
-            env=dict(self.env),
-            network=self.network,
-            plugins=tuple(self.plugins),
-            interfaces=tuple(self.interfaces),
-            oob=self.oob,
-            hcas=tuple(self.hcas),
-            available=tuple(dict.fromkeys(available)),
-            gdr=dict(self.gdr),
-            num_nodes=None if layout is None else layout[0],
-            num_local_ranks=None if layout is None else layout[1],
-            num_channels=dict(self.num_channels),
-            algorithms=dict(self.algorithms),
-            comms=self.comms.records(),
-            transports=self._all_transports(first_operations or {}),
-            phases_s=dict(self.timings),
-        )
+        return {
+            "host": self.host,
+            "pid": self.pid,
+            "rank": None if world is None else world.rank,
+            "local_rank": None if layout is None else layout[2],
+            "node": self.node,
+            "cuda_dev": self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
+            "nvml_dev": None if world is None else world.nvml_dev,
+            "bus_id": None if world is None else world.bus_id,
+            "versions": dict(self.versions),
+            "env": dict(self.env),
+            "network": self.network,
+            "plugins": tuple(self.plugins),
+            "interfaces": tuple(self.interfaces),
+            "oob": self.oob,
+            "hcas": tuple(self.hcas),
+            "available": tuple(dict.fromkeys(available)),
+            "gdr": dict(self.gdr),
+            "num_nodes": None if layout is None else layout[0],
+            "num_local_ranks": None if layout is None else layout[1],
+            "num_channels": dict(self.num_channels),
+            "algorithms": dict(self.algorithms),
+            "comms": self.comms.records(),
+            "transports": self._all_transports(first_operations or {}),
+            "phases_s": dict(self.timings),
+        }
 
     def _chose(self, name: str) -> bool:
         return any(hca.partition(":")[0] == name for hca in self.hcas)
