@@ -31,7 +31,7 @@ def test_every_recorded_log_gives_the_same_after_all_others(files: dict[str, byt
     for seed in range(2):
         random.Random(seed).shuffle(order)
         assert {name: read(files[name], name) for name in order} == alone
-    assert any(dull._MEANT.values())
+    assert any(said.signature for said in dull._MEANT.values())
 
 
 PROBING = "NET/Plugin: Could not find: libnccl-net.so"

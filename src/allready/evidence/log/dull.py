@@ -16,20 +16,21 @@ from allready.evidence.log import events, nccl, stories
 from allready.evidence.log.events import Said
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
+from allready.model import Role
 from allready.signatures import table
 
 MOST_LINES = 8192
 _MOST_BYTES = 320
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_NEW = object()
 
 _NOT_ALONE = (b"[rank", b"File ", b"ChildFailedError", b"absl::Status: ", b"\x1b", b"\r", b"\0")
 """What may make two lines of one, or have to do with lines around it, or is not there as it stands."""
 
 Raw = tuple[int, bytes, bool]
 
-_MEANT: dict[tuple[bytes, bytes], Said | None] = {}
-"""What stands before a line's own words, all digits as zeros, and these words: the event that they are, None: dull."""
+_DULL = Said("", "", {}, Role.RECORD, ((), ()))
+_MEANT: dict[tuple[bytes, bytes], Said] = {}
+"""What stands before a line's own words, all digits as zeros, and these words: the event that they are, or `_DULL`."""
 
 _TOLD: set[str] = set()
 """Words that something else knows, so that nobody need ask again whether they say all."""
@@ -63,24 +64,26 @@ class Sifted(NamedTuple):
 def sift(lines: list[Raw]) -> Sifted:
     """Take out the lines that say all in their own words."""
     _forget_other_tables()
-    heads, last = _heads(lines)
-    if len(heads) < len(lines):
+    runs = _runs(lines)
+    if runs is None:
         return Sifted(lines)
+    last = {head: end - 1 for _, end, head, _ in runs}
     left: list[Raw] = []
     told: list[Told] = []
     shapes: dict[bytes, bytes] = {}
-    for at, (head, one) in enumerate(zip(heads, lines, strict=True)):
-        shape = shapes.get(head)
-        if shape is None:
+    for start, end, head, said in runs:
+        if head not in shapes:  # the first line of all with this prefix
             shapes[head] = head.translate(_ZEROS)
-        elif last[head][0] != at:
-            meant = _MEANT.get((shape, one[1][len(head) :]), _NEW)
-            if meant is None:
-                continue
-            if isinstance(meant, Said):
-                told.append(Told(one[0], len(left), last[head][1], meant))
-                continue
-        left.append(one)
+            left.append(lines[start])
+            start += 1
+        shape, length, last_of_head = shapes[head], len(head), last[head]
+        for at in range(start, end):
+            one = lines[at]
+            meant = _MEANT.get((shape, one[1][length:]))
+            if meant is None or at == last_of_head:
+                left.append(one)
+            elif meant is not _DULL:
+                told.append(Told(one[0], len(left), said, meant))
     texts = b"\n".join([text for _, text, _ in left])
     num_starts = texts.count(b" NCCL ") - texts.count(b" NCCL version ")  # the version is told behind the prefix
     if num_starts != len(left) or any(mark in texts for mark in _NOT_ALONE):
@@ -88,24 +91,29 @@ def sift(lines: list[Raw]) -> Sifted:
     return Sifted(left, told, len(lines) - len(left), is_nccls=True)
 
 
-def _heads(lines: Sequence[Raw]) -> tuple[list[bytes], dict[bytes, tuple[int, Prefix]]]:
-    """NCCL's prefix of each line, up to one that has none; of each where it is last, and what it says."""
-    heads: list[bytes] = []
-    last: dict[bytes, tuple[int, Prefix]] = {}
+def _runs(lines: Sequence[Raw]) -> list[tuple[int, int, bytes, Prefix]] | None:
+    """Lines one below the other with the same prefix of NCCL: where they begin and end, the prefix, what it says.
+
+    None where a line has none, or is there for another one's sake, or where a process has two names: then the number
+    of their lines tells which of them is glued to other words.
+    """
+    runs: list[tuple[int, int, bytes, Prefix]] = []
     hosts: dict[int | None, str | None] = {}
-    head, said = b"", None
+    start, head, said = 0, b"", None
     for at, (_, text, is_known) in enumerate(lines):
-        if said is None or not text.startswith(head):
-            head = text[: text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1]
-            said = last[head][1] if head in last else prefix.of_nccl(head)
-            # Where a process has two names, the number of their lines tells which of them is glued to other words.
-            if said is None or hosts.setdefault(said.pid, said.host) != said.host:
-                break
         if not is_known:
-            break
-        last[head] = (at, said)
-        heads.append(head)
-    return heads, last
+            return None
+        if said is not None:
+            if text.startswith(head):
+                continue
+            runs.append((start, at, head, said))
+        start, head = at, text[: text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1]
+        said = prefix.of_nccl(head)
+        if said is None or hosts.setdefault(said.pid, said.host) != said.host:
+            return None
+    if said is not None:
+        runs.append((start, len(lines), head, said))
+    return runs
 
 
 def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
@@ -127,9 +135,8 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         if key in _MEANT:
             continue
         found, is_certain = events.recall(head, rest)
-        said = None if found is None else stories.said(*found, rest)
-        is_clear = is_certain and (found is None or said is not None)
-        if is_clear and prefix.of_nccl(text[:end]) is not None and _is_alone(text[end:]):
+        said = _DULL if found is None else stories.said(*found, rest)
+        if is_certain and said is not None and prefix.of_nccl(text[:end]) is not None and _is_alone(text[end:]):
             if len(_MEANT) >= MOST_LINES:
                 _MEANT.clear()
             _MEANT[key] = said

@@ -43,10 +43,14 @@ class Finder:
     def __init__(self) -> None:
         _Memory.of(table.by_anchor())
         self._candidates, self._known = _Memory.shapes, _Memory.known
+        self._front = self._front_shape = ""  # of the line before: those of one process begin alike
 
     def find(self, rest: str, text: str) -> Found | None:
         """The first signature that knows the line: without its prefix, else as it stands there."""
-        key = (text[: len(text) - len(rest)].translate(_ZEROS), rest)
+        front = text[: len(text) - len(rest)]
+        if front != self._front:
+            self._front, self._front_shape = front, front.translate(_ZEROS)
+        key = (self._front_shape, rest)
         known = self._known.get(key)
         if known is None:
             asked = self._asked(text)

@@ -91,9 +91,11 @@ class Log:
         self.people = People()
         for line in self.lines:
             line.is_understood = self.people.feed(line, self.time_of(line))
-        self.blocks = blocks.find(self.lines)
+        self.blocks = blocks.Blocks() if self.is_nccls else blocks.find(self.lines)
+        # What is asked of lines of NCCL alone is said by what stands in front of them.
+        speakers = list({line.prefix[1:]: line for line in self.lines}.values()) if self.is_nccls else self.lines
         self.whoever = Whoever(
-            self.lines, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
+            speakers, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
             self.blocks.local_to_global(self.lines), names,
         )  # fmt: skip
 
@@ -152,7 +154,7 @@ class Log:
 
     def read(self) -> Reading:
         events = stories.tell(self)
-        deaths = endings.find(self)
+        deaths = [] if self.is_nccls else endings.find(self)  # NCCL tells of nobody's end
         self._own_streams()
         processes = self.people.records(self)
         dull.learn(self._raw, self.lines)

@@ -1,5 +1,6 @@
 """NCCL's and RCCL's INFO lines of one process -> its `ProcessRecord`.  All shapes from 2.8 to 2.30."""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ _PLAIN: dict[str, "bool | _Asked"] = {}
 """Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
 
 The ranks of a job print the same ones."""
+
+_remembered = functools.lru_cache(maxsize=512)
+"""Of functions of a line's words, which are the same for most ranks of a job."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -107,7 +111,8 @@ def _says_nothing(text: str) -> bool:
     return process.is_blank()
 
 
-def version_of(text: str) -> dict[str, str]:
+@_remembered
+def version_of(text: str) -> Mapping[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
     match = _VERSION.search(text)
     if match is None:
@@ -118,6 +123,62 @@ def version_of(text: str) -> dict[str, str]:
         if built is not None:
             found[name] = built[1]
     return found
+
+
+@_remembered
+def _setting(text: str) -> tuple[str, str, str] | None:
+    """The name of a variable, its value, and the same without a secret."""
+    match = _ENV.match(text)
+    if match is None:
+        return None
+    name, value = match[1], match[2].strip()
+    if value.endswith(".") and value[:-1].lstrip("-").isdigit():
+        value = value[:-1]
+    return name, value, masked_value(name, value)
+
+
+class _Net(NamedTuple):
+    """What a line of a network says."""
+
+    interfaces: list[tuple[str, str]]
+    hcas: list[str]
+    oob: tuple[str, str] | None
+    gdr: tuple[str, bool] | None
+    provider: str | None
+
+
+@_remembered
+def _net(text: str) -> _Net:
+    head, _, oob = text.partition("OOB ")
+    interfaces: list[tuple[str, str]] = []
+    hcas: list[str] = []
+    if " : Using " in head:
+        if "NET/Socket" in head or "NET/IB" not in head:
+            interfaces = _ADDRESS.findall(head)
+        hcas = [f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)]
+    address, gdr, provider = _ADDRESS.search(oob), _GDR_NIC.match(text), _PROVIDER.match(text)
+    return _Net(
+        interfaces, hcas,
+        None if address is None else (address[1], address[2]),
+        None if gdr is None else (gdr[4], gdr[2] == "Enabled"),
+        None if provider is None else f"NET {provider[1]} {provider[2]}",
+    )  # fmt: skip
+
+
+@_remembered
+def _plugin(text: str) -> str | None:
+    """The plugin that a line names; "" for NCCL's own."""
+    match = _PLUGIN.match(text)
+    if match is None or (match[1] is None and "external" not in text):
+        return None
+    if "internal" in match[2]:
+        return ""
+    return " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part)
+
+
+@_remembered
+def _channels(text: str) -> Mapping[str, int]:
+    return {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
 
 
 @dataclass(slots=True)
@@ -263,35 +324,27 @@ class NcclProcess:
         return True
 
     def read_setting(self, text: str) -> bool:
-        match = _ENV.match(text)
-        if match is None:
+        setting = _setting(text)
+        if setting is None:
             return False
-        name, value = match[1], match[2].strip()
-        if value.endswith(".") and value[:-1].lstrip("-").isdigit():
-            value = value[:-1]
+        name, value, shown = setting
         if name in self.env or len(self.env) < MOST_NAMES:
-            self.env[name] = masked_value(name, value)
+            self.env[name] = shown
         if name == "NCCL_HOSTID":
             self.node = value
         return True
 
     def read_net(self, text: str) -> bool:
-        head, _, oob = text.partition("OOB ")
-        if " : Using " in head:
-            addresses = _ADDRESS.findall(head) if "NET/Socket" in head or "NET/IB" not in head else []
-            for name, address in addresses:
-                _add(self.interfaces, (name, address))
-            for name, port, layer in _PORT.findall(head):
-                _add(self.hcas, f"{name}:{port}/{layer}")
-        match = _ADDRESS.search(oob)
-        if match is not None:
-            self.oob = self.oob or (match[1], match[2])
-        match = _GDR_NIC.match(text)
-        if match is not None and len(self.gdr) < MOST_NAMES:
-            self.gdr[match[4]] = match[2] == "Enabled"
-        match = _PROVIDER.match(text)
-        if match is not None:
-            _add(self.plugins, f"NET {match[1]} {match[2]}")
+        net = _net(text)
+        for interface in net.interfaces:
+            _add(self.interfaces, interface)
+        for hca in net.hcas:
+            _add(self.hcas, hca)
+        self.oob = self.oob or net.oob
+        if net.gdr is not None and len(self.gdr) < MOST_NAMES:
+            self.gdr[net.gdr[0]] = net.gdr[1]
+        if net.provider is not None:
+            _add(self.plugins, net.provider)
         self.read_plugin(text)
         return text.startswith("NET/")
 
@@ -323,12 +376,10 @@ class NcclProcess:
         return False
 
     def read_plugin(self, text: str) -> bool:
-        match = _PLUGIN.match(text)
-        if match is None or (match[1] is None and "external" not in text):
-            return False
-        if "internal" not in match[2]:
-            _add(self.plugins, " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part))
-        return True
+        plugin = _plugin(text)
+        if plugin:
+            _add(self.plugins, plugin)
+        return plugin is not None
 
     def read_versions(self, text: str) -> bool:
         found = version_of(text)
@@ -342,8 +393,7 @@ class NcclProcess:
         return True
 
     def read_counts(self, text: str) -> bool:
-        for number, kind, per_peer in _COUNTS.findall(text):
-            self.num_channels[f"{kind}{per_peer}"] = int(number)
+        self.num_channels |= _channels(text)
         return True
 
     def read_tuning(self, text: str) -> bool:

@@ -1,7 +1,7 @@
 """The events of one log: its known lines, each with the lines that belong to it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,8 +51,7 @@ def tell(log: "Log") -> Collector:
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
     for at, line in enumerate(log.lines):
-        for one in told.get(at, ()):
-            _add_told(log, collector, one)
+        _add_told(log, collector, told.get(at, ()))
         if not line.is_known or at in pieces:
             continue
         found = finder.find(line.rest, line.text)
@@ -95,13 +94,13 @@ def said(signature: Signature, match: re.Match[str], rest: str) -> Said | None:
     return Said(signature.id, text, values, signature.role, likeness(values, text))
 
 
-def _add_told(log: "Log", collector: Collector, told: "Told") -> None:
-    said = told.said
-    event = Event(
-        signature=said.signature, origin=log.origin_of(told.number, log.writer(told.prefix)), text=said.text,
-        values=dict(said.values), role=said.role,
-    )  # fmt: skip
-    collector.add(event, said.likeness)
+def _add_told(log: "Log", collector: Collector, told: Iterable["Told"]) -> None:
+    for number, _, prefix, said in told:
+        event = Event(
+            signature=said.signature, origin=log.origin_of(number, log.writer(prefix)), text=said.text,
+            values=dict(said.values), role=said.role,
+        )  # fmt: skip
+        collector.add(event, said.likeness)
 
 
 def _values(match: re.Match[str]) -> dict[str, str]:
