@@ -39,11 +39,12 @@ class Source:
         return io.BufferedReader(self._raw, BUFFER_BYTES)
 
     def tail(self, most: int) -> bytes:
-        """The last bytes of a plain file, up to the size that it had when it was opened; what was read stays so."""
+        """The last bytes of a plain file, as long as it was when it was opened; what is read next stays the same."""
         if self.file is None or self.size_bytes is None:
             return b""
         try:
-            return os.pread(self.file.fileno(), most, max(0, self.size_bytes - most))
+            most = min(most, self.size_bytes)
+            return os.pread(self.file.fileno(), most, self.size_bytes - most)
         except (OSError, ValueError):  # it cannot be read, or is closed by now
             return b""
 

@@ -32,8 +32,8 @@ _DULL = Said("", "", {}, Role.RECORD, ((), ()))
 _MEANT: dict[tuple[bytes, bytes], Said] = {}
 """What stands before a line's own words, all digits as zeros, and these words: the event that they are, or `_DULL`."""
 
-_TOLD: set[str] = set()
-"""Words that something else knows, so that nobody need ask again whether they say all."""
+_OTHERS: set[str] = set()
+"""Words that do not say all, so that nobody need ask again."""
 
 _TABLES: list[object] = []
 """The signatures that were asked."""
@@ -123,7 +123,7 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         return
     for (_, text, is_known), line in zip(raw, lines, strict=True):
         rest = line.prefix.rest
-        if rest in _TOLD or not nccl.is_plain(rest):
+        if rest in _OTHERS or not nccl.is_plain(rest):
             continue
         if not is_known or not line.is_understood or line.prefix.level != "INFO":
             continue
@@ -141,9 +141,9 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
                 _MEANT.clear()
             _MEANT[key] = said
         elif len(rest) <= _MOST_BYTES:
-            if len(_TOLD) >= MOST_LINES:
-                _TOLD.clear()
-            _TOLD.add(rest)
+            if len(_OTHERS) >= MOST_LINES:
+                _OTHERS.clear()
+            _OTHERS.add(rest)
 
 
 def _is_alone(words: bytes) -> bool:
@@ -162,4 +162,4 @@ def _forget_other_tables() -> None:
 def forget() -> None:
     """As if no log had been read."""
     _MEANT.clear()
-    _TOLD.clear()
+    _OTHERS.clear()
