@@ -111,9 +111,8 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
 def of_nccl(head: bytes) -> Prefix | None:
     """What `head` says, if a line that begins so is NCCL's and says no more of itself than that, whatever follows."""
     text = head.decode("utf-8", "replace")
-    if not text.isascii() or (text not in _HEADS and (parse(text, _NO_CLOCK).rest or text not in _HEADS)):
-        return None
-    return Prefix("", *_HEADS[text])
+    is_head = text.isascii() and (text in _HEADS or (parse(text, _NO_CLOCK).rest == "" and text in _HEADS))
+    return Prefix("", *_HEADS[text]) if is_head else None
 
 
 def has_label(text: str) -> bool:
