@@ -39,3 +39,30 @@ def test_what_arrives_is_as_frozen_as_before() -> None:
     stream = pickle.loads(ForkingPickler.dumps(contract.OpStream(origin=origin, comm="0x1")))
     stream.num_operations = 5
     assert stream.num_operations == 5
+
+
+def test_events_arrive_in_their_order_and_with_values_of_their_own() -> None:
+    transfer.register()
+    events = [
+        model.Event(
+            signature=f"nccl.{n}", origin=model.Origin(source="a.log", line=n, rank=n % 2), text=f"line {n}",
+            values={"n": str(n)}, extra=("more",) * (n % 3), role=list(model.Role)[n % 5],
+        )
+        for n in range(20)
+    ]  # fmt: skip
+    for some in (events, events[:1], []):
+        sent = contract.Reading(source=model.SourceRecord(path="a.log", kind="log"), events=list(some))
+        data = bytes(ForkingPickler.dumps(sent))
+        assert sent.events == some
+        got, again = pickle.loads(data), pickle.loads(data)
+        assert got == again == sent
+        assert repr(got) == repr(sent)
+        got.events.append(events[0])
+        assert again == sent
+
+
+def test_whatever_is_sent_has_slots() -> None:
+    transfer.register()
+    known = [cls for cls in vars(ForkingPickler)["_extra_reducers"] if cls.__module__.startswith("allready.")]
+    assert contract.Reading in known
+    assert all(len(transfer._setters(cls)) == len(fields(cls)) for cls in known)

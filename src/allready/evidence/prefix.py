@@ -108,10 +108,11 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
     )  # fmt: skip
 
 
-def is_nccl_head(head: bytes) -> bool:
-    """Whether a line that begins with `head` is NCCL's and says no more of itself than NCCL does, whatever follows."""
+def of_nccl(head: bytes) -> Prefix | None:
+    """What `head` says, if a line that begins so is NCCL's and says no more of itself than that, whatever follows."""
     text = head.decode("utf-8", "replace")
-    return text.isascii() and (text in _HEADS or (parse(text, _NO_CLOCK).rest == "" and text in _HEADS))
+    is_head = text.isascii() and (text in _HEADS or (parse(text, _NO_CLOCK).rest == "" and text in _HEADS))
+    return Prefix("", *_HEADS[text]) if is_head else None
 
 
 def has_label(text: str) -> bool:

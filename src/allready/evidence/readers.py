@@ -28,6 +28,7 @@ MOST_DUMP_BYTES = 64 << 20  # of the dumps in one file
 _FATAL_MARK = b"Fatal Python error: "
 _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
+_MOST_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
 MOST_ASIDE_BYTES = 64 << 20
 _MOST_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
 
@@ -170,26 +171,20 @@ def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
     A table begins near the top; stacks stand at either end.
     """
     is_small = source.size_bytes is not None and source.size_bytes <= MOST_ASIDE_BYTES
-    ends = source.head
+    is_whole = source.size_bytes is not None and source.size_bytes <= len(source.head)
+    tail = b""
     if is_small and source.path is not None:
-        ends += _tail(source.path)
-    elif source.size_bytes is not None and len(source.head) < source.size_bytes <= _MOST_MEMBER_BYTES:
+        tail = b"" if is_whole else source.head[-_MOST_MARK_BYTES:] + source.tail(sniff.HEAD_BYTES)
+    elif source.size_bytes is not None and not is_whole and source.size_bytes <= _MOST_MEMBER_BYTES:
         return stream.read()
-    has_table = b"#" in ends and any(mark in ends for mark in _TABLE_MARKS)  # their lines begin with it
-    if not is_small or not (has_table or _STACK_MARK in ends):
+    if not is_small or not (_has_mark(source.head) or _has_mark(tail)):
         return None
     return stream.read(MOST_ASIDE_BYTES + 1)
 
 
-def _tail(path: str) -> bytes:
-    """The last bytes of a file."""
-    try:
-        with open_plain(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - sniff.HEAD_BYTES))
-            return file.read(sniff.HEAD_BYTES) or b""
-    except OSError:
-        return b""
+def _has_mark(data: bytes) -> bool:
+    has_table = b"#" in data and any(mark in data for mark in _TABLE_MARKS)  # their lines begin with it
+    return has_table or _STACK_MARK in data
 
 
 def add_asides(reading: Reading, data: bytes, label: str) -> None:

@@ -400,3 +400,27 @@ def test_a_stream_of_a_gigabyte_takes_a_few_megabytes() -> None:
     num_bytes, rss_kib = map(int, out.split())
     assert num_bytes == 1 << 30
     assert rss_kib < 80 << 10
+
+
+def test_the_tail_of_a_plain_file_is_that_of_its_size_when_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(LINES)
+    sources = unpack(next(f for f in find([str(path)]) if isinstance(f, Found)))
+    source = next(sources)
+    assert isinstance(source, Source)
+    with path.open("ab") as file:
+        file.write(b"later\n")
+    assert source.tail(100) == LINES[-100:]
+    assert source.tail(10 * len(LINES)) == LINES
+    with source.open() as stream:
+        assert stream.read() == LINES
+    assert list(sources) == []
+    assert source.tail(100) == b""
+
+
+def test_what_lies_in_an_archive_has_no_tail(tmp_path: Path) -> None:
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(LINES))
+    (source,) = unpack(next(f for f in find([str(path)]) if isinstance(f, Found)))
+    assert isinstance(source, Source)
+    assert source.tail(100) == b""

@@ -62,7 +62,7 @@ def test_every_recorded_log_gives_the_same_after_all_others(files: dict[str, byt
     forget()
     for _ in range(2):
         assert {name: read(files[name], name) for name in order} == alone
-    assert dull._DULL
+    assert dull._MEANT
 
 
 def line(pid: int, words: str) -> bytes:
@@ -80,9 +80,9 @@ def test_dull_lines_are_counted_and_not_read_again() -> None:
     read(log_of(1), "a")
     scanned = scan(io.BytesIO(log_of(2)), source="b")
     raw = [(one.number, one.text, True) for one in scanned.lines]
-    left, num = dull.sift(raw)
-    assert (len(raw), num) == (5, 3)
-    assert [text for _, text, _ in left] == [raw[0][1], raw[-1][1]]
+    sifted = dull.sift(raw)
+    assert (len(raw), sifted.num_out, sifted.told) == (5, 3, [])
+    assert [text for _, text, _ in sifted.left] == [raw[0][1], raw[-1][1]]
     assert read(log_of(2), "b") == alone
     assert alone.source.num_understood == 4
 
@@ -100,7 +100,7 @@ def test_nothing_is_left_out_where_somebody_else_wrote_too(other: bytes) -> None
         read(log_of(1), "a")
         assert read(mixed, "b") == alone
         raw = [(n, text.rstrip(b"\n"), True) for n, text in enumerate(mixed.splitlines(), start=1)]
-        assert dull.sift(raw) == (raw, 0)
+        assert not any(dull.sift(raw)[1:3])
 
 
 def test_the_last_line_of_a_process_is_never_left_out() -> None:
@@ -121,11 +121,11 @@ def test_what_other_tables_asked_nothing_of_is_not_left_out(monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(table, "by_anchor", tuple)
         read(log(1), "a")
-        assert dull._DULL
+        assert dull._MEANT
     assert read(log(2), "b") == alone
     raw = [(n, text, True) for n, text in enumerate(log(2).splitlines(), start=1)]
     monkeypatch.setattr(table, "by_anchor", lambda: ANOTHER)
-    assert dull.sift(raw) == (raw, 0)
+    assert not any(dull.sift(raw)[1:3])
 
 
 ANOTHER: tuple[object, ...] = (None,)
@@ -138,7 +138,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for pid in range(100, 140):
         words = "".join(f"Ring {pid}{n} : a\n" for n in range(40)).splitlines()
         read(b"".join(line(pid, w) for w in words), "a")
-    assert 0 < len(dull._DULL) <= 50
+    assert 0 < len(dull._MEANT) <= 50
     assert 0 < len(nccl._PLAIN) <= 60
     assert 0 < len(events._Memory.known) <= 70
     assert 0 < len(prefix._HEADS) <= prefix._MOST_HEADS
@@ -156,3 +156,11 @@ def test_a_line_that_tells_something_is_never_dull(words: str) -> None:
     process = nccl.NcclProcess("h", 1)
     process.feed(words, tid=1, time_s=None, line=1)
     assert not nccl.is_plain(words)
+
+
+def test_a_line_that_tells_something_is_given_to_the_same_readers_again() -> None:
+    words = "NCCL_IB_HCA set by environment to mlx5"
+    known = [nccl.NcclProcess("h", pid) for pid in (1, 2)]
+    for process in known:
+        assert process.feed(words, tid=1, time_s=None, line=1)
+    assert known[0].env == known[1].env == {"NCCL_IB_HCA": "mlx5"}

@@ -17,7 +17,7 @@ class Intake:
 
     def peek(self, most: int) -> bytes:
         """The next bytes, which stay; fewer than `most` only at the end (or at damage, which the next read meets)."""
-        parts, have = [self._ahead], len(self._ahead)
+        parts, have = [self._ahead] if self._ahead else [], len(self._ahead)
         while have < most:
             try:
                 more = self._feed.read(most - have)

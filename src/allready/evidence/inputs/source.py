@@ -1,6 +1,7 @@
 """One stream to read, with what is known of it before."""
 
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -19,7 +20,7 @@ class Source:
 
     label: as the user gave it, `archive!member` inside an archive, "-" for standard input.  Names are hints only.
     size_bytes: None for a pipe and for what is compressed without saying how long it was.
-    path: a plain file on disk, which may also be read in parts; else None.
+    path: a plain file on disk, which may also be read in parts; else None.  file: the same, open.
     """
 
     label: str
@@ -28,6 +29,7 @@ class Source:
     size_bytes: int | None = None
     mtime_s: float | None = None
     path: str | None = None
+    file: io.FileIO | None = None
     _raw: Guarded | None = field(default=None, repr=False)
 
     def open(self) -> BinaryIO:
@@ -35,6 +37,16 @@ class Source:
         assert self._raw is None, "a source is read once"
         self._raw = self.make()
         return io.BufferedReader(self._raw, BUFFER_BYTES)
+
+    def tail(self, most: int) -> bytes:
+        """The last bytes of a plain file, as long as it was when it was opened; what is read next stays the same."""
+        if self.file is None or self.size_bytes is None:
+            return b""
+        try:
+            most = min(most, self.size_bytes)
+            return os.pread(self.file.fileno(), most, self.size_bytes - most)
+        except (OSError, ValueError):  # it cannot be read, or is closed by now
+            return b""
 
     @property
     def problem(self) -> str | None:

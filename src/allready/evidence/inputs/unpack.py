@@ -36,8 +36,8 @@ def unpack(
         budget = Budget(limits)
         intake = Intake(FileFeed(file, size, budget, took))
         walk = _Walk(budget)
-        path = found.path if size is not None else None
-        yield from walk.content(intake, found.label, size=size, mtime_s=mtime_s, path=path, layer=0)
+        plain = (found.path, file) if size is not None else None
+        yield from walk.content(intake, found.label, size=size, mtime_s=mtime_s, plain=plain, layer=0)
 
 
 def _open(found: Found) -> tuple[io.FileIO, int | None, float | None]:
@@ -50,8 +50,7 @@ def _open(found: Found) -> tuple[io.FileIO, int | None, float | None]:
         return io.FileIO(sys.stdin.fileno(), closefd=False), None, None
     if found.is_open_pipe:
         return io.FileIO(os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)), None, None
-    file = open_plain(found.path)
-    status = os.fstat(file.fileno())
+    file, status = _open_plain(found.path)
     return file, status.st_size, status.st_mtime
 
 
@@ -61,11 +60,16 @@ def open_plain(path: str) -> io.FileIO:
     Raises:
         OSError: it cannot be opened, or is no plain file.
     """
+    return _open_plain(path)[0]
+
+
+def _open_plain(path: str) -> tuple[io.FileIO, os.stat_result]:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise OSError("it is no plain file any more")
-    return io.FileIO(fd)
+    return io.FileIO(fd), status
 
 
 def _words(error: OSError) -> str:
@@ -83,9 +87,10 @@ class _Walk:
         self._budget = budget
 
     def content(
-        self, intake: Intake, label: str, *, size: int | None, mtime_s: float | None, path: str | None, layer: int
-    ) -> Iterator[Source | SourceRecord]:
-        """A source, or an archive's members and then its record."""
+        self, intake: Intake, label: str, *, size: int | None, mtime_s: float | None,
+        plain: tuple[str, io.FileIO] | None, layer: int,
+    ) -> Iterator[Source | SourceRecord]:  # fmt: skip
+        """A source, or an archive's members and then its record.  `plain`: a file on disk, where it is one."""
         damage = None
         try:
             head = intake.peek(HEAD_BYTES)
@@ -96,7 +101,7 @@ class _Walk:
                 yield SourceRecord(path=label, kind="archive", size_bytes=size or 0, problem=problem)
                 return
             if codec is not None:
-                intake, path, size = Intake(Inflate(intake, codec, self._budget)), None, None
+                intake, plain, size = Intake(Inflate(intake, codec, self._budget)), None, None
                 head = intake.peek(HEAD_BYTES)
         except (DamagedError, TooMuchError) as error:
             damage = str(error)
@@ -108,13 +113,15 @@ class _Walk:
         if tar.is_tar(head):
             yield from self._members(tar.members(intake, self._budget), intake, label, size, layer)
         elif codec is not None and (codec_of(head) is not None or zip.is_zip(head)):
-            yield from self.content(intake, label, size=None, mtime_s=mtime_s, path=None, layer=layer + 1)
+            yield from self.content(intake, label, size=None, mtime_s=mtime_s, plain=None, layer=layer + 1)
         elif zip.is_zip(head) and not zip.is_checkpoint(head):
             yield from self._members(zip.members(intake, self._budget), intake, label, size, layer)
         else:
+            path, file = plain or (None, None)
             yield Source(
-                label=label, head=head, make=lambda: Guarded(intake), size_bytes=size, mtime_s=mtime_s, path=path
-            )
+                label=label, head=head, make=lambda: Guarded(intake), size_bytes=size, mtime_s=mtime_s, path=path,
+                file=file,
+            )  # fmt: skip
 
     def _members(
         self, members: Iterator[tar.Member], intake: Intake, label: str, size: int | None, layer: int
@@ -133,7 +140,7 @@ class _Walk:
                     name,
                     size=member.size_bytes,
                     mtime_s=member.mtime_s,
-                    path=None,
+                    plain=None,
                     layer=layer + 1,
                 )
         except (DamagedError, TooMuchError) as error:

@@ -1,72 +1,129 @@
-"""Lines of NCCL that say nothing, as other logs have shown; in a log of NCCL's own lines they are only counted.
+"""Lines of NCCL whose own words say all, as other logs have shown; a log of NCCL's own lines is read without them.
 
-The ranks of one job print the same dozens of lines when they start.  A line is dull when no reader asks for it, no
-signature knows it, it is of a known kind and has no date; all of this is in its own words (`rest`), whoever wrote it.
-It is left out only where every line of the log is NCCL's and begins with NCCL's prefix, so that none is needed
+The ranks of one job print the same dozens of lines when they start.  What such a line means is in its own words
+(`rest`), whoever wrote it: no reader asks for it, it is of a known kind and has no date, and either no signature knows
+it (it is dull, and only counted) or one does of which the event is always the same (it is `Told`).
+Lines are taken out only where every line of the log is NCCL's and begins with NCCL's prefix, so that none is needed
 to see where another thing ends.  The first and the last line of each process stay.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from allready.evidence import clock as clocks
 from allready.evidence import prefix
-from allready.evidence.log import nccl
-from allready.evidence.log.events import is_silent
+from allready.evidence.log import events, nccl, stories
+from allready.evidence.log.events import Said
 from allready.evidence.log.line import Line
+from allready.evidence.prefix import Prefix
+from allready.model import Role
 from allready.signatures import table
 
 MOST_LINES = 8192
 _MOST_BYTES = 320
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
+_NOT_ALONE = (b"[rank", b"File ", b"ChildFailedError", b"absl::Status: ", b"\x1b", b"\r", b"\0")
+"""What may make two lines of one, or have to do with lines around it, or is not there as it stands."""
+
 Raw = tuple[int, bytes, bool]
 
-_DULL: set[tuple[bytes, bytes]] = set()
-"""What stands before a line's own words, all digits as zeros, and these words."""
+_DULL = Said("", "", {}, Role.RECORD, ((), ()))
+_MEANT: dict[tuple[bytes, bytes], Said] = {}
+"""What stands before a line's own words, all digits as zeros, and these words: the event that they are, or `_DULL`."""
 
-_TOLD: set[str] = set()
-"""Words that something else knows, so that nobody need ask again whether they are dull."""
+_OTHERS: set[str] = set()
+"""Words that do not say all, so that nobody need ask again."""
 
 _TABLES: list[object] = []
 """The signatures that were asked."""
 
 
-def sift(lines: Sequence[Raw]) -> tuple[list[Raw], int]:
-    """The lines without dull ones, and how many those are."""
+class Told(NamedTuple):
+    """A line that was taken out: its number, how many of those that are left stand before it, what it says."""
+
+    number: int
+    place: int
+    prefix: Prefix
+    said: Said
+
+
+class Sifted(NamedTuple):
+    """The lines that are to be read, and those that need not be.
+
+    is_nccls: every line, also those that are left, is one of NCCL's, with nothing before NCCL's own prefix, and stands
+    for itself.
+    """
+
+    left: list[Raw]
+    told: Sequence[Told] = ()
+    num_out: int = 0
+    is_nccls: bool = False
+
+
+def sift(lines: list[Raw]) -> Sifted:
+    """Take out the lines that say all in their own words."""
     _forget_other_tables()
-    if not _DULL:
-        return list(lines), 0
-    ends: list[int] = []
-    last: dict[bytes, int] = {}
-    for at, (_, text, is_known) in enumerate(lines):
-        end = text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1
-        head = text[:end]
-        if not is_known or (head not in last and not prefix.is_nccl_head(head)):
-            return list(lines), 0
-        last[head] = at
-        ends.append(end)
+    runs = _runs(lines)
+    if runs is None:
+        return Sifted(lines)
+    last = {head: end - 1 for _, end, head, _ in runs}
     left: list[Raw] = []
+    told: list[Told] = []
     shapes: dict[bytes, bytes] = {}
-    for at, (end, one) in enumerate(zip(ends, lines, strict=True)):
-        text = one[1]
-        head = text[:end]
-        shape = shapes.get(head)
-        if shape is None:
+    for start, end, head, said in runs:
+        if head not in shapes:  # the first line of all with this prefix
             shapes[head] = head.translate(_ZEROS)
-        elif (shape, text[end:]) in _DULL and last[head] != at:
-            continue
-        left.append(one)
-    return left, len(lines) - len(left)
+            left.append(lines[start])
+            start += 1
+        shape, length, last_of_head = shapes[head], len(head), last[head]
+        for at in range(start, end):
+            one = lines[at]
+            meant = _MEANT.get((shape, one[1][length:]))
+            if meant is None or at == last_of_head:
+                left.append(one)
+            elif meant is not _DULL:
+                told.append(Told(one[0], len(left), said, meant))
+    texts = b"\n".join([text for _, text, _ in left])
+    num_starts = texts.count(b" NCCL ") - texts.count(b" NCCL version ")  # the version is told behind the prefix
+    if num_starts != len(left) or any(mark in texts for mark in _NOT_ALONE):
+        return Sifted(lines)
+    return Sifted(left, told, len(lines) - len(left), is_nccls=True)
+
+
+def _runs(lines: Sequence[Raw]) -> list[tuple[int, int, bytes, Prefix]] | None:
+    """Lines one below the other with the same prefix of NCCL: where they begin and end, the prefix, what it says.
+
+    None where a line has none, or is there for another one's sake, or where a process has two names: then the number
+    of their lines tells which of them is glued to other words.
+    """
+    runs: list[tuple[int, int, bytes, Prefix]] = []
+    hosts: dict[int | None, str | None] = {}
+    start, head, said = 0, b"", None
+    for at, (_, text, is_known) in enumerate(lines):
+        if not is_known:
+            return None
+        if said is not None:
+            if text.startswith(head):
+                continue
+            runs.append((start, at, head, said))
+        start, head = at, text[: text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1]
+        said = prefix.of_nccl(head)
+        if said is None or hosts.setdefault(said.pid, said.host) != said.host:
+            return None
+    if said is not None:
+        runs.append((start, len(lines), head, said))
+    return runs
 
 
 def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
-    """Remember which of the lines of a log that was read were dull."""
+    """Remember which of the lines of a log that was read say all in their own words."""
     _forget_other_tables()
     if len(raw) != len(lines):
         return
     for (_, text, is_known), line in zip(raw, lines, strict=True):
         rest = line.prefix.rest
-        if rest in _TOLD or not nccl.is_plain(rest):
+        if rest in _OTHERS or not nccl.is_plain(rest):
             continue
         if not is_known or not line.is_understood or line.prefix.level != "INFO":
             continue
@@ -74,14 +131,24 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         head = line.text[:end]
         if len(text) > _MOST_BYTES or text != line.text.encode("utf-8", "replace") or not head.isascii():
             continue
-        if is_silent(head, rest) and prefix.is_nccl_head(text[:end]) and clocks.latest_dated([text[end:]]) is None:
-            if len(_DULL) >= MOST_LINES:
-                _DULL.clear()
-            _DULL.add((text[:end].translate(_ZEROS), text[end:]))
+        key = (text[:end].translate(_ZEROS), text[end:])
+        if key in _MEANT:
+            continue
+        found, is_certain = events.recall(head, rest)
+        said = _DULL if found is None else stories.said(*found, rest)
+        if is_certain and said is not None and prefix.of_nccl(text[:end]) is not None and _is_alone(text[end:]):
+            if len(_MEANT) >= MOST_LINES:
+                _MEANT.clear()
+            _MEANT[key] = said
         elif len(rest) <= _MOST_BYTES:
-            if len(_TOLD) >= MOST_LINES:
-                _TOLD.clear()
-            _TOLD.add(rest)
+            if len(_OTHERS) >= MOST_LINES:
+                _OTHERS.clear()
+            _OTHERS.add(rest)
+
+
+def _is_alone(words: bytes) -> bool:
+    """Whether they have no date, and nothing to do with what stands around them."""
+    return clocks.latest_dated([words]) is None and not any(mark in words for mark in (b" NCCL ", *_NOT_ALONE))
 
 
 def _forget_other_tables() -> None:
@@ -94,5 +161,5 @@ def _forget_other_tables() -> None:
 
 def forget() -> None:
     """As if no log had been read."""
-    _DULL.clear()
-    _TOLD.clear()
+    _MEANT.clear()
+    _OTHERS.clear()

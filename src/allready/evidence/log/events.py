@@ -1,12 +1,12 @@
 """Events of a log: which signature knows a line, and equal lines put together."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from allready.evidence.log.line import MOST_EVENT_TEXT
-from allready.model import Event
+from allready.model import Event, Role
 from allready.signatures import LinePattern, Signature, table
 
 MOST_EVENTS = 50_000
@@ -15,12 +15,23 @@ MOST_KEPT = 16
 
 _MOST_TEMPLATES = 8192
 _MOST_KNOWN_CHARACTERS = 300
-_NEW = object()
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
 _POINTER = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"\d+")
 
 _Asked = tuple[LinePattern, Signature]
+Found = tuple[Signature, re.Match[str]]
+Likeness = tuple[tuple[object, ...], tuple[object, ...]]
+
+
+class Said(NamedTuple):
+    """An event as far as the words of its line decide it, whoever wrote them."""
+
+    signature: str
+    text: str
+    values: Mapping[str, str]
+    role: Role
+    likeness: Likeness
 
 
 class Finder:
@@ -32,23 +43,27 @@ class Finder:
     def __init__(self) -> None:
         _Memory.of(table.by_anchor())
         self._candidates, self._known = _Memory.shapes, _Memory.known
+        self._front = self._front_shape = ""  # of the line before: those of one process begin alike
 
-    def find(self, rest: str, text: str) -> tuple[Signature, re.Match[str]] | None:
+    def find(self, rest: str, text: str) -> Found | None:
         """The first signature that knows the line: without its prefix, else as it stands there."""
-        key = (text[: len(text) - len(rest)].translate(_ZEROS), rest)
-        known = self._known.get(key, _NEW)
-        if known is not _NEW:
-            return known  # type: ignore[return-value]
-        found, is_same = self._find(rest, text)
-        if is_same and len(rest) <= _MOST_KNOWN_CHARACTERS and text.endswith(rest):
-            if len(self._known) >= _MOST_TEMPLATES:
-                self._known.clear()
-            self._known[key] = found
-        return found
+        front = text[: len(text) - len(rest)]
+        if front != self._front:
+            self._front, self._front_shape = front, front.translate(_ZEROS)
+        key = (self._front_shape, rest)
+        known = self._known.get(key)
+        if known is None:
+            asked = self._asked(text)
+            found = _first(asked, rest)
+            known = found, (asked if found is None and rest != text else ())
+            if len(rest) <= _MOST_KNOWN_CHARACTERS and text.endswith(rest):
+                if len(self._known) >= _MOST_TEMPLATES:
+                    self._known.clear()
+                self._known[key] = known
+        return known[0] or _first(known[1], text)
 
-    def _find(self, rest: str, text: str) -> tuple[tuple[Signature, re.Match[str]] | None, bool]:
-        """What is found, and whether it is the same whatever numbers stand in front of `rest`."""
-        # Anchors have no digits, so numbers and pointers decide nothing about who is asked.
+    def _asked(self, text: str) -> tuple[_Asked, ...]:
+        """Who may know such a line.  Anchors have no digits, so numbers and pointers decide nothing."""
         shape = _NUMBER.sub("0", _POINTER.sub("0x", text))
         asked = self._candidates.get(shape)
         if asked is None:
@@ -56,22 +71,26 @@ class Finder:
             if len(self._candidates) >= _MOST_TEMPLATES:
                 self._candidates.clear()
             self._candidates[shape] = asked
-        for whole in (rest,) if rest == text else (rest, text):
-            for line, signature in asked:
-                if line.anchor in whole and (match := line.pattern.search(whole)) is not None:
-                    return (signature, match), whole is rest
-        return None, not asked
+        return asked
+
+
+def _first(asked: tuple[_Asked, ...], text: str) -> Found | None:
+    for line, signature in asked:
+        if line.anchor in text and (match := line.pattern.search(text)) is not None:
+            return signature, match
+    return None
 
 
 class _Memory:
     """What this process remembers, and of which tables.
 
-    `known`: what was found in lines, by what stands in front of them (all digits as zeros) and their own words.
+    `known`: what was found in lines' own words, by what stands in front of them (all digits as zeros) and these words;
+    where nothing was, who has to be asked whether they know the line as it stands there.
     """
 
     tables: tuple[tuple[str, LinePattern, Signature], ...] = ()
     shapes: ClassVar[dict[str, tuple[_Asked, ...]]] = {}
-    known: ClassVar[dict[tuple[str, str], object]] = {}
+    known: ClassVar[dict[tuple[str, str], tuple[Found | None, tuple[_Asked, ...]]]] = {}
 
     @classmethod
     def of(cls, tables: tuple[tuple[str, LinePattern, Signature], ...]) -> None:
@@ -80,9 +99,16 @@ class _Memory:
             cls.tables, cls.shapes, cls.known = tables, {}, {}
 
 
-def is_silent(head: str, rest: str) -> bool:
-    """Whether it is known that no signature asks for a line with these words behind this `head`."""
-    return _Memory.known.get((head.translate(_ZEROS), rest), _NEW) is None
+def recall(head: str, rest: str) -> tuple[Found | None, bool]:
+    """What was found in these words behind this `head`; whether it is certain, whatever numbers stand in front."""
+    known = _Memory.known.get((head.translate(_ZEROS), rest))
+    return (None, False) if known is None else (known[0], not known[1])
+
+
+def likeness(values: Mapping[str, str], text: str) -> Likeness:
+    """What equal events of one writer have in common, and what those that differ in numbers only have."""
+    items = tuple(values.items())
+    return (items, "" if items else text), tuple([(name, _NUMBER.sub("0", value)) for name, value in items])
 
 
 class Collector:
@@ -94,16 +120,16 @@ class Collector:
         self._same: dict[tuple[object, ...], int] = {}
         self._alike: dict[tuple[object, ...], tuple[int, int]] = {}
 
-    def add(self, event: Event) -> int | None:
-        """Take it in; where it is now, None when it was only counted."""
+    def add(self, event: Event, alike: Likeness | None = None) -> int | None:
+        """Take it in; where it is now, None when it was only counted.  `alike`: its likeness, where that is known."""
         o = event.origin
         who = (event.signature, o.host, o.pid, o.rank, o.local_rank, o.node)
-        exact = (who, tuple(event.values.items()), event.text if not event.values else "")
+        same, shape = alike or likeness(event.values, event.text)
+        exact = (who, same)
         at = self._same.get(exact)
         if at is not None:
             self._count(at, event)
             return None
-        shape = tuple((name, _NUMBER.sub("0", value)) for name, value in event.values.items())
         number, last = self._alike.get((who, shape), (0, 0))
         if number >= MOST_KEPT or len(self._events) >= MOST_EVENTS:
             if number:

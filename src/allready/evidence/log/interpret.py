@@ -20,6 +20,7 @@ from allready.model import Origin, SourceRecord
 _QUARTER_S = 900.0
 _MOST_EXAMPLES = 8
 _MOST_NAMES = 4096
+_AFTER_TIMES = Prefix._fields.index("outer_time_s") + 1
 
 
 def interpret(scanned: Scanned, source: str, *, mtime_s: float | None, file_hints: bool = True) -> Reading:
@@ -39,30 +40,62 @@ def read_lines(
     return interpret(from_lines(raw), source, mtime_s=mtime_s, file_hints=file_hints)
 
 
+class _LogClock(Clock):
+    """Its moment is the latest date in a log, else when that was written: looked for once a time needs it."""
+
+    def __init__(self, lines: list[bytes], mtime_s: float | None) -> None:
+        super().__init__(0.0)
+        self._lines: list[bytes] | None = lines
+        self._mtime_s = mtime_s
+
+    def _settle(self) -> None:
+        if self._lines is not None:
+            reference_s = clocks.latest_dated(self._lines)
+            if reference_s is None:
+                reference_s = time.time() if self._mtime_s is None else self._mtime_s
+            self._lines = None
+            super().__init__(reference_s)
+
+    def without_year(
+        self, month: int, day: int, hour: int, minute: int, second: int, part: float = 0.0
+    ) -> float | None:
+        self._settle()
+        return super().without_year(month, day, hour, minute, second, part)
+
+    def time_of_day(self, hour: int, minute: int, second: int, part: float = 0.0) -> float | None:
+        self._settle()
+        return super().time_of_day(hour, minute, second, part)
+
+
 class Log:
     """One log while it is read."""
 
     def __init__(self, scanned: Scanned, source: str, mtime_s: float | None, names: Hints) -> None:
         self.scanned = scanned
         self.source = source
-        raw, self.num_dull = dull.sift(list(in_order(scanned)))
-        reference_s = clocks.latest_dated([text for _, text, _ in raw])
-        if reference_s is None:
-            reference_s = time.time() if mtime_s is None else mtime_s
-        self.clock = Clock(reference_s)
+        raw, self.told, self._num_out, self.is_nccls = dull.sift(in_order(scanned))
+        self.clock = _LogClock([text for _, text, _ in raw], mtime_s)
         texts = [(number, decode(text), is_known) for number, text, is_known in raw]
-        self.labels = not self.num_dull and _have_labels([text for _, text, _ in texts])
-        self.lines = [line for number, text, is_known in texts for line in self._parsed(number, text, is_known)]
-        _unglue_hosts(self.lines)
-        _name_nodes(self.lines, self.clock)
+        self.labels = False
+        self._shift_s = 0.0
         self._raw = raw
-        self._shift_s = self._zone_shift()
+        if self.is_nccls:
+            self.lines = [Line(number, text, parse(text, self.clock), is_known) for number, text, is_known in texts]
+        else:
+            self.labels = _have_labels([text for _, text, _ in texts])
+            self.lines = [line for number, text, is_known in texts for line in self._parsed(number, text, is_known)]
+            _unglue_hosts(self.lines)
+            _name_nodes(self.lines, self.clock)
+            self._shift_s = self._zone_shift()
+        self._writers: dict[tuple[object, ...], Who] = {}
         self.people = People()
         for line in self.lines:
             line.is_understood = self.people.feed(line, self.time_of(line))
-        self.blocks = blocks.find(self.lines)
+        self.blocks = blocks.Blocks() if self.is_nccls else blocks.find(self.lines)
+        # What is asked of lines of NCCL alone is said by what stands in front of them.
+        speakers = list({line.prefix[1:]: line for line in self.lines}.values()) if self.is_nccls else self.lines
         self.whoever = Whoever(
-            self.lines, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
+            speakers, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
             self.blocks.local_to_global(self.lines), names,
         )  # fmt: skip
 
@@ -98,11 +131,21 @@ class Log:
             return prefix.time_s
         return prefix.outer_time_s + self._shift_s
 
+    def writer(self, prefix: Prefix) -> Who:
+        """Who wrote a line with such a prefix, whatever its words and its time are."""
+        key = prefix[_AFTER_TIMES:]
+        who = self._writers.get(key)
+        if who is None:
+            who = self._writers[key] = self.whoever.of(Line(0, "", prefix))
+        return who
+
     def origin(self, line: Line, who: Who | None = None) -> Origin:
-        who = who or self.whoever.of(line)
+        return self.origin_of(line.number, who or self.writer(line.prefix))
+
+    def origin_of(self, number: int, who: Who) -> Origin:
         return Origin(
-            source=self.source, line=line.number, host=who.host, pid=who.pid, rank=who.rank,
-            local_rank=who.local_rank, node=who.node,
+            source=self.source, line=number, host=who.host, pid=who.pid, rank=who.rank, local_rank=who.local_rank,
+            node=who.node,
         )  # fmt: skip
 
     def prefix_of(self, text: bytes) -> Prefix:
@@ -111,7 +154,7 @@ class Log:
 
     def read(self) -> Reading:
         events = stories.tell(self)
-        deaths = endings.find(self)
+        deaths = [] if self.is_nccls else endings.find(self)  # NCCL tells of nobody's end
         self._own_streams()
         processes = self.people.records(self)
         dull.learn(self._raw, self.lines)
@@ -154,7 +197,7 @@ class Log:
         if num_events_dropped:
             problems.append(f"{num_events_dropped:,} events were counted only")
         num_repeats = sum(repeat.count for repeat in scanned.repeats)
-        num_known = len(kept) - len(unknown) + self.num_dull
+        num_known = len(kept) - len(unknown) + self._num_out
         return SourceRecord(
             path=self.source,
             kind="log",

@@ -1,5 +1,6 @@
 """What a file's name says of who wrote it.  Only a hint: what the lines say wins."""
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -34,9 +35,11 @@ def hints(source: str) -> Hints:
     if not parts or source == "-":
         return Hints()
     tail = "/".join(parts).lower()
-    local = _LOCAL_RANK.search(tail) or _ATTEMPT.search(tail)
-    rank = next((m for part in reversed(parts) if (m := _RANK.search(_without_local(part.lower())))), None)
-    node = next((m for part in reversed(parts) if (m := _NODE.search(part.lower()))), None)
+    has_rank = "rank" in tail
+    local = (_LOCAL_RANK.search(tail) if has_rank else None) or _ATTEMPT.search(tail)
+    rank = next((m for part in reversed(parts) if has_rank and (m := _RANK.search(_without_local(part.lower())))), None)
+    # Folders are those of the file before.
+    node = next((word for part in reversed(parts) if (word := _node(part)) is not None), None)
     name = parts[-1]
     while (match := _SUFFIX.search(name)) is not None:
         name = name[: match.start()]
@@ -45,10 +48,16 @@ def hints(source: str) -> Hints:
     return Hints(
         rank=None if rank is None else int(rank[1]),
         local_rank=None if local is None else int(local[1]),
-        node=None if node is None else node[1],
+        node=node,
         host=host,
         pid=int(said[1]) if said is not None else pid,
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _node(part: str) -> str | None:
+    found = _NODE.search(part.lower())
+    return None if found is None else found[1]
 
 
 def _without_local(part: str) -> str:

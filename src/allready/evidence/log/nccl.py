@@ -1,13 +1,14 @@
 """NCCL's and RCCL's INFO lines of one process -> its `ProcessRecord`.  All shapes from 2.8 to 2.30."""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from allready.evidence.log.comms import Comms
 from allready.evidence.secrets import masked_value
-from allready.model import ProcessRecord, Transport
+from allready.model import Transport
 
 _Item = TypeVar("_Item")
 
@@ -15,11 +16,13 @@ MOST_TRANSPORTS = 4096
 MOST_NAMES = 256
 _MOST_PLAIN = 4096
 _MOST_PLAIN_CHARACTERS = 300
-_NEW = object()
-_PLAIN: dict[str, object] = {}
-"""Lines from which nothing is taken, and whether they are of a known kind (None: something is taken from this one).
+_PLAIN: dict[str, "bool | _Asked"] = {}
+"""Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
 
 The ranks of a job print the same ones."""
+
+_remembered = functools.lru_cache(maxsize=512)
+"""Of functions of a line's words, which are the same for most ranks of a job."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -87,6 +90,13 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     return "init" if _INIT.search(text) else "other"
 
 
+class _Asked(NamedTuple):
+    """The readers that a line is given to, and whether it is of a known kind: both are in its words alone."""
+
+    readers: "tuple[_Reader, ...]"
+    is_known: bool
+
+
 def is_plain(text: str) -> bool:
     """Whether an INFO line is known to be of a known kind, and to tell nothing that is kept."""
     return _PLAIN.get(text) is True
@@ -101,7 +111,8 @@ def _says_nothing(text: str) -> bool:
     return process.is_blank()
 
 
-def version_of(text: str) -> dict[str, str]:
+@_remembered
+def version_of(text: str) -> Mapping[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
     match = _VERSION.search(text)
     if match is None:
@@ -112,6 +123,62 @@ def version_of(text: str) -> dict[str, str]:
         if built is not None:
             found[name] = built[1]
     return found
+
+
+@_remembered
+def _setting(text: str) -> tuple[str, str, str] | None:
+    """The name of a variable, its value, and the same without a secret."""
+    match = _ENV.match(text)
+    if match is None:
+        return None
+    name, value = match[1], match[2].strip()
+    if value.endswith(".") and value[:-1].lstrip("-").isdigit():
+        value = value[:-1]
+    return name, value, masked_value(name, value)
+
+
+class _Net(NamedTuple):
+    """What a line of a network says."""
+
+    interfaces: list[tuple[str, str]]
+    hcas: list[str]
+    oob: tuple[str, str] | None
+    gdr: tuple[str, bool] | None
+    provider: str | None
+
+
+@_remembered
+def _net(text: str) -> _Net:
+    head, _, oob = text.partition("OOB ")
+    interfaces: list[tuple[str, str]] = []
+    hcas: list[str] = []
+    if " : Using " in head:
+        if "NET/Socket" in head or "NET/IB" not in head:
+            interfaces = _ADDRESS.findall(head)
+        hcas = [f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)]
+    address, gdr, provider = _ADDRESS.search(oob), _GDR_NIC.match(text), _PROVIDER.match(text)
+    return _Net(
+        interfaces, hcas,
+        None if address is None else (address[1], address[2]),
+        None if gdr is None else (gdr[4], gdr[2] == "Enabled"),
+        None if provider is None else f"NET {provider[1]} {provider[2]}",
+    )  # fmt: skip
+
+
+@_remembered
+def _plugin(text: str) -> str | None:
+    """The plugin that a line names; "" for NCCL's own."""
+    match = _PLUGIN.match(text)
+    if match is None or (match[1] is None and "external" not in text):
+        return None
+    if "internal" in match[2]:
+        return ""
+    return " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part)
+
+
+@_remembered
+def _channels(text: str) -> Mapping[str, int]:
+    return {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
 
 
 @dataclass(slots=True)
@@ -142,28 +209,40 @@ class NcclProcess:
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
-        plain = _PLAIN.get(text, _NEW)
-        if isinstance(plain, bool):
-            return plain
-        is_known = self.read(text, tid=tid, time_s=time_s, line=line)
-        if plain is _NEW and len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
+        known = _PLAIN.get(text)
+        if isinstance(known, bool):
+            return known
+        if known is not None:
+            self._tid, self._line = tid, line
+            for reader in known.readers:
+                reader(self, text)
+            return known.is_known
+        asked: list[_Reader] = []
+        is_known = self.read(text, tid=tid, time_s=time_s, line=line, asked=asked)
+        if len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
             if len(_PLAIN) >= _MOST_PLAIN:
                 _PLAIN.clear()
-            _PLAIN[text] = is_known if _says_nothing(text) else None
+            _PLAIN[text] = is_known if _says_nothing(text) else _Asked(tuple(asked), is_known)
         return is_known
 
-    def read(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
-        """The same without remembering anything of the line itself."""
+    def read(
+        self, text: str, *, tid: int | None, time_s: float | None, line: int, asked: "list[_Reader] | None" = None
+    ) -> bool:
+        """The same without remembering anything of the line itself.  `asked` gets the readers that it was given to."""
+        asked = [] if asked is None else asked
         self._tid, self._line = tid, line
-        first = text.partition(" ")[0]
-        reader = _READERS.get(first)
-        if reader is not None and reader(self, text):
-            return True
+        reader = _READERS.get(text.partition(" ")[0])
+        if reader is not None:
+            asked.append(reader)
+            if reader(self, text):
+                return True
         if self.comms.feed(text, tid=tid, time_s=time_s):
             return True
         for mark, reader in _BY_MARK:
-            if mark in text and reader(self, text):
-                return True
+            if mark in text:
+                asked.append(reader)
+                if reader(self, text):
+                    return True
         return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
 
     def is_blank(self) -> bool:
@@ -175,39 +254,39 @@ class NcclProcess:
         )  # fmt: skip
         return not any(told) and self.comms.is_blank()
 
-    def record(self, first_operations: Mapping[str, int] | None = None) -> ProcessRecord:
-        """What is known so far.  `first_operations`: communicator -> line of its first COLL line."""
+    def facts(self, first_operations: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """What a `ProcessRecord` has of it.  `first_operations`: communicator -> line of its first COLL line."""
         world = self.comms.world()
         layout = None if world is None else self.comms.layout.get(world.comm)
         available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
         if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
             available.append(self.oob[0])
-        return ProcessRecord(
-            host=self.host,
-            pid=self.pid,
-            rank=None if world is None else world.rank,
-            local_rank=None if layout is None else layout[2],
-            node=self.node,
-            cuda_dev=self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
-            nvml_dev=None if world is None else world.nvml_dev,
-            bus_id=None if world is None else world.bus_id,
-            versions=dict(self.versions),
-            env=dict(self.env),
-            network=self.network,
-            plugins=tuple(self.plugins),
-            interfaces=tuple(self.interfaces),
-            oob=self.oob,
-            hcas=tuple(self.hcas),
-            available=tuple(dict.fromkeys(available)),
-            gdr=dict(self.gdr),
-            num_nodes=None if layout is None else layout[0],
-            num_local_ranks=None if layout is None else layout[1],
-            num_channels=dict(self.num_channels),
-            algorithms=dict(self.algorithms),
-            comms=self.comms.records(),
-            transports=self._all_transports(first_operations or {}),
-            phases_s=dict(self.timings),
-        )
+        return {
+            "host": self.host,
+            "pid": self.pid,
+            "rank": None if world is None else world.rank,
+            "local_rank": None if layout is None else layout[2],
+            "node": self.node,
+            "cuda_dev": self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
+            "nvml_dev": None if world is None else world.nvml_dev,
+            "bus_id": None if world is None else world.bus_id,
+            "versions": dict(self.versions),
+            "env": dict(self.env),
+            "network": self.network,
+            "plugins": tuple(self.plugins),
+            "interfaces": tuple(self.interfaces),
+            "oob": self.oob,
+            "hcas": tuple(self.hcas),
+            "available": tuple(dict.fromkeys(available)),
+            "gdr": dict(self.gdr),
+            "num_nodes": None if layout is None else layout[0],
+            "num_local_ranks": None if layout is None else layout[1],
+            "num_channels": dict(self.num_channels),
+            "algorithms": dict(self.algorithms),
+            "comms": self.comms.records(),
+            "transports": self._all_transports(first_operations or {}),
+            "phases_s": dict(self.timings),
+        }
 
     def _chose(self, name: str) -> bool:
         return any(hca.partition(":")[0] == name for hca in self.hcas)
@@ -245,35 +324,27 @@ class NcclProcess:
         return True
 
     def read_setting(self, text: str) -> bool:
-        match = _ENV.match(text)
-        if match is None:
+        setting = _setting(text)
+        if setting is None:
             return False
-        name, value = match[1], match[2].strip()
-        if value.endswith(".") and value[:-1].lstrip("-").isdigit():
-            value = value[:-1]
+        name, value, shown = setting
         if name in self.env or len(self.env) < MOST_NAMES:
-            self.env[name] = masked_value(name, value)
+            self.env[name] = shown
         if name == "NCCL_HOSTID":
             self.node = value
         return True
 
     def read_net(self, text: str) -> bool:
-        head, _, oob = text.partition("OOB ")
-        if " : Using " in head:
-            addresses = _ADDRESS.findall(head) if "NET/Socket" in head or "NET/IB" not in head else []
-            for name, address in addresses:
-                _add(self.interfaces, (name, address))
-            for name, port, layer in _PORT.findall(head):
-                _add(self.hcas, f"{name}:{port}/{layer}")
-        match = _ADDRESS.search(oob)
-        if match is not None:
-            self.oob = self.oob or (match[1], match[2])
-        match = _GDR_NIC.match(text)
-        if match is not None and len(self.gdr) < MOST_NAMES:
-            self.gdr[match[4]] = match[2] == "Enabled"
-        match = _PROVIDER.match(text)
-        if match is not None:
-            _add(self.plugins, f"NET {match[1]} {match[2]}")
+        net = _net(text)
+        for interface in net.interfaces:
+            _add(self.interfaces, interface)
+        for hca in net.hcas:
+            _add(self.hcas, hca)
+        self.oob = self.oob or net.oob
+        if net.gdr is not None and len(self.gdr) < MOST_NAMES:
+            self.gdr[net.gdr[0]] = net.gdr[1]
+        if net.provider is not None:
+            _add(self.plugins, net.provider)
         self.read_plugin(text)
         return text.startswith("NET/")
 
@@ -305,12 +376,10 @@ class NcclProcess:
         return False
 
     def read_plugin(self, text: str) -> bool:
-        match = _PLUGIN.match(text)
-        if match is None or (match[1] is None and "external" not in text):
-            return False
-        if "internal" not in match[2]:
-            _add(self.plugins, " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part))
-        return True
+        plugin = _plugin(text)
+        if plugin:
+            _add(self.plugins, plugin)
+        return plugin is not None
 
     def read_versions(self, text: str) -> bool:
         found = version_of(text)
@@ -324,8 +393,7 @@ class NcclProcess:
         return True
 
     def read_counts(self, text: str) -> bool:
-        for number, kind, per_peer in _COUNTS.findall(text):
-            self.num_channels[f"{kind}{per_peer}"] = int(number)
+        self.num_channels |= _channels(text)
         return True
 
     def read_tuning(self, text: str) -> bool:

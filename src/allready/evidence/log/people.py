@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allready.evidence.lines.model import RawLine
 from allready.evidence.log import nccl
@@ -13,7 +13,7 @@ from allready.evidence.log.who import Process, Who
 from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
-from allready.model import Origin, ProcessRecord
+from allready.model import ProcessRecord
 
 if TYPE_CHECKING:
     from allready.evidence.log.interpret import Log
@@ -115,28 +115,24 @@ class People:
         return found
 
     def _of_nccl(self, log: "Log", key: Process, streams: Sequence[OpStream]) -> ProcessRecord:
-        process, spoken = self._nccl[key], self._spoken[key]
+        spoken = self._spoken[key]
         counts: dict[str, int] = {}
         for stream in streams:
             for shape, count in zip(stream.shapes, stream.counts, strict=False):
                 counts[shape.name] = counts.get(shape.name, 0) + count
             for _, time_s in stream.times:
                 spoken.note(time_s)
-        record = process.record({s.comm: s.first_line for s in streams if s.first_line is not None})
-        who = log.whoever.of(Line(0, "", Prefix("", host=key[0], pid=key[1], kind="nccl")))
-        versions = dict(record.versions)
+        facts = self._nccl[key].facts({s.comm: s.first_line for s in streams if s.first_line is not None})
+        who = log.writer(Prefix("", host=key[0], pid=key[1], kind="nccl"))
+        if facts["rank"] is None:
+            facts["rank"] = who.rank
+        if who.local_rank is not None:
+            facts["local_rank"] = who.local_rank
+        facts["node"] = facts["node"] or who.node
         if len(self._nccl) == 1:
-            versions = self._bare_versions | versions
-        record = replace(
-            record,
-            rank=record.rank if record.rank is not None else who.rank,
-            local_rank=who.local_rank if who.local_rank is not None else record.local_rank,
-            node=record.node or who.node,
-            versions=versions,
-            sources=(log.source,),
-            op_counts=counts,
-        )
-        return _with_last(log, record, spoken, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
+            facts["versions"] = self._bare_versions | facts["versions"]
+        facts |= {"sources": (log.source,), "op_counts": counts}
+        return _with_last(log, facts, spoken, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
 
     def _add_tables(
         self, log: "Log", records: list[ProcessRecord], by_rank: dict[int, list[int]], by_pid: dict[int, list[int]]
@@ -186,12 +182,12 @@ class People:
                 old = records[places[0]]
                 records[places[0]] = _joined(log, old, spoken)
             else:
-                record = ProcessRecord(
-                    rank=rank, local_rank=spoken.who.local_rank, node=spoken.who.node, sources=(log.source,),
-                    env=dict(spoken.env), versions=dict(spoken.versions),
-                    host=spoken.who.host, pid=spoken.who.pid if not places else None,
-                )  # fmt: skip
-                records.append(_with_last(log, record, spoken, None))
+                facts = {
+                    "rank": rank, "local_rank": spoken.who.local_rank, "node": spoken.who.node,
+                    "host": spoken.who.host, "pid": spoken.who.pid if not places else None,
+                    "env": dict(spoken.env), "versions": dict(spoken.versions), "sources": (log.source,),
+                }  # fmt: skip
+                records.append(_with_last(log, facts, spoken, None))
 
 
 def _is_bare_version(text: str) -> bool:
@@ -211,39 +207,38 @@ def _joined(log: "Log", old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
     """A process with what was printed under its rank."""
     firsts = [t for t in (old.first_time_s, spoken.first_time_s) if t is not None]
     lasts = [t for t in (old.last_time_s, spoken.last_time_s) if t is not None]
-    old = replace(
-        old,
-        first_time_s=min(firsts, default=None),
-        last_time_s=max(lasts, default=None),
-        env=spoken.env | dict(old.env),
-        versions=spoken.versions | dict(old.versions),
-        local_rank=old.local_rank if old.local_rank is not None else spoken.who.local_rank,
-        node=old.node or spoken.who.node,
-    )
+    changes: dict[str, Any] = {
+        "first_time_s": min(firsts, default=None),
+        "last_time_s": max(lasts, default=None),
+        "env": spoken.env | dict(old.env),
+        "versions": spoken.versions | dict(old.versions),
+        "local_rank": old.local_rank if old.local_rank is not None else spoken.who.local_rank,
+        "node": old.node or spoken.who.node,
+    }
     is_later = old.last_origin is None or (spoken.last and spoken.last.number > (old.last_origin.line or 0))
-    return _said_last(log, old, spoken.last) if spoken.last is not None and is_later else old
+    if spoken.last is not None and is_later:
+        who = Who(old.host, old.pid, old.rank, changes["local_rank"], changes["node"])
+        changes |= _said_last(log, who, spoken.last)
+    return replace(old, **changes)
 
 
-def _with_last(log: "Log", record: ProcessRecord, spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
+def _with_last(log: "Log", facts: dict[str, Any], spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
     """The record with its times and its last line: the scanner's, which may be an operation, else the last kept."""
-    record = replace(record, first_time_s=spoken.first_time_s, last_time_s=spoken.last_time_s)
-    line = spoken.last
+    line, last_time_s = spoken.last, spoken.last_time_s
     if last is not None and (line is None or last.number >= line.number):
         line = Line(last.number, "", log.prefix_of(last.text))
         time_s = log.time_of(line)
         if time_s is not None:
-            record = replace(record, last_time_s=max(time_s, record.last_time_s or time_s))
-    return record if line is None else _said_last(log, record, line)
+            last_time_s = max(time_s, last_time_s or time_s)
+    if line is not None:
+        who = Who(facts["host"], facts["pid"], facts["rank"], facts["local_rank"], facts["node"])
+        facts |= _said_last(log, who, line)
+    return ProcessRecord(**facts, first_time_s=spoken.first_time_s, last_time_s=last_time_s)
 
 
-def _said_last(log: "Log", record: ProcessRecord, line: Line) -> ProcessRecord:
-    origin = Origin(
-        source=log.source, line=line.number, host=record.host, pid=record.pid, rank=record.rank,
-        local_rank=record.local_rank, node=record.node,
-    )  # fmt: skip
-    return replace(
-        record,
-        last_line=line.rest.strip()[:500],
-        last_line_class=nccl.class_of(line.rest, line.prefix.level, is_nccl=line.prefix.kind == "nccl"),
-        last_origin=origin,
-    )
+def _said_last(log: "Log", who: Who, line: Line) -> dict[str, Any]:
+    return {
+        "last_line": line.rest.strip()[:500],
+        "last_line_class": nccl.class_of(line.rest, line.prefix.level, is_nccl=line.prefix.kind == "nccl"),
+        "last_origin": log.origin_of(line.number, who),
+    }

@@ -2,20 +2,24 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from allready.evidence.lines.model import RawLine, Scanned
 
 MOST_FOLLOWERS = 200_000
 
 
-def in_order(scanned: Scanned) -> Iterator[tuple[int, bytes, bool]]:
+def in_order(scanned: Scanned) -> list[tuple[int, bytes, bool]]:
     """(number, text, whether it was kept for its own sake) of every line that is there.
 
     Numbers of followers are the least that they can be: operations between them were left out.
     """
-    if not any(raw.following for raw in scanned.lines):
-        yield from ((raw.number, raw.text, True) for raw in scanned.lines)
-        return
+    if not any(map(attrgetter("following"), scanned.lines)):
+        return [(raw.number, raw.text, True) for raw in scanned.lines]
+    return list(_with_followers(scanned))
+
+
+def _with_followers(scanned: Scanned) -> Iterator[tuple[int, bytes, bool]]:
     window: deque[tuple[int, bytes]] = deque()
     left = MOST_FOLLOWERS
     for raw in scanned.lines:

@@ -1,17 +1,18 @@
 """The events of one log: its known lines, each with the lines that belong to it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
-from allready.evidence.log.events import Collector, Finder, values_of
+from allready.evidence.log.events import Collector, Finder, Said, likeness, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
 
 if TYPE_CHECKING:
+    from allready.evidence.log.dull import Told
     from allready.evidence.log.interpret import Log
 
 RENDEZVOUS = "elastic.rendezvous_complete"
@@ -39,22 +40,29 @@ _MOST_BETWEEN = 16
 def tell(log: "Log") -> Collector:
     """All events, equal ones counted."""
     finder, collector = Finder(), Collector()
-    pieces = wrapped.join(log.lines)
-    statuses.join(log.lines)
-    has_old_ranks = _old_ranks_tell(log)
+    pieces: frozenset[int] = frozenset()
+    if not log.is_nccls:  # each of NCCL's lines stands for itself
+        pieces = wrapped.join(log.lines)
+        statuses.join(log.lines)
+    told: dict[int, list[Told]] = {}
+    for one in log.told:
+        told.setdefault(one.place, []).append(one)
+    has_old_ranks: bool | None = None
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
     for at, line in enumerate(log.lines):
+        _add_told(log, collector, told.get(at, ()))
         if not line.is_known or at in pieces:
             continue
         found = finder.find(line.rest, line.text)
-        if found is not None and _is_source(log.lines, at):
+        if found is not None and not log.is_nccls and _is_source(log.lines, at):
             continue
         if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
             continue
         origin = log.origin(line)
-        if has_old_ranks and origin.rank is None and (said := _OLD_RANK.match(line.rest)) is not None:
-            origin = replace(origin, rank=int(said[1]))
+        if origin.rank is None and (old := _OLD_RANK.match(line.rest)) is not None:
+            has_old_ranks = _old_ranks_tell(log) if has_old_ranks is None else has_old_ranks
+            origin = replace(origin, rank=int(old[1])) if has_old_ranks else origin
         stack = _stack_after(log, at) if _STACK in line.text else []
         if stack:
             _complete_watchdog(collector, watchdogs.get(_key(origin)), stack)
@@ -74,6 +82,33 @@ def tell(log: "Log") -> Collector:
             if event.signature == horovod.STALLED:
                 collector.change(place, role=Role.HARMLESS)
     return collector
+
+
+def said(signature: Signature, match: re.Match[str], rest: str) -> Said | None:
+    """What a line of NCCL's among others of its kind says, where its own words alone decide it."""
+    needs_more = signature.id in (horovod.STALLED, ray.DIED) or any(case.role is not None for case in signature.cases)
+    values = _values(match)
+    if needs_more or "tasks" in values or _OLD_RANK.match(rest) is not None:
+        return None
+    text = _text(rest)
+    return Said(signature.id, text, values, signature.role, likeness(values, text))
+
+
+def _add_told(log: "Log", collector: Collector, told: Iterable["Told"]) -> None:
+    for number, _, prefix, said in told:
+        event = Event(
+            signature=said.signature, origin=log.origin_of(number, log.writer(prefix)), text=said.text,
+            values=dict(said.values), role=said.role,
+        )  # fmt: skip
+        collector.add(event, said.likeness)
+
+
+def _values(match: re.Match[str]) -> dict[str, str]:
+    return {name: value for name, value in values_of(match).items() if value != _NO_NUMBER}
+
+
+def _text(rest: str) -> str:
+    return rest.strip()[:MOST_EVENT_TEXT]
 
 
 def _is_source(lines: Sequence[Line], at: int) -> bool:
@@ -121,7 +156,7 @@ def _event(
 ) -> Event:
     line = log.lines[at]
     signature, match = found or (None, None)
-    values = {} if match is None else {k: v for k, v in values_of(match).items() if v != _NO_NUMBER}
+    values = {} if match is None else _values(match)
     if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
     if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
@@ -155,7 +190,7 @@ def _event(
     return Event(
         signature=RENDEZVOUS if signature is None else signature.id,
         origin=origin,
-        text=line.rest.strip()[:MOST_EVENT_TEXT],
+        text=_text(line.rest),
         time_s=log.time_of(line),
         values=values,
         extra=extra,
@@ -247,7 +282,7 @@ def _add_repeats(log: "Log", finder: Finder, collector: Collector) -> None:
             Event(
                 signature=signature.id,
                 origin=log.origin(line),
-                text=line.rest.strip()[:MOST_EVENT_TEXT],
+                text=_text(line.rest),
                 time_s=time_s,
                 last_time_s=time_s,
                 values=values_of(match),
