@@ -21,7 +21,7 @@ MOST_BYTES = 98_304
 
 _MOST_PERIODS = 24  # that are tried
 _MOST_STRETCHES = 24  # places at which one is looked for, in one run of operations
-_FEW_BYTES, _MANY_BYTES = 8_192, 32_768  # compared at once; there may be a difference soon
+_FEW_BYTES, _MANY_BYTES = 32_768, 65_536  # compared at once; there may be a difference soon
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
