@@ -25,7 +25,7 @@ _FEW_BYTES, _MANY_BYTES = 32_768, 65_536  # compared at once; there may be a dif
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
-_MOST_SHAPED = 4
+_MOST_SHAPED_BYTES = 1 << 20  # of one pattern, with heads and counters of many sizes
 
 
 class Stretch(NamedTuple):
@@ -130,7 +130,7 @@ class Pattern:
         key = head_size, comm_size, num_digits if self._is_even else 0
         found = self._shaped.get(key)
         if found is None:
-            if len(self._shaped) >= _MOST_SHAPED:
+            if sum(len(one.shift) for one in self._shaped.values()) > _MOST_SHAPED_BYTES:
                 self._shaped.clear()
             fields = [
                 (
