@@ -192,7 +192,7 @@ def machine() -> dict[str, Any]:
     model = next((x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")), ":")
     grep = subprocess.run(["grep", "--version"], capture_output=True, text=True, check=False)  # noqa: S607
     return {
-        "cpu": model.partition(":")[2].strip(), "cpus": os.cpu_count(),
+        "cpu": model.partition(":")[2].strip(), "cpus": len(os.sched_getaffinity(0)),
         "memory_gb": psutil.virtual_memory().total // 10**9,
         "python": platform.python_version(), "numpy": np.__version__, "grep": grep.stdout.partition("\n")[0],
         "load_before": os.getloadavg()[0],
