@@ -160,11 +160,30 @@ def test_any_log_gives_what_the_usual_way_gives(counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("text", OTHERS[3:])
-def test_lines_that_need_a_closer_look_go_the_usual_way(counted: Counted, text: str) -> None:
+def test_lines_that_need_a_closer_look_are_read_as_without_the_lane(counted: Counted, text: str) -> None:
     data = rank_log(1, others=(*OTHERS[:3], text))
     alone = usual(data, counted)
     scanned(rank_log(2))
     assert scanned(data) == alone
+
+
+def test_many_lines_that_only_look_like_operations_close_the_lane_early(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned(rank_log(2))
+    data = rank_log(1, others=(OTHERS[6],) * 1500)
+    tried = 0
+    run = lane.Lane._run
+
+    def counted_run(self: lane.Lane, *args: object) -> lane.Run | None:
+        nonlocal tried
+        tried += 1
+        return run(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(lane.Lane, "_run", counted_run)
+    found = scanned(data)
+    assert 0 < tried <= lane._MOST_SINGLE + 1
+    assert found == usual(data, counted)
 
 
 def test_parts_of_a_log_give_the_same(counted: Counted) -> None:

@@ -26,7 +26,7 @@ MOST_PATTERNS = 8
 """That are remembered, by everything that this thread reads."""
 
 _MOST_RUNS = 64  # of operations, in one chunk
-_MOST_SINGLE = 48
+_MOST_SINGLE = 48  # lines that are looked at one by one
 _MOST_TRIED = 4  # patterns, at one place
 _MOST_OWN = 16
 _MOST_LEARNT = 4  # runs of one chunk
@@ -76,6 +76,7 @@ class Plan:
     num_lines: int = 0
     num_blank: int = 0
     num_single: int = 0
+    num_torn: int = 0  # lines that look like operations and are none
 
     @property
     def num_comms(self) -> int:
@@ -147,9 +148,10 @@ class Lane:
                     at = run.match.end
                 elif self._others(plan, buffer, at, end, is_torn=True):
                     at = end
+                    plan.num_torn += 1
                 else:
                     return False
-                if len(plan.runs) - plan.num_single > _MOST_RUNS or plan.num_single > _MOST_SINGLE:
+                if len(plan.runs) - plan.num_single > _MOST_RUNS or plan.num_single + plan.num_torn > _MOST_SINGLE:
                     return False
         return True
 

@@ -109,9 +109,8 @@ class Pattern:
         widths = {line.variable[0][1] - line.variable[0][0] for line in lines}
         self._is_even = len(widths) == 1
         self._parts = [_parts(text, line) for text, line in zip(texts, lines, strict=True)]
-        number = 0 if self._is_even else -1
         self.key = b"".join(
-            b"%d %d " % (slot, len(parts.number) if number else 0) + parts.begin + parts.middle + parts.end
+            b"%d %d " % (slot, 0 if self._is_even else len(parts.number)) + parts.begin + parts.middle + parts.end
             for slot, parts in zip(slots, self._parts, strict=True)
         )
         self._words = [(parts.begin, parts.middle.rpartition(_OPEN)[2]) for parts in self._parts]
