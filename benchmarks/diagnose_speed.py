@@ -266,7 +266,9 @@ def main() -> int:
     if args.worker:
         scan_all(sorted(map(str, args.worker.iterdir())))
         return 0
-    result: dict[str, Any] = {"machine": machine(), "bytes": args.bytes, "ranks": args.ranks, "make": args.make}
+    result: dict[str, Any] = {"machine": machine()}
+    if args.folder is None:
+        result |= {"bytes": args.bytes, "ranks": args.ranks, "make": args.make}
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         if args.throughput:
             result["throughput"] = throughput(args.bytes, Path(scratch), args.repeat)
