@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.lines.model import Limits, Scanned, merge, split_ranges
@@ -75,6 +75,7 @@ def test_agrees_with_regular_expressions_on_interleaved_processes(seed: int) -> 
 @given(
     seed=st.integers(0, 10**6), chunk=st.integers(1, 40_000), borders=st.lists(st.integers(0, 60_000), max_size=4),
 )  # fmt: skip
+@example(seed=33602, chunk=1, borders=[1])  # a marker alone in the first part, and the same of nobody in the second
 def test_chunks_and_parts_make_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     data = mixed(seed, 220)
     whole = scanned(data)

@@ -110,7 +110,9 @@ class _Streams:
             key = (stream.origin.host, stream.origin.pid, stream.comm)
             if key not in self._all:
                 origin = replace(stream.origin, line=(stream.first_line or 0) + base)
-                self._all[key] = _One(OpStream(origin=origin, comm=stream.comm, nranks=stream.nranks), tag)
+                one = self._all[key] = _One(OpStream(origin=origin, comm=stream.comm, nranks=stream.nranks), tag)
+                # The parts before have none of it, so all their markers stand before its first line.
+                one.stream.marks.update((m.iteration, 0) for m in self._marks.values() if applies(m.tag, tag))
             own[key] = stream
         for mark in part.marks:
             if (mark.iteration, mark.tag) in self._marks:

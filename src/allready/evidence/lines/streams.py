@@ -176,6 +176,10 @@ class Streams:
         first, last = (0, len(codes) - 1) if at is None else (int(at[0]), int(at[-1]))
         if stream.first_line is None:
             stream.first_line = int(numbers[first])
+            new = {(mark.iteration, mark.tag) for _, mark in self._new_marks}
+            for key, mark in self._marks.items():  # those of the windows before stand before its first line
+                if key not in new and applies(mark.tag, one.tag):
+                    stream.marks.setdefault(mark.iteration, 0)
         stream.last_line = int(numbers[last])
         for code, num in enumerate(np.bincount(mine, minlength=len(stream.counts)).tolist()):
             stream.counts[code] += num
