@@ -18,8 +18,8 @@ RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log")
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lane.Lane, "plan", lambda *_: None)  # else such logs hardly come this way
-    monkeypatch.setattr(lane.Lane, "learn", lambda *_: None)
+    monkeypatch.setattr(lane.Lane, "plan", lambda *_, **__: None)  # else such logs hardly come this way
+    monkeypatch.setattr(lane.Lane, "learn", lambda *_, **__: None)
     forms.forget()
     yield
     forms.forget()

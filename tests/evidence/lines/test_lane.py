@@ -55,8 +55,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     found = Counted()
     plan = lane.Lane.plan
 
-    def seen(self: lane.Lane, *args: object) -> lane.Plan | None:
-        made = None if found.is_closed else plan(self, *args)  # type: ignore[arg-type]
+    def seen(self: lane.Lane, *args: object, **named: int) -> lane.Plan | None:
+        made = None if found.is_closed else plan(self, *args, **named)  # type: ignore[arg-type]
         found.fast += made is not None
         found.usual += made is None
         return made

@@ -42,14 +42,17 @@ def _room(num_bytes: int) -> Rows:
 class Feed:
     """Chunks of `stream`, whose next byte is number `offset`.
 
-    `size`: of the buffer.  A line that is longer comes in pieces of `piece` bytes, of which at least `overlap` bytes
-    more are there to be looked at.  `rows` are those of `buffer`, which holds the lines until `close` is called.
+    `size`: of the buffer; `first`: what is read of it for the first chunk.  A line that is longer than the buffer comes
+    in pieces of `piece` bytes, of which at least `overlap` bytes more are there to be looked at.  `rows` are those of
+    `buffer`, which holds the lines until `close` is called.
     """
 
     def __init__(
-        self, stream: BinaryIO, offset: int, *, size: int, piece: int, overlap: int, on_bytes: OnBytes
-    ) -> None:
+        self, stream: BinaryIO, offset: int, *, size: int, piece: int, overlap: int, on_bytes: OnBytes,
+        first: int | None = None,
+    ) -> None:  # fmt: skip
         self.size = max(size, 2 * (piece + overlap))
+        self._first = self.size if first is None else min(first, self.size)
         self.rows = _room(self.size + MOST_BYTES + 16)
         self.buffer = self.rows.buffer
         self.problem: str | None = None
@@ -72,7 +75,7 @@ class Feed:
     def skip_line(self) -> bool:
         """Before the first chunk: go on after the next newline.  Whether there was one."""
         while True:
-            num = self._read(0)
+            num = self._read(0, self.size)
             if not num:
                 return False
             at = self.buffer.find(b"\n", 0, num)
@@ -86,8 +89,10 @@ class Feed:
     def chunks(self) -> Iterator[Chunk]:
         """To the end of the stream, or of what can be read of it."""
         have, continues = self._have, False
+        most = self._first if have < self._first else self.size
         while True:
-            num = self._read(have)
+            num = self._read(have, most)
+            most = self.size
             have += num
             is_end = num == 0
             if is_end and have and self.buffer[have - 1] != 10:
@@ -107,12 +112,12 @@ class Feed:
             if is_end:
                 return
 
-    def _read(self, have: int) -> int:
-        """Fill the buffer from `have` on; 0 at the end."""
+    def _read(self, have: int, most: int) -> int:
+        """Fill the buffer from `have` on, up to `most` bytes; 0 at the end."""
         total = 0
-        while have + total < self.size:
+        while have + total < most:
             try:
-                num = self._once(have + total)
+                num = self._once(have + total, most)
             except READ_ERRORS as error:
                 text = " ".join(str(error).split())[:200]
                 self.problem = f"reading stopped at byte {self._offset + have + total}: {type(error).__name__}: {text}"
@@ -124,11 +129,11 @@ class Feed:
             self._on_bytes(total)
         return total
 
-    def _once(self, at: int) -> int:
+    def _once(self, at: int, most: int) -> int:
         if self.problem is not None:
             return 0
         if self._fill is not None:
-            return self._fill(self._view[at : self.size]) or 0
-        data = self._stream.read(self.size - at) or b""
+            return self._fill(self._view[at:most]) or 0
+        data = self._stream.read(most - at) or b""
         self._view[at : at + len(data)] = data
         return len(data)

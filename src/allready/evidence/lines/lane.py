@@ -19,7 +19,7 @@ from allready.evidence.lines.keep import process_of
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.loops import Filled, Match, Pattern, Shaped, is_plain, pattern_of, stretches
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
-from allready.evidence.lines.model import Limits
+from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
 
 MOST_PATTERNS = 8
@@ -33,9 +33,11 @@ _MOST_LEARNT = 4  # runs of one chunk
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
+_MOST_ALIKE = 4  # single lines that others are compared with
 _SELDOM = 64  # chunks from which in the end one is learnt in vain
 _SPARE = 8  # chunks in a row that are tried in vain; after that every fourth
 _NCCL = b"NCCL "
+_VARIABLE = bytes(range(coll.VARIABLE_LOW, coll.VARIABLE_HIGH + 1))
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
 
@@ -46,6 +48,13 @@ class Own:
     filled: Filled
     lines: tuple[CollLine | None, ...]
     process: str
+
+    def reshaped(self, shaped: Shaped, head: bytes) -> "Own | None":
+        """The same with a counter of another width."""
+        comms = [line.comm.encode() for line in self.lines if line is not None]
+        if len(comms) < len(self.lines) or any(len(comm) != shaped.comm_size for comm in comms):
+            return None
+        return Own(shaped.filled(head, comms), self.lines, self.process)
 
     def is_of(self, text: bytes, slot: int) -> bool:
         """Whether an operation's line is of the communicator that has this slot."""
@@ -68,11 +77,16 @@ class Run:
 
 @dataclass(slots=True)
 class Plan:
-    """What a chunk consists of, in order.  Lines are numbered from 1; their places are those in the buffer."""
+    """What a chunk consists of, in order.
 
+    `base`: how many lines stand before it; `offset`: the place of its first byte in the log.
+    """
+
+    base: int
+    offset: int
     process: str = ""
     runs: list[tuple[int, Run]] = field(default_factory=list)  # number of the first line
-    lines: list[tuple[int, int, bytes]] = field(default_factory=list)  # number, place, text
+    lines: list[RawLine] = field(default_factory=list)  # the others
     num_lines: int = 0
     num_blank: int = 0
     num_single: int = 0
@@ -81,7 +95,7 @@ class Plan:
     @property
     def num_comms(self) -> int:
         """How many communicators it has at most."""
-        return sum(len(of.lines) if isinstance(of, Own) else 1 for of in {run.of for _, run in self.runs})
+        return self.num_single + sum(len(of.lines) for of in {run.of for _, run in self.runs} if isinstance(of, Own))
 
     def is_of(self, process: str) -> bool:
         """Whether all that it holds is from that process; whose the first line is, it belongs to."""
@@ -114,17 +128,27 @@ class Lane:
         self._marker, self._limits = marker, limits
         # A user's marker may be in any line; and operations must not be too long to be looked at whole.
         self._is_open = not marker.is_own and coll.MOST_BYTES <= limits.line_bytes >= limits.clip_bytes
-        self._own: dict[tuple[Shaped, bytes], Own] = {}
+        self._own: dict[tuple[Pattern, bytes], Own] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
         self._parsed: tuple[bytes, CollLine | None] = b"", None
         self._before: Pattern | None = None  # of the run before
+        self._next = 0  # the line of it that would have come next
+        self._singles: list[tuple[bytes, CollLine]] = []  # lines that no pattern had, the last ones
 
-    def plan(self, buffer: bytearray, rows: Rows, length: int) -> Plan | None:
-        """What the first `length` bytes are, whole lines; None where the usual way must be gone."""
+    @property
+    def has_much_to_learn(self) -> bool:
+        """Whether it knows nothing so far, so that a short chunk should come first."""
+        return self._is_open and not _MEMORY.patterns and _is_worth(_MEMORY.num_vain)
+
+    def plan(self, buffer: bytearray, rows: Rows, length: int, *, base: int = 0, offset: int = 0) -> Plan | None:
+        """What the first `length` bytes are, whole lines; None where the usual way must be gone.
+
+        `base`, `offset`: see `Plan`.
+        """
         if not self._is_open or not _MEMORY.patterns or not _is_worth(_MEMORY.num_vain):
             _MEMORY.num_vain += self._is_open
             return None
-        plan = Plan()
+        plan = Plan(base, offset)
         if not self._fill(plan, buffer, rows, length):
             _MEMORY.num_vain += 1
             return None
@@ -141,9 +165,14 @@ class Lane:
             at = begin
             if at < length:
                 end = buffer.find(b"\n", place) + 1
-                run = self._run(plan, buffer, rows, at, end, length) or self._single(plan, buffer, at, end)
+                text = bytes(memoryview(buffer)[at : end - 1])
+                run = (
+                    self._again(plan, text, at, end)
+                    or self._run(plan, text, buffer, rows, at, length)
+                    or self._single(plan, text, at, end)
+                )
                 if run is not None:
-                    plan.runs.append((plan.num_lines + 1, run))
+                    plan.runs.append((plan.base + plan.num_lines + 1, run))
                     plan.num_lines += run.match.num
                     at = run.match.end
                 elif self._others(plan, buffer, at, end, is_torn=True):
@@ -167,19 +196,18 @@ class Lane:
         texts = data.split(b"\n")[:-1]
         if self._has_mark(data, texts):
             return False
-        heads: set[bytes] = set()
-        for number, text in enumerate(texts, start=plan.num_lines + 1):
+        head, offset, most = b"\n", plan.offset + start, self._limits.clip_bytes  # no line begins with a newline
+        for number, text in enumerate(texts, start=plan.base + plan.num_lines + 1):
             if text:
-                word = text.find(_NCCL)
-                if word < 0 or len(text) > self._limits.clip_bytes:
+                if not text.startswith(head):
+                    head = text[: text.find(_NCCL) + len(_NCCL)]
+                    found = process_of(head)
+                    if found is None or not plan.is_of(found[0]):
+                        return False
+                if len(text) > most:
                     return False
-                heads.add(text[: word + len(_NCCL)])
-                plan.lines.append((number, start, text))
-            start += len(text) + 1
-        for head in heads:
-            found = process_of(head)
-            if found is None or not plan.is_of(found[0]):
-                return False
+                plan.lines.append(RawLine(number=number, offset=offset, text=text))
+            offset += len(text) + 1
         plan.num_lines += len(texts)
         plan.num_blank += texts.count(b"")
         return len(plan.lines) <= self._limits.same_lines
@@ -194,14 +222,15 @@ class Lane:
 
     # -- operations ------------------------------------------------------------------------------------------------
 
-    def _run(self, plan: Plan, buffer: bytearray, rows: Rows, start: int, end: int, stop: int) -> Run | None:
-        """The operations from `start` on that some pattern has; None where there is none."""
-        text = bytes(memoryview(buffer)[start : end - 1])
+    def _run(self, plan: Plan, text: bytes, buffer: bytearray, rows: Rows, start: int, stop: int) -> Run | None:
+        """The operations from `start` on that some pattern has, the first of which is `text`; None where none has."""
         best: tuple[int, Match, Own] | None = None
         for shaped, phase in self._candidates(text, buffer, start, stop):
-            own = self._own.get((shaped, self._head))
+            own = self._own.get((shaped.pattern, self._head))
             if own is None or not own.is_of(text, shaped.pattern.slots[phase]):
                 own = self._filled(shaped, phase, text, buffer, start)
+            elif own.filled.shaped is not shaped:
+                own = own.reshaped(shaped, self._head)
             match = None if own is None else own.filled.match(rows.bytes, start, stop, phase)
             if own is not None and match is not None and match.num and (best is None or match.num > best[0]):
                 best = match.num, match, own
@@ -213,17 +242,26 @@ class Lane:
         if None not in own.lines:
             if len(self._own) >= _MOST_OWN:
                 self._own.clear()
-            self._own[own.filled.shaped, self._head] = own
+            self._own[own.filled.shaped.pattern, self._head] = own
         self._before = own.filled.shaped.pattern
+        self._next = (match.phase + match.num) % len(self._before)
         last_place = max(buffer.rfind(b"\n", start, match.end - 1) + 1, start)
         return Run(own, match, last_place, bytes(memoryview(buffer)[last_place : match.end - 1]))
 
-    def _single(self, plan: Plan, buffer: bytearray, start: int, end: int) -> Run | None:
+    def _again(self, plan: Plan, text: bytes, start: int, end: int) -> Run | None:
+        """An operation that no pattern had when it came before."""
+        for old, line in self._singles:
+            if _is_alike(old, line, text) and plan.is_of(f"{line.host}:{line.pid}"):
+                plan.num_single += 1
+                return Run(line, Match(0, 1, end), start, text)
+        return None
+
+    def _single(self, plan: Plan, text: bytes, start: int, end: int) -> Run | None:
         """An operation that no pattern has."""
-        text = bytes(memoryview(buffer)[start : end - 1])
         line = self._parse(text)
         if line is None or not plan.is_of(f"{line.host}:{line.pid}"):
             return None
+        self._singles = [(text, line), *self._singles[: _MOST_ALIKE - 1]]
         plan.num_single += 1
         return Run(line, Match(0, 1, end), start, text)
 
@@ -236,8 +274,13 @@ class Lane:
             self._head, self._comm_size = text[: line.head], line.comm_at[1] - line.comm_at[0]
         number = text.find(coll.MARKER) + len(coll.MARKER)
         num_digits = text.find(b" ", number) - number
-        patterns = dict.fromkeys([*([] if self._before is None else [self._before]), *_MEMORY.patterns.values()])
-        known = [pattern.shaped(len(self._head), self._comm_size, num_digits) for pattern in patterns]
+        sizes = len(self._head), self._comm_size, num_digits
+        if self._before is not None:  # it goes on with a wider counter, or begins again
+            shaped = self._before.shaped(*sizes)
+            for phase in {self._next: None, 0: None}:
+                if shaped.sizes[phase] == len(text) + 1 and shaped.pattern.is_like(phase, text):
+                    yield shaped, phase
+        known = [pattern.shaped(*sizes) for pattern in _MEMORY.patterns.values()]
         for shaped in known:
             if shaped.sizes[0] == len(text) + 1 and shaped.pattern.is_like(0, text):
                 yield shaped, 0  # what is not read from its middle on begins with its beginning
@@ -269,6 +312,8 @@ class Lane:
                 is_own = one is not None and other[: one.head] == self._head
                 if one is not None and is_own and one.comm_at[1] - one.comm_at[0] == shaped.comm_size:
                     lines[slot], comms[slot] = one, one.comm.encode()
+                    if None not in lines:
+                        break
             start += size
         return Own(shaped.filled(self._head, comms), tuple(lines), f"{line.host}:{line.pid}")
 
@@ -323,11 +368,24 @@ class Lane:
                 del known[next(iter(known))]
             known[pattern.key] = pattern
             _MEMORY.num_vain = 0
+            self._singles = []
 
 
 def _is_worth(num_vain: int) -> bool:
     """Whether another chunk is tried after so many in vain."""
     return num_vain < _SPARE or num_vain % 4 == 0
+
+
+def _is_alike(old: bytes, line: CollLine, text: bytes) -> bool:
+    """Whether a text is the same operation as an old one, of which `line` was parsed."""
+    if len(old) != len(text):
+        return False
+    at = 0
+    for start, end in line.variable:
+        if old[at:start] != text[at:start] or text[start:end].strip(_VARIABLE):
+            return False
+        at = end
+    return old[at:] == text[at:]
 
 
 def _sizes(buffer: bytearray, start: int, stop: int) -> list[int]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from allready.evidence.lines.coll import VARIABLE_LOW, CollLine
 from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.templates import Bytes
+from allready.evidence.lines.templates import Bytes, Codes
+from allready.evidence.reading import OpShape
 
 MOST_LINES = 512
 MOST_BYTES = 98_304
@@ -21,10 +22,13 @@ MOST_BYTES = 98_304
 
 _MOST_PERIODS = 24  # that are tried
 _MOST_STRETCHES = 24  # places at which one is looked for, in one run of operations
-_FEW_BYTES, _MANY_BYTES = 32_768, 65_536  # compared at once; there may be a difference soon
+_WINDOW_BYTES = 65_536  # compared at once
+_NEWLINE = 10
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
+_MANY_LINES = 4_096
+_MOST_REPEATED = 16
 _MOST_SHAPED_BYTES = 1 << 20  # of one pattern, with heads and counters of many sizes
 
 
@@ -100,7 +104,8 @@ class Pattern:
     """Operation lines of one process that follow each other, whoever writes them and wherever its counter is.
 
     Left open are the head of the lines, the communicators, and how many digits the counter has where all lines have
-    equally many.  `slots`: by line, a number for its communicator.  `key` says which pattern it is.
+    equally many.  `slots`: by line, a number for its communicator; `kinds`: one for that and its operation.  `key` says
+    which pattern it is.
     """
 
     def __init__(self, texts: Sequence[bytes], lines: Sequence[CollLine], slots: Sequence[int]) -> None:
@@ -114,7 +119,12 @@ class Pattern:
             for slot, parts in zip(slots, self._parts, strict=True)
         )
         self._words = [(parts.begin, parts.middle.rpartition(_OPEN)[2]) for parts in self._parts]
+        kinds: dict[tuple[int, OpShape], int] = {}
+        self.kinds = tuple(
+            kinds.setdefault((slot, line.shape), len(kinds)) for slot, line in zip(slots, lines, strict=True)
+        )
         self._shaped: dict[tuple[int, int, int], Shaped] = {}
+        self._repeated: dict[tuple[tuple[int, int], ...], Codes] = {}
 
     def is_like(self, phase: int, text: bytes) -> bool:
         """Whether a line has the words of the pattern's: most that are no match are told apart here."""
@@ -123,6 +133,17 @@ class Pattern:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def repeated(self, numbers: tuple[tuple[int, int], ...]) -> Codes:
+        """Two numbers of each line as two rows, again and again; the ranks of a job ask for the same ones."""
+        found = self._repeated.get(numbers)
+        if found is None:
+            if len(self._repeated) >= _MOST_REPEATED:
+                self._repeated.clear()
+            times = -(-_MANY_LINES // len(numbers))
+            found = self._repeated[numbers] = np.tile(np.array(numbers, np.uint16).T, times)
+            found.flags.writeable = False
+        return found
 
     def shaped(self, head_size: int, comm_size: int, num_digits: int) -> "Shaped":
         """With so many bytes where it is open."""
@@ -180,7 +201,7 @@ class Shaped:
         self._form = b"".join(texts)
         is_open = np.frombuffer(self._form, np.uint8) == _OPEN[0]
         self._form = self._form.replace(_OPEN, b"0")
-        self.times = 2 + _MANY_BYTES // self.begins[-1]  # so that there is enough behind every line
+        self.times = 2 + _WINDOW_BYTES // self.begins[-1]  # so that there is enough behind every line
         self.shift: Bytes = np.tile(np.where(is_open, np.uint8(_SHIFT), np.uint8(0)), self.times)
         self.mask: Bytes = np.tile(np.where(is_open, np.uint8(_CLASS), np.uint8(0xFF)), self.times)
         self.ends: Ints = np.cumsum(np.tile(np.array(self.sizes[: len(texts)], np.int64), self.times))
@@ -203,24 +224,28 @@ class Filled(NamedTuple):
     def match(self, data: Bytes, start: int, stop: int, phase: int) -> Match:
         """How far the lines that begin at `start` are those of the pattern from `phase` on, again and again."""
         shaped = self.shaped
-        at, line, num, most = start, phase, 0, _FEW_BYTES
-        while at < stop:
+        at, line, num = start, phase, 0
+        while True:
             begin = shaped.begins[line]
-            size = min(most, stop - at)
+            most = int(shaped.ends.searchsorted(begin + min(_WINDOW_BYTES, stop - at), "right"))
+            # Behind what is something else newlines stand elsewhere: so much need not be compared.
+            has_end = data[shaped.ends[line:most] + (at - begin - 1)] == _NEWLINE
+            some = most - line if has_end.all() else int(has_end.argmin())
+            if not some:
+                break
+            size = int(shaped.ends[line + some - 1]) - begin
             out = data[at : at + size] + shaped.shift[begin : begin + size]
             out ^= self.want[begin : begin + size]
             out &= shaped.mask[begin : begin + size]
-            is_same = not out.max()
+            is_same = not np.maximum.reduce(out)
             if not is_same:
-                size = int((out != 0).argmax())
-            whole = int(np.searchsorted(shaped.ends, begin + size, "right"))
-            if whole > line:
-                num += whole - line
-                at += int(shaped.ends[whole - 1]) - begin
-            if whole == line or not is_same:
+                some = int(shaped.ends.searchsorted(begin + int((out != 0).argmax()), "right")) - line
+                size = int(shaped.ends[line + some - 1]) - begin if some else 0
+            num += some
+            at += size
+            if not is_same or line + some < most:
                 break
-            line = whole % len(shaped.pattern)
-            most = _MANY_BYTES
+            line = (line + some) % len(shaped.pattern)
         return Match(phase, num, at)
 
 

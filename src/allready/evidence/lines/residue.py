@@ -33,11 +33,18 @@ class Reader:
     """Finds the literals of the signatures and of the readers of blocks, and iteration markers."""
 
     def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int) -> None:
-        some = (*table.anchors(), *LINE_ANCHORS) if anchors is None else anchors
         self.marker = marker
-        self._literals = _literals((*BLOCK_ANCHORS, *some))
-        self._blocks = _literals(BLOCK_ANCHORS)
+        self._anchors = anchors
         self._clip_bytes = clip_bytes
+
+    @functools.cached_property
+    def _literals(self) -> Literals:  # asked for late: many logs need none
+        some = (*table.anchors(), *LINE_ANCHORS) if self._anchors is None else self._anchors
+        return _literals((*BLOCK_ANCHORS, *some))
+
+    @functools.cached_property
+    def _blocks(self) -> Literals:
+        return _literals(BLOCK_ANCHORS)
 
     def read(
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None

@@ -23,9 +23,12 @@ from allready.evidence.lines.marks import PADDING, Marker, Marks
 from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.residue import Hit, Reader
-from allready.evidence.lines.streams import Codes, Streams
-from allready.evidence.lines.templates import Templates, geometry
+from allready.evidence.lines.streams import Streams
+from allready.evidence.lines.templates import Codes, Templates, geometry
 from allready.model import Origin
+
+_LESSON_BYTES = 256 << 10
+"""Of the first log: from so many the fast lane learns what the others are compared with."""
 
 _MOST_LINES = 32_768
 """Lines that are looked at together."""
@@ -34,7 +37,6 @@ _MOST_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 
 _FEW = 64
-_MANY = 4_096
 _MOST_MARKED = 50_000
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
@@ -62,11 +64,13 @@ def scan(
     start = max(0, first_byte - 1)
     if first_byte:
         stream.seek(start)
+    lane = Lane(reader.marker, limits)
     feed = Feed(
-        stream, start, size=chunk_bytes, piece=limits.line_bytes, overlap=limits.clip_bytes, on_bytes=on_bytes
+        stream, start, size=chunk_bytes, piece=limits.line_bytes, overlap=limits.clip_bytes, on_bytes=on_bytes,
+        first=_LESSON_BYTES if lane.has_much_to_learn else None,
     )  # fmt: skip
     try:
-        one = _Scan(feed, reader, source, limits, last_byte)
+        one = _Scan(feed, reader, lane, source, limits, last_byte)
         if not first_byte or feed.skip_line():
             one.run()
         return one.result()
@@ -77,7 +81,9 @@ def scan(
 class _Scan:
     """The state of one pass."""
 
-    def __init__(self, feed: Feed, reader: Reader, source: str, limits: Limits, last_byte: int | None) -> None:
+    def __init__(
+        self, feed: Feed, reader: Reader, lane: Lane, source: str, limits: Limits, last_byte: int | None
+    ) -> None:
         self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
         self._rows = feed.rows
         self._templates = Templates(limits.templates)
@@ -92,7 +98,7 @@ class _Scan:
         self._is_long_kept = False
         self._marked: set[tuple[int, bytes]] = set()
         self._last = LastLines(limits)
-        self._lane = Lane(reader.marker, limits)
+        self._lane = lane
         self._source = source
         self._given: dict[tuple[object, ...], Codes] = {}  # streams and codes of a pattern, again and again
 
@@ -153,20 +159,18 @@ class _Scan:
         is_part = self._last_byte is not None and end > self._last_byte
         if is_part or self._long is not None or self._blocks.is_open(chunk.offset):
             return False
-        plan = self._lane.plan(self._feed.buffer, self._rows, chunk.length)
+        plan = self._lane.plan(
+            self._feed.buffer, self._rows, chunk.length, base=self._out.num_lines, offset=chunk.offset
+        )
         if plan is None or len(self._streams.builders) + plan.num_comms > self._limits.streams:
             return False
-        kept = [
-            RawLine(number=self._out.num_lines + number, offset=chunk.offset + place, text=text)
-            for number, place, text in plan.lines
-        ]
-        if not self._keeper.add_few(kept, plan.process):
+        if not self._keeper.add_few(plan.lines, plan.process):
             return False
-        if kept:
-            self._last.set(plan.process, kept[-1])
+        if plan.lines:
+            self._last.set(plan.process, plan.lines[-1])
         for number, run in plan.runs:
-            self._run(run, self._out.num_lines + number, chunk.offset, plan.process)
-        self._out.num_interesting += len(kept)
+            self._run(run, number, chunk.offset, plan.process)
+        self._out.num_interesting += len(plan.lines)
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
@@ -192,21 +196,27 @@ class _Scan:
         key = (pattern, *(None if line is None else line.comm for line in run.of.lines))
         given = self._given.get(key)
         if given is None:
-            targets, codes = [], []
+            of_kinds: dict[int, tuple[int, int]] = {}
+            both: list[tuple[int, int]] = []
             for place in range(phase, phase + min(num, len(pattern))):
                 index = place % len(pattern)
-                line = run.of.lines[pattern.slots[index]]
-                assert line is not None  # else nothing is like the pattern there
-                targets.append(self._target(line))
-                codes.append(self._streams.code(targets[-1], pattern.lines[index].shape))
+                kind = pattern.kinds[index]
+                if kind not in of_kinds:
+                    line = run.of.lines[pattern.slots[index]]
+                    assert line is not None  # else nothing is like the pattern there
+                    target = self._target(line)
+                    of_kinds[kind] = target, self._streams.code(target, pattern.lines[index].shape)
+                both.append(of_kinds[kind])
             if num < len(pattern):
+                targets, codes = zip(*both, strict=True)
                 return np.array(targets, np.uint16), np.array(codes, np.uint16)
             if len(self._given) >= _FEW:
                 self._given.clear()
-            at = len(pattern) - phase
-            given = self._given[key] = np.array([targets[at:] + targets[:at], codes[at:] + codes[:at]], np.uint16)
+            given = self._given[key] = pattern.repeated(
+                tuple(both[len(pattern) - phase :] + both[: len(pattern) - phase])
+            )
         if given.shape[1] < phase + num:
-            times = -(-max(phase + num, _MANY) // len(pattern))
+            times = -(-(phase + num) // len(pattern))
             given = self._given[key] = np.tile(given[:, : len(pattern)], times)
         return given[0, phase : phase + num], given[1, phase : phase + num]
 

@@ -6,15 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from allready.evidence.lines.coll import CollLine
 from allready.evidence.lines.model import Limits, Mark
-from allready.evidence.lines.templates import Floats, Ints
+from allready.evidence.lines.templates import Codes, Floats, Ints
 from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
-
-Codes = npt.NDArray[np.uint16]
 
 MOST_SHAPES = 65_000
 """Different operations told apart in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""

@@ -9,6 +9,7 @@ multiplied, so that two lines that differ anywhere fall together with a probabil
 """
 
 import functools
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from allready.evidence.lines.coll import MOST_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
+Codes = npt.NDArray[np.uint16]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -113,7 +115,8 @@ class Rows:
 
 
 def _weights() -> Words:
-    weights: Words = np.random.default_rng().integers(0, 2**64, _MOST_WORDS, dtype=np.uint64) | np.uint64(1)
+    # not numpy.random, which takes longer to load than the first log to read
+    weights: Words = np.frombuffer(os.urandom(8 * _MOST_WORDS), np.uint64) | np.uint64(1)
     return weights
 
 
