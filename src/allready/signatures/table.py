@@ -27,6 +27,10 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
+_ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
+_A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
+_A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
+
 BLAMES = ("rank", "node", "peer", "ranks", "pair", "first", "nobody")
 
 
@@ -44,6 +48,11 @@ class LinePattern:
     def pattern(self) -> re.Pattern[str]:
         """The compiled expression; compiled when first asked for, since there are hundreds."""
         return _compiled(self.source)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it takes one digit for any other: then texts that differ in digits only have the same matches."""
+        return _is_blind(self.source)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -188,6 +197,14 @@ def hint_of(signature: Signature, text: str) -> dict[str, str]:
 @functools.cache
 def _compiled(source: str) -> re.Pattern[str]:
     return re.compile(source)
+
+
+@functools.cache
+def _is_blind(source: str) -> bool:
+    """A digit that is left when classes of all digits and numbers of times were taken out of an expression is one that
+    it asks for, the end of a range, or a reference to what a group caught."""
+    left = _ALL_DIGITS.sub("", source)
+    return _A_DIGIT.search(left) is None and _A_BRACE.search(source) is None
 
 
 @functools.cache

@@ -155,7 +155,35 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_that_tells_something_is_never_dull(words: str) -> None:
     process = nccl.NcclProcess("h", 1)
     process.feed(words, tid=1, time_s=None, line=1)
-    assert not nccl.is_plain(words)
+    assert nccl.readers_of(words) != ()
+
+
+FACTS = (
+    "cudaDriverVersion 12080", "NCCL_IB_HCA set by environment to mlx5", "NET/IB : Using [0]mlx5_0:1/RoCE [RO]",
+    "Assigned NET plugin IB to comm", "Using network IB", "Initialized NET plugin Other", "24 coll channels, 24 p2p",
+    "ncclTopoPopulateNics : Filled eth9 in topo with pciPath=a",
+    "NET/Plugin: Loaded net plugin Libfabric (v8)", "NCCL_IB_HCA set by environment to mlx7",
+)  # fmt: skip
+"""Each tells something of its process; some only where another has not told it before."""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_facts_of_a_process_are_taken_from_words_that_are_known(seed: int) -> None:
+    chance = random.Random(seed)
+    life = ["comm 0xa rank 1 nRanks 8 nNodes 2 localRanks 4 localRank 1", "Connected all rings", "Tree 0 : 1"]
+    words = chance.sample(FACTS, len(FACTS)) + life + ["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"] * 2
+    chance.shuffle(words)
+
+    def log(pid: int) -> bytes:
+        return b"".join(line(pid, w) for w in ("NCCL version 2.27.3+cuda12.8", *words, "end"))
+
+    alone = read(log(2), "b")
+    forget()
+    read(b"".join(line(1, w) for w in ("start", *chance.sample(FACTS, len(FACTS)), "end")), "a")
+    raw = [(n, text, True) for n, text in enumerate(log(2).splitlines(), start=1)]
+    sifted = dull.sift(raw)
+    assert [one.meant.words for one in sifted.told] == [w for w in words if w in FACTS]
+    assert read(log(2), "b") == alone
 
 
 def test_a_line_that_tells_something_is_given_to_the_same_readers_again() -> None:

@@ -1,8 +1,9 @@
 """Lines of NCCL whose own words say all, as other logs have shown; a log of NCCL's own lines is read without them.
 
 The ranks of one job print the same dozens of lines when they start.  What such a line means is in its own words
-(`rest`), whoever wrote it: no reader asks for it, it is of a known kind and has no date, and either no signature knows
-it (it is dull, and only counted) or one does of which the event is always the same (it is `Told`).
+(`rest`), whoever wrote it: it is of a known kind and has no date, what its process's record takes from it is in these
+words alone, and either no signature knows it or one does of which the event is always the same.  Most say nothing that
+is kept: they are dull, and only counted.
 Lines are taken out only where every line of the log is NCCL's and begins with NCCL's prefix, so that none is needed
 to see where another thing ends.  The first and the last line of each process stay.
 """
@@ -16,7 +17,6 @@ from allready.evidence.log import events, nccl, stories
 from allready.evidence.log.events import Said
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
-from allready.model import Role
 from allready.signatures import table
 
 MOST_LINES = 8192
@@ -27,10 +27,20 @@ _NOT_ALONE = (b"[rank", b"File ", b"ChildFailedError", b"absl::Status: ", b"\x1b
 """What may make two lines of one, or have to do with lines around it, or is not there as it stands."""
 
 Raw = tuple[int, bytes, bool]
+Process = tuple[str | None, int | None]
 
-_DULL = Said("", "", {}, Role.RECORD, ((), ()))
-_MEANT: dict[tuple[bytes, bytes], Said] = {}
-"""What stands before a line's own words, all digits as zeros, and these words: the event that they are, or `_DULL`."""
+
+class Meant(NamedTuple):
+    """What a line's words say: an event, and something to these readers of their process's record; or nothing."""
+
+    said: Said | None
+    words: str
+    readers: nccl.Readers
+
+
+_DULL = Meant(None, "", ())
+_MEANT: dict[tuple[bytes, bytes], Meant] = {}
+"""What stands before a line's own words, all digits as zeros, and these words: what they mean."""
 
 _OTHERS: set[str] = set()
 """Words that do not say all, so that nobody need ask again."""
@@ -45,7 +55,7 @@ class Told(NamedTuple):
     number: int
     place: int
     prefix: Prefix
-    said: Said
+    meant: Meant
 
 
 class Sifted(NamedTuple):
@@ -67,20 +77,21 @@ def sift(lines: list[Raw]) -> Sifted:
     runs = _runs(lines)
     if runs is None:
         return Sifted(lines)
-    last = {head: end - 1 for _, end, head, _ in runs}
+    last = {(said.host, said.pid): end - 1 for _, end, _, said in runs}
     left: list[Raw] = []
     told: list[Told] = []
-    shapes: dict[bytes, bytes] = {}
+    seen: set[Process] = set()
     for start, end, head, said in runs:
-        if head not in shapes:  # the first line of all with this prefix
-            shapes[head] = head.translate(_ZEROS)
+        process = said.host, said.pid
+        if process not in seen:  # the first line of all of this process
+            seen.add(process)
             left.append(lines[start])
             start += 1
-        shape, length, last_of_head = shapes[head], len(head), last[head]
+        shape, length, last_of_process = head.translate(_ZEROS), len(head), last[process]
         for at in range(start, end):
             one = lines[at]
             meant = _MEANT.get((shape, one[1][length:]))
-            if meant is None or at == last_of_head:
+            if meant is None or at == last_of_process:
                 left.append(one)
             elif meant is not _DULL:
                 told.append(Told(one[0], len(left), said, meant))
@@ -123,7 +134,8 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         return
     for (_, text, is_known), line in zip(raw, lines, strict=True):
         rest = line.prefix.rest
-        if rest in _OTHERS or not nccl.is_plain(rest):
+        readers = None if rest in _OTHERS else nccl.readers_of(rest)
+        if readers is None:
             continue
         if not is_known or not line.is_understood or line.prefix.level != "INFO":
             continue
@@ -135,11 +147,16 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
         if key in _MEANT:
             continue
         found, is_certain = events.recall(head, rest)
-        said = _DULL if found is None else stories.said(*found, rest)
-        if is_certain and said is not None and prefix.of_nccl(text[:end]) is not None and _is_alone(text[end:]):
+        said = None if found is None else stories.said(*found, rest)
+        if (
+            is_certain
+            and (found is None) == (said is None)
+            and prefix.of_nccl(text[:end]) is not None
+            and _is_alone(text[end:])
+        ):
             if len(_MEANT) >= MOST_LINES:
                 _MEANT.clear()
-            _MEANT[key] = said
+            _MEANT[key] = Meant(said, rest, readers) if said is not None or readers else _DULL
         elif len(rest) <= _MOST_BYTES:
             if len(_OTHERS) >= MOST_LINES:
                 _OTHERS.clear()

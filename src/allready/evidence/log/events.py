@@ -55,7 +55,11 @@ class Finder:
         if known is None:
             asked = self._asked(text)
             found = _first(asked, rest)
-            known = found, (asked if found is None and rest != text else ())
+            if found is not None or rest == text:
+                asked = ()
+            elif _first(asked, text) is None:  # whoever takes all digits alike does not know its like either
+                asked = tuple([one for one in asked if not one[0].is_blind])
+            known = found, asked
             if len(rest) <= _MOST_KNOWN_CHARACTERS and text.endswith(rest):
                 if len(self._known) >= _MOST_TEMPLATES:
                     self._known.clear()

@@ -89,8 +89,7 @@ class Log:
             self._shift_s = self._zone_shift()
         self._writers: dict[tuple[object, ...], Who] = {}
         self.people = People()
-        for line in self.lines:
-            line.is_understood = self.people.feed(line, self.time_of(line))
+        self._feed_people()
         self.blocks = blocks.Blocks() if self.is_nccls else blocks.find(self.lines)
         # What is asked of lines of NCCL alone is said by what stands in front of them.
         speakers = list({line.prefix[1:]: line for line in self.lines}.values()) if self.is_nccls else self.lines
@@ -98,6 +97,17 @@ class Log:
             speakers, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
             self.blocks.local_to_global(self.lines), names,
         )  # fmt: skip
+
+    def _feed_people(self) -> None:
+        """Every line in order, also those that were taken out."""
+        told = iter([one for one in self.told if one.meant.readers])
+        next_one = next(told, None)
+        for at, line in enumerate(self.lines):
+            while next_one is not None and next_one.place <= at:
+                _, _, prefix, (_, words, readers) = next_one
+                self.people.take((prefix.host or "", prefix.pid or 0), words, readers)
+                next_one = next(told, None)
+            line.is_understood = self.people.feed(line, self.time_of(line))
 
     def _parsed(self, number: int, text: str, is_known: bool) -> list[Line]:
         """One line, or more where processes wrote into each other's."""

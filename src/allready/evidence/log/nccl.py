@@ -93,13 +93,19 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
 class _Asked(NamedTuple):
     """The readers that a line is given to, and whether it is of a known kind: both are in its words alone."""
 
-    readers: "tuple[_Reader, ...]"
+    readers: "Readers"
     is_known: bool
 
 
-def is_plain(text: str) -> bool:
-    """Whether an INFO line is known to be of a known kind, and to tell nothing that is kept."""
-    return _PLAIN.get(text) is True
+def readers_of(text: str) -> "Readers | None":
+    """Who takes something from an INFO line of a known kind, as far as its words alone decide that; None where they do
+    not, or where nobody knows yet."""
+    known = _PLAIN.get(text)
+    if isinstance(known, bool):
+        return () if known else None
+    if known is None or not known.is_known or not _ALONE.isdisjoint(known.readers):
+        return None
+    return known.readers
 
 
 def _says_nothing(text: str) -> bool:
@@ -441,6 +447,10 @@ def _named(word: str, names: tuple[str, ...]) -> str:
 
 
 _Reader = Callable[[NcclProcess, str], bool]
+Readers = tuple[_Reader, ...]
+_ALONE: frozenset[_Reader] = frozenset((NcclProcess.read_channel, NcclProcess.read_connected))
+"""What these take from a line depends on the lines before."""
+
 _READERS: dict[str, _Reader] = {
     "Channel": NcclProcess.read_channel,
     "Connected": NcclProcess.read_connected,

@@ -78,6 +78,13 @@ class People:
             return False
         return process.feed(line.rest, tid=p.tid, time_s=time_s, line=line.number)
 
+    def take(self, process: Process, words: str, readers: nccl.Readers) -> None:
+        """The same for a line of which is known who takes something from its words; others of its process were fed."""
+        known = self._nccl.get(process)
+        if known is not None:
+            for reader in readers:
+                reader(known, words)
+
     def ranks(self) -> dict[Process, int]:
         """Ranks as NCCL tells them: those in the largest communicator that is no child."""
         worlds = ((key, process.comms.world()) for key, process in self._nccl.items())

@@ -46,7 +46,8 @@ def tell(log: "Log") -> Collector:
         statuses.join(log.lines)
     told: dict[int, list[Told]] = {}
     for one in log.told:
-        told.setdefault(one.place, []).append(one)
+        if one.meant.said is not None:
+            told.setdefault(one.place, []).append(one)
     has_old_ranks: bool | None = None
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
@@ -95,7 +96,9 @@ def said(signature: Signature, match: re.Match[str], rest: str) -> Said | None:
 
 
 def _add_told(log: "Log", collector: Collector, told: Iterable["Told"]) -> None:
-    for number, _, prefix, said in told:
+    for number, _, prefix, (said, _, _) in told:
+        if said is None:
+            continue
         event = Event(
             signature=said.signature, origin=log.origin_of(number, log.writer(prefix)), text=said.text,
             values=dict(said.values), role=said.role,

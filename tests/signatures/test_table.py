@@ -1,0 +1,33 @@
+"""One line's expression."""
+
+import re
+
+import pytest
+
+from allready.signatures import load
+from allready.signatures.table import LinePattern
+
+
+@pytest.mark.parametrize(
+    ("source", "is_blind"),
+    [
+        (r"rank (?P<rank>\d{1,7}) of [0-9a-f]+ ends", True), (r"[\w.]{2,} timed out .{0,60}?after \d+ s$", True),
+        (r"error 4 in", False), (r"x[1-9]", False), (r"0x[0-7]+", False), (r"(a)\1", False),
+        (r"(?P<a>\d)(?P=a)", False),
+        (r"\x31", False), (r"a\{3\}", False), (r"[{3}]", False), (r"\\[{3}]", False), (r"\[\d{1,3}\]", True),
+        (r"(?P<a>x)?(?(a)y|z)", False), ("٣", False),
+    ],
+)  # fmt: skip
+def test_an_expression_is_blind_that_takes_one_digit_for_any_other(source: str, is_blind: bool) -> None:
+    assert LinePattern(anchor="", source=source, example="").is_blind == is_blind
+
+
+def test_blind_expressions_know_their_examples_with_any_digits() -> None:
+    lines = [line for one in load().values() for line in one.lines]
+    blind = [line for line in lines if line.is_blind]
+    assert len(lines) > len(blind) > 100
+    for line in blind:
+        for digit in "0123456789":
+            again = line.pattern.search(re.sub(r"\d", digit, line.example))
+            assert again is not None
+            assert again.span() == line.pattern.search(line.example).span()  # type: ignore[union-attr]
