@@ -69,18 +69,20 @@ class _Part:
     scanned: "Scanned"
 
 
+_Answer = tuple[int, Reading | bytes] | _Part
+"""What a worker sends: the order of a source and its reading, see `transfer.packed`; or a part."""
+
+
 def _is_small(task: _Task) -> bool:
     return task.part is None and task.found.size_bytes <= _SMALL_BYTES
 
 
-def _work(
-    options: ReadOptions, task: _Task, took: Callable[[int], None]
-) -> "Iterator[tuple[tuple[int, Reading] | _Part, bool]]":
+def _work(options: ReadOptions, task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[_Answer, bool]]":
     """What a worker does.  What bears the name of the file itself comes last: members of archives have longer names."""
     transfer.register()
     if task.part is None:
         for reading in read_found(task.found, options, took):
-            yield (task.order, reading), reading.source.path == task.found.label
+            yield (task.order, transfer.packed(reading)), reading.source.path == task.found.label
         return
     part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], options, took))
     yield part, True
@@ -143,8 +145,8 @@ class Crew:
         self._progress: Callable[[Progress], None] = lambda _: None
         self._parts = _Parts(options)
         self._alone: list[tuple[int, Found]] = []  # what this process reads itself
-        self._pool: Workers[_Task, tuple[int, Reading] | _Part] | None = None
-        self._answers: Iterator[tuple[int, Reading] | _Part | Lost[_Task]] = iter(())
+        self._pool: Workers[_Task, _Answer] | None = None
+        self._answers: Iterator[_Answer | Lost[_Task]] = iter(())
 
     def __enter__(self) -> Self:
         num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
@@ -215,7 +217,7 @@ class Crew:
             else:
                 yield index, item
 
-    def _take(self, answer: "tuple[int, Reading] | _Part | Lost[_Task]") -> None:
+    def _take(self, answer: "_Answer | Lost[_Task]") -> None:
         if isinstance(answer, Lost):
             task = answer.task
             if task.part is None:
@@ -228,9 +230,17 @@ class Crew:
         elif isinstance(answer, _Part):
             index, whole = answer.task.order, self._parts.add(answer.task, answer.scanned)
         else:
-            index, whole = answer
+            index, whole = answer[0], self._arrived(*answer)
         if whole is not None:
             self._results.add(index, whole)
+
+    def _arrived(self, index: int, sent: Reading | bytes) -> Reading:
+        try:
+            return transfer.unpacked(sent)
+        except ValueError as error:
+            name = _name(self._first[index]) if index < len(self._first) else f"(source {index + 1})"
+            problem = f"what was read of it did not arrive: {error}"
+            return Reading(source=SourceRecord(path=name, kind="unread", problem=problem))
 
     def _tasks(self, index: int, found: Found) -> Iterator[_Task]:
         """One task, or one for each part of a log that is too long for one worker."""
@@ -333,6 +343,8 @@ def _load_readers() -> None:
     """Import what forked workers will need, once for all of them."""
     # numpy's linear algebra starts threads that nobody here needs, and a process with threads cannot fork safely.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import msgspec  # noqa: F401 - for what they send
+
     import allready.evidence.lines.scan
     import allready.evidence.log  # noqa: F401
     from allready.signatures import table
