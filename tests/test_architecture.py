@@ -43,7 +43,9 @@ MAY_IMPORT = {
     "run": {"cli"},
     "__main__": {"cli"},
 }  # fmt: skip
-"""Part of the package -> parts whose modules it may import, besides its own."""
+"""Part of the package -> parts whose modules it may import, besides its own and `records`, on which all may build."""
+
+MAY_IMPORT = {"records": set(), **{part: below | {"records"} for part, below in MAY_IMPORT.items()}}
 
 PROGRAMS = {"lab.score.scripts"}
 """Training scripts that the laboratory runs as programs: nobody imports them."""

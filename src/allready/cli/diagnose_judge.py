@@ -1,7 +1,7 @@
 """Readings -> aftermath -> findings -> report: the way of `allready diagnose` once everything was read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from allready.cli.diagnose_time import Since
@@ -9,6 +9,7 @@ from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.model import Aftermath, Difference, Finding, Fleet, NotChecked, Report, Status
+from allready.records import dataclass
 from allready.rules.engine import in_order
 from allready.rules.registry import load
 

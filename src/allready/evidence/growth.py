@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from allready.evidence import sniff
@@ -10,6 +10,7 @@ from allready.evidence.inputs import Found, Source, open_plain, unpack
 from allready.evidence.readers import DEFAULT, ReadOptions, kind_of_source, read_found, scan_range
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits, Scanned

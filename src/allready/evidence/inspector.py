@@ -5,12 +5,13 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Any, BinaryIO
 
 from allready.evidence.reading import InspectorSummary, Reading
 from allready.model import Lag, Origin, SourceRecord
+from allready.records import dataclass
 
 LONGEST_OBJECT = 1 << 20
 MOST_KEPT = 1_000

@@ -1,10 +1,11 @@
 """Tables of nccl-tests and rccl-tests, of every layout they have had."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.reading import Reading
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
+from allready.records import dataclass
 
 MOST_ROWS = 10_000
 MOST_DEVICES = 100_000

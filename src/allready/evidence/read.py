@@ -4,7 +4,7 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -25,6 +25,7 @@ from allready.evidence.readers import (
 )
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned

@@ -6,13 +6,14 @@ Nothing that a source contains ends the whole: a reader that fails is a problem 
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits as LineLimits

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.model import (
     BenchRun,
@@ -14,6 +14,7 @@ from allready.model import (
     ProcessStack,
     SourceRecord,
 )
+from allready.records import dataclass
 
 BLOCK = 65_536
 """Most operations in one compressed block of an `OpStream`."""

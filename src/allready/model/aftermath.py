@@ -5,10 +5,11 @@ process group.  What is not known is absent (an empty mapping, None), never a de
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from allready.model.events import Event, Origin, SourceRecord
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,11 @@
 """What was read from the ruins of a run, before anybody judges it: sources, lines with a meaning, their parts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
+
+from allready.records import dataclass
 
 
 class Role(StrEnum):

@@ -3,7 +3,9 @@
 Units are in the names.  Absent values are None ("not known"), never 0.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
 """What a rule says (`Hit`) and what a person or a program is told (`Finding`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from allready.records import dataclass
 
 
 class Severity(StrEnum):

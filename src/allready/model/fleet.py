@@ -4,13 +4,14 @@ The same `Fleet` is filled live (from node 0), from a saved report, or by hand i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Generic, Self, TypeVar
 
 from allready.model import facts as f
 from allready.model import job as j
 from allready.model.aftermath import Aftermath
 from allready.model.live import Live
+from allready.records import dataclass
 
 T = TypeVar("T")
 

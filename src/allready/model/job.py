@@ -3,7 +3,9 @@
 These are gathered on node 0 (or made up in a test) and are evidence like the facts of one node.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

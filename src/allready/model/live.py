@@ -6,7 +6,9 @@ tells how far that clock is ahead of node 0's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,13 @@
 """What every command writes: report.json's shape (schema allready.report/1, a contract; keys may be added)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
 from allready.model.job import Collectives, Reachability, RollCall, World
 from allready.model.ruins import Ruins
+from allready.records import dataclass
 
 SCHEMA = "allready.report/1"
 

@@ -1,9 +1,10 @@
 """What a report keeps of the ruins of a run: a row per rank, the moments of the story, what was read."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.model.aftermath import BenchRun, ClockOffset
 from allready.model.events import SourceRecord
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

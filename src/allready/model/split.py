@@ -1,8 +1,9 @@
 """How the members of a fleet divide over the values of one fact."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Self
+
+from allready.records import dataclass
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from allready.model import BenchPoint, CollectiveRun
+from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 

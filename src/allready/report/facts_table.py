@@ -4,13 +4,13 @@ A row that is the node's own by nature (its host name, its addresses) marks nobo
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Split
 from allready.model import facts as f
+from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 from allready.report.words import t

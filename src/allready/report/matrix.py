@@ -4,9 +4,9 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from allready.model import DatagramProbe, PathProbe, Reachability
+from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 

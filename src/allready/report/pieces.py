@@ -1,6 +1,6 @@
 """What a terminal report is made of: lines, tables and gaps, of no width and no colour yet."""
 
-from dataclasses import dataclass
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

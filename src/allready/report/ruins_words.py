@@ -8,10 +8,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from allready.model import Culprits, Finding, Moment, RankRow, Report, Role, Ruins, Severity
+from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain, shorten, width
 from allready.text.ui import ui

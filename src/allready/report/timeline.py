@@ -8,11 +8,12 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
 from allready.model import Moment, Report, Ruins
+from allready.records import dataclass
 from allready.report import units
 from allready.report.ruins_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
 from allready.report.safe import plain, shorten

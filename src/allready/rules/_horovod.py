@@ -1,9 +1,9 @@
 """Horovod's last report of tensors for which ranks wait: who has not submitted which, and who did another thing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from allready.model import Aftermath, Event, Role
+from allready.records import dataclass
 from allready.rules._ruins import once
 from allready.rules.signature import numbers
 

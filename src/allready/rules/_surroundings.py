@@ -1,9 +1,9 @@
 """Errors that surface in a line of the program and are not that line's: the network, limits, devices, the launch."""
 
 import re
-from dataclasses import dataclass
 
 from allready.model import Death, FaultClass
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from allready.model import Aftermath, Confidence, Death, Event, Evidence, FaultClass, Role, clock_time
+from allready.records import dataclass
 from allready.rules._ruins import WAITED, evidence
 from allready.rules._waits import Picture
 

@@ -6,9 +6,10 @@ different orders.  A rank of which this kind of evidence shows nothing counts as
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.model import UNNAMED_GROUP, Aftermath, GroupProgress, Operation, Position
+from allready.records import dataclass
 from allready.rules._ruins import has_stopped
 
 MOST_AHEAD = 1_000

@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from allready.model import (
@@ -19,6 +19,7 @@ from allready.model import (
     Severity,
 )
 from allready.model.fill import UNKNOWN, fill
+from allready.records import dataclass
 from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
 
 log = logging.getLogger(__name__)

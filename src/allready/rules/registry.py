@@ -16,7 +16,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
 from allready.model import (
@@ -33,6 +33,7 @@ from allready.model import (
     World,
 )
 from allready.model.fill import placeholders as placeholders
+from allready.records import dataclass
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",

@@ -15,12 +15,13 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Role, Severity
+from allready.records import dataclass
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""

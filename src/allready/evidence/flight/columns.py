@@ -4,12 +4,13 @@ import math
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
+from allready.records import dataclass
 
 MOST_ENTRIES = 100_000
 MOST_GROUPS = 4_096

@@ -1,8 +1,9 @@
 """Arguments that no recorder writes and that allready's beacon adds to a dump: roots, and splits of an all_to_all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from allready.records import dataclass
 
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""

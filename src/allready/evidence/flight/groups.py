@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
 from allready.model import ranges
+from allready.records import dataclass
 
 WORLD_LABEL = "default_pg"
 RATIO_ENTRIES = 200

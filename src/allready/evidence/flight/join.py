@@ -1,7 +1,7 @@
 """All dumps of one run together: how far every rank came in every group, and where ranks differ."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.flight.compare import mismatches_of
 from allready.evidence.flight.groups import by_rank, groups_of
@@ -12,6 +12,7 @@ from allready.evidence.flight.tracks import tracks_of
 from allready.evidence.flight.waits import Wait, cycle_of, roots_of, waits_of
 from allready.evidence.reading import FlightDump
 from allready.model import GroupProgress, Lag, Mismatch
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ clocks leave open.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from allready.evidence.flight.compare import version_of
@@ -16,6 +15,7 @@ from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
 from allready.model import Lag
+from allready.records import dataclass
 
 LEAST_OPERATIONS = 10
 MOST_OPERATIONS = 2_000

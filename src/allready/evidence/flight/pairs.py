@@ -6,12 +6,13 @@ level, and only what is pending is compared.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import CUT, NO_DUMP, SOURCE
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
 from allready.model import GroupProgress, Mismatch, Operation, Position
+from allready.records import dataclass
 
 MOST_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from allready.evidence.flight.names import rank_in_name
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
+from allready.records import dataclass
 
 MOST_DUMPS = 4_096
 """Of one file."""

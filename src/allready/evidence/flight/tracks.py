@@ -6,7 +6,7 @@ Operations of one coalesced group share a sequence number; only the last entry o
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from allready.evidence.flight.columns import RETIRED
@@ -14,6 +14,7 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
 from allready.model import Operation
+from allready.records import dataclass
 
 SCHEDULED, STARTED, COMPLETED, UNKNOWN = range(4)
 STATE_NAMES = ("scheduled", "started", "completed", None)

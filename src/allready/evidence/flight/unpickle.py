@@ -8,10 +8,10 @@ cut, a hostile one) goes to `Machine`, which is slower and has bounds on everyth
 
 import pickle
 import re
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from allready.evidence.flight.machine import Machine, RefusedError
+from allready.records import dataclass
 
 MOST_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""

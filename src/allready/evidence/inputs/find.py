@@ -5,9 +5,9 @@ import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from allready.model import SourceRecord
+from allready.records import dataclass
 
 STDIN = "-"
 _OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")

@@ -1,7 +1,9 @@
 """How much one archive may unfold.  Memory is bounded anyway; these bound the time that a bomb can cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from allready.records import dataclass
 
 GIB = 1 << 30
 

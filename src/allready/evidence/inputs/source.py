@@ -3,10 +3,11 @@
 import io
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
 from allready.evidence.inputs.intake import Guarded
+from allready.records import dataclass
 
 HEAD_BYTES = 1 << 16
 """The kind of a source is found from so much of it."""

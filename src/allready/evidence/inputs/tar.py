@@ -5,11 +5,11 @@ It parses headers with it (checksums, octal and base-256 numbers).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from allready.evidence.inputs.intake import Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     import tarfile

@@ -9,10 +9,12 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

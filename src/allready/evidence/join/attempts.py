@@ -5,9 +5,10 @@ nothing but connections that nobody answered, while the earlier one had an error
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.model import Death, Event, FaultClass, Role, Severity
+from allready.records import dataclass
 from allready.signatures import load
 
 SECOND_S = 1.0

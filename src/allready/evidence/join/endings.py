@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.evidence.join.identity import Identities
 from allready.model import BenchRun, Death, Event, ProcessRecord
+from allready.records import dataclass
 
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""

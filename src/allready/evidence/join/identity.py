@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from allready.evidence.reading import RasAnswer
 from allready.model import Death, Event, Origin, ProcessRecord
+from allready.records import dataclass
 
 MOST_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""

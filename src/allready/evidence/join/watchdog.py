@@ -3,10 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.evidence.join.identity import MOST_RANKS, Identities
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Position
+from allready.records import dataclass
 
 _TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {

@@ -1,6 +1,6 @@
 """The lines after one that begins a block (a traceback, a table), until there are enough of them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
+from allready.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

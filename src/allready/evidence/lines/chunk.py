@@ -1,6 +1,6 @@
 """The lines of one chunk, by number."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,7 @@ import numpy.typing as npt
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.marks import PADDING
 from allready.evidence.lines.templates import Flags, Floats, Rows
+from allready.records import dataclass
 
 _PADDING = b"\n" * PADDING
 UNKNOWN = -(2**31)

@@ -6,9 +6,9 @@ from `0` to `o`, which the fast path can check without looking at them one by on
 """
 
 import re
-from dataclasses import dataclass
 
 from allready.evidence.reading import OpShape
+from allready.records import dataclass
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""

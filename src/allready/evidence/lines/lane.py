@@ -7,7 +7,7 @@ which the lane learns.  It gives exactly what the usual way gives: what it is no
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from allready.evidence.lines.loops import Filled, Match, Pattern, Shaped, is_pla
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
+from allready.records import dataclass
 
 MOST_PATTERNS = 8
 """That are remembered, by everything that this thread reads."""

@@ -1,13 +1,12 @@
 """The last line of every process, operations and repeated lines included."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from allready.evidence.lines.chunk import APART, Lines
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.streams import Builder
+from allready.records import dataclass
 
 _FEW = 32  # processes whose lines cost less than a copy of the chunk
 

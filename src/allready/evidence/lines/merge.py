@@ -1,7 +1,7 @@
 """Puts the parts of one file together: the result is what one pass over the whole file gives."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from allready.evidence.lines.keep import Keeper, process_of
 from allready.evidence.lines.model import Iterations, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
+from allready.records import dataclass
 
 Key = tuple[str | None, int | None, str]
 

@@ -5,9 +5,10 @@ Pickled between processes; standard library only.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.reading import OpStream
+from allready.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import itertools
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from allready.evidence.lines.model import Limits, Mark
 from allready.evidence.lines.templates import Codes, Floats, Ints
 from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
+from allready.records import dataclass
 
 MOST_SHAPES = 65_000
 """Different operations told apart in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""

@@ -12,13 +12,14 @@ import functools
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from allready.evidence.lines.coll import MOST_BYTES
+from allready.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.log import elastic, tracebacks
 from allready.evidence.log.elastic import Entry, ErrorFile
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.who import Writer
+from allready.records import dataclass
 
 MOST_BLOCKS = 5000
 _NOISE = re.compile(

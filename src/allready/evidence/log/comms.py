@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from allready.model import CommRecord
+from allready.records import dataclass
 
 MOST_COMMS = 20_000
 

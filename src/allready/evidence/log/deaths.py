@@ -2,9 +2,9 @@
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from allready.model import Death, Origin
+from allready.records import dataclass
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """What is told later in this list explains what is told earlier: an exception explains exit code 1."""

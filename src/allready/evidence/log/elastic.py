@@ -3,11 +3,12 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence import clock as clocks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, read_text
+from allready.records import dataclass
 
 MOST_SECTION_LINES = 6000
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from allready.evidence.log import tracebacks
 from allready.evidence.log.deaths import signal_name
 from allready.evidence.log.line import Line
+from allready.records import dataclass
 
 MOST_TASKS = 4096
 MOST_DIGITS = 7

@@ -1,9 +1,9 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
 import re
-from dataclasses import dataclass
 
 from allready.evidence.prefix import Prefix
+from allready.records import dataclass
 
 MOST_CHARACTERS = 4096
 MOST_EVENT_TEXT = 1000

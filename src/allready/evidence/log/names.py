@@ -2,7 +2,8 @@
 
 import functools
 import re
-from dataclasses import dataclass
+
+from allready.records import dataclass
 
 _RANK = re.compile(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
 _LOCAL_RANK = re.compile(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")

@@ -3,12 +3,13 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
 
 from allready.evidence.log.comms import Comms
 from allready.evidence.secrets import masked_value
 from allready.model import Transport
+from allready.records import dataclass
 
 _Item = TypeVar("_Item")
 

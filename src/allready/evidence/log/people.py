@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from allready.evidence.lines.model import RawLine
@@ -14,6 +14,7 @@ from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
 from allready.model import ProcessRecord
+from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.log.interpret import Log

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
+from allready.records import dataclass
 
 HEADER = "Traceback (most recent call last)"
 MOST_LINES = 400

@@ -1,7 +1,6 @@
 """The first operation of a communicator at which its ranks did not do the same."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from allready.evidence.operations.codes import (
 )
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Mismatch
+from allready.records import dataclass
 
 WINDOW = 256
 MOST_SHIFT = 8

@@ -1,7 +1,6 @@
 """From streams of operations to progress, mismatches, iterations and lags."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
 from allready.evidence.operations.compare import first_mismatch
@@ -11,6 +10,7 @@ from allready.evidence.operations.members import Group, Process, gather_groups, 
 from allready.evidence.operations.pairs import pair_mismatches
 from allready.evidence.reading import OpStream
 from allready.model import CommRecord, GroupProgress, Iterations, Lag, Mismatch, Position, ProcessRecord
+from allready.records import dataclass
 
 MOST_ABSENT = 100_000
 

@@ -1,10 +1,11 @@
 """Which process is which rank of which communicator."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.reading import OpStream
 from allready.model import CommRecord, ProcessRecord
+from allready.records import dataclass
 
 DEEPEST = 16
 

@@ -1,11 +1,12 @@
 """Sends and receives: matched by pair of ranks, not by position."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allready.evidence.operations.codes import operation, raw_codes
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Misfit, Mismatch
+from allready.records import dataclass
 
 MOST_PAIRS = 64
 """Pairs that are followed operation by operation; of more, those with the largest difference."""

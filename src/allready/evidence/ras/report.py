@@ -6,11 +6,12 @@ size is known, every other rank is named, and exactly one number of launched ope
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.evidence.ras.common import MOST_RANKS, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer
 from allready.model import Event, GroupProgress, Origin, Position
+from allready.records import dataclass
 
 VERSION = re.compile(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
 _CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")

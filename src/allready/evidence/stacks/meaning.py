@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from allready.evidence.stacks.libraries import is_native, is_users
 from allready.evidence.stacks.patterns import meaning_of
 from allready.model import Frame, ProcessStack, ThreadStack
+from allready.records import dataclass
 
 _STRENGTH = (
     "exit", "in_collective", "data_loading", "import_or_compile", "tokenize", "io", "subprocess_wait", "network_wait",

@@ -1,10 +1,11 @@
 """Building processes and threads while lines come in; what the main thread is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from allready.evidence.stacks.roles import rank_in_command, role_of
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
+from allready.records import dataclass
 
 MOST_FRAMES = 400
 MOST_THREADS = 2_000

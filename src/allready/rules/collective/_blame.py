@@ -11,7 +11,6 @@ A rank whose only sign is a closed connection or a time-out is a victim as long 
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from allready.model import (
@@ -26,6 +25,7 @@ from allready.model import (
     StageResult,
     World,
 )
+from allready.records import dataclass
 
 CONSEQUENCE = re.compile(
     r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"

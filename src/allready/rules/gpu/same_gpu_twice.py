@@ -1,7 +1,6 @@
 """GPU004."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from allready.model import (
     Culprits,
@@ -15,6 +14,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.records import dataclass
 from allready.rules.registry import Rule
 from allready.rules.values import gpu_index, used_gpus, wants_nccl
 

@@ -1,8 +1,7 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
-from dataclasses import dataclass
-
 from allready.model import Aftermath, Live
+from allready.records import dataclass
 from allready.rules._live import waited_s
 from allready.rules._waits import Picture, Wait
 from allready.rules.hang._decide import Decision, decide

@@ -1,8 +1,9 @@
 """Which explanation of a hang holds: one decision, told by several rules."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allready.model import Aftermath, Operation
+from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING

@@ -1,9 +1,9 @@
 """What nodes said about themselves at the roll call, sorted for comparison."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from allready.model import Claim, Evidence, RollCall, ranges
+from allready.records import dataclass
 
 HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range"})
 """Reasons of a refusal that a rule of their own explains."""

@@ -1,9 +1,9 @@
 """Connections between nodes that are being opened in vain."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from allready.model import Live, SocketRow
+from allready.records import dataclass
 from allready.rules.link._ends import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
 
 HALF_OPEN = "SYN_RECV"

@@ -5,9 +5,9 @@ busy answers all the same, since its kernel does; a process that ended has its c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from allready.model import Live, NodeStatus, SocketRow
+from allready.records import dataclass
 from allready.rules._common import is_loopback, parse
 from allready.rules._live import SILENT_S
 

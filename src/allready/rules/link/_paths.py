@@ -1,9 +1,9 @@
 """What is broken between the nodes, from both ends of the connections that go unanswered."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from allready.model import Live, PathSize
+from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import (
     AFTER_S,

@@ -1,9 +1,10 @@
 """Which explanation of a wait in a running job holds: one decision, told by several rules."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allready.model import Aftermath, Confidence, FaultClass, Live, Operation
+from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._live import (
     ENDED,

@@ -1,6 +1,6 @@
 """Why a rank does not come: a reason that stays (stopped, blocked, elsewhere), or work that ends by itself."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from allready.model import (
     Aftermath,
@@ -13,6 +13,7 @@ from allready.model import (
     RankEvidence,
     RankStatus,
 )
+from allready.records import dataclass
 from allready.rules._live import (
     ENDED,
     HALTED,

@@ -1,7 +1,6 @@
 """LIV011."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from allready.model import (
     Aftermath,
@@ -16,6 +15,7 @@ from allready.model import (
     World,
     clock_time,
 )
+from allready.records import dataclass
 from allready.rules._live import mark_of, named
 from allready.rules.live._decide import decide
 from allready.rules.live._say import LEAST_WAIT_S, common, fill, told

@@ -4,7 +4,6 @@ import functools
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from allready.model import (
     GpuFacts,
@@ -17,6 +16,7 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
+from allready.records import dataclass
 from allready.rules.env._nccl import nccl_nodes
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -7,9 +7,10 @@ and any answer on another port of the same two nodes proves that packets pass bo
 import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.model import DatagramProbe, Evidence, PathProbe, Reachability, RollCall, World
+from allready.records import dataclass
 
 Link = tuple[int, int]
 Hop = tuple[int, int, int]

@@ -1,7 +1,6 @@
 """NET002."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from allready.model import (
     Confidence,
@@ -17,6 +16,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.records import dataclass
 from allready.rules.net._interfaces import holder
 from allready.rules.net._paths import (
     MOST_LINKS,

@@ -1,7 +1,7 @@
 """PRT002."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.model import (
     Confidence,
@@ -19,6 +19,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.records import dataclass
 from allready.rules._common import (
     all_loopback,
     datagram_callers,

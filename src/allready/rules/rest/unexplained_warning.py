@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
 from allready.rules._ruins import evidence

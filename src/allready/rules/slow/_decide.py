@@ -1,9 +1,9 @@
 """Which explanation of a slow job holds: one decision, told by several rules."""
 
-from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Aftermath, FaultClass, Live
+from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import silent_nodes
 from allready.rules.link._paths import broken

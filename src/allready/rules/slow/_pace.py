@@ -1,11 +1,11 @@
 """Who is waited for again and again: lateness, how steadily, and what the late rank is seen to do meanwhile."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import comb
 from statistics import median
 
 from allready.model import Aftermath, Evidence, Lag, Live, NodeStatus, RankStatus
+from allready.records import dataclass
 from allready.rules._live import SILENT_S
 
 HEAVY = 0.22

@@ -5,10 +5,10 @@ senders always have data under way while all other senders are mostly idle, wait
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from allready.model import Evidence, Live, SocketRow
+from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import address_book, key, plain, snapshots
 

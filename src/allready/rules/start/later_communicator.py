@@ -1,7 +1,7 @@
 """STA002."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from allready.model import (
     Aftermath,
@@ -18,6 +18,7 @@ from allready.model import (
     clock_time,
     ranges,
 )
+from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules.registry import Rule
