@@ -43,9 +43,12 @@ MAY_IMPORT = {
     "run": {"cli"},
     "__main__": {"cli"},
 }  # fmt: skip
-"""Part of the package -> parts whose modules it may import, besides its own and `records`, on which all may build."""
+"""Part of the package -> parts whose modules it may import, besides its own and the base."""
 
-MAY_IMPORT = {"records": set(), **{part: below | {"records"} for part, below in MAY_IMPORT.items()}}
+BASE = {"records", "expressions"}
+"""What is missing in the standard library: all may build on it."""
+
+MAY_IMPORT = {**{part: set() for part in BASE}, **{part: below | BASE for part, below in MAY_IMPORT.items()}}
 
 PROGRAMS = {"lab.score.scripts"}
 """Training scripts that the laboratory runs as programs: nobody imports them."""

@@ -11,6 +11,7 @@ from typing import Any
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
+from allready.expressions import expression
 from allready.model import Confidence, Culprits, Finding, clock_time
 from allready.model.fill import NOBODY, fill
 from allready.rules import _arithmetic as arithmetic
@@ -25,7 +26,7 @@ MOST_LINES = 1_000
 MOST_BYTES = 1 << 20
 _UNKNOWN = "?"
 
-_WATCHDOG = re.compile(
+_WATCHDOG = expression(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w{1,60})(?:, ?NumelIn=(?P<numel_in>\d{1,18}))?"
     r"(?:, ?NumelOut=(?P<numel_out>\d{1,18}))?(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?"
     r"(?:, ?Timeout\(ms\)=(?P<timeout_ms>\d{1,15}))?\)(?: ran for (?P<ran_ms>\d{1,15}) milliseconds)?"

@@ -4,7 +4,9 @@ import argparse
 import re
 from typing import Any
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+from allready.expressions import expression
+
+_SIZE = expression(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def size_bytes(text: str) -> int:

@@ -2,11 +2,12 @@
 
 import datetime as dt
 import functools
-import re
+
+from allready.expressions import expression
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
-_DATED = re.compile(
+_DATED = expression(
     rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)",
 )
 

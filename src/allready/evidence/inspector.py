@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, BinaryIO
 
 from allready.evidence.reading import InspectorSummary, Reading
+from allready.expressions import expression
 from allready.model import Lag, Origin, SourceRecord
 from allready.records import dataclass
 
@@ -31,12 +32,12 @@ _CODES = {
 _OTHER = 15
 _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
 """Nobody leaves these before everybody came in; the root of a broadcast does, and its short time says nothing."""
-_PROMETHEUS = re.compile(
+_PROMETHEUS = expression(
     rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
     rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
 )
-_HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
-_LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
+_HEAD = expression(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
+_LABEL = expression(r'(\w{1,40})="([^"]{0,255})"')
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from allready.expressions import expression
 from allready.model import Culprits, Finding, Moment, RankRow, Report, Role, Ruins, Severity
 from allready.records import dataclass
 from allready.report import units
@@ -58,7 +59,7 @@ _PHRASES = tuple(
         *((re.escape(how), key) for how, key in ABSENT.items()),
     )
 )
-_OWN = re.compile(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
+_OWN = expression(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
 """What differs between lines that say the same: addresses, process numbers, ports, a rank in brackets."""
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+from allready.expressions import expression
 from allready.model import Death, FaultClass
 from allready.records import dataclass
 
@@ -28,18 +29,18 @@ DEVICE = Trouble("device", FaultClass.ENV_LIMIT, "nvidia-smi; env | grep VISIBLE
 VARIABLE = Trouble("variable", FaultClass.ENV_MISMATCH, "env | grep -E 'RANK|WORLD_SIZE|MASTER'", is_own=True)
 
 _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
-    (VARIABLE, re.compile(r"environment variable \w{1,60} expected")),
+    (VARIABLE, expression(r"environment variable \w{1,60} expected")),
     (
         NAME,
-        re.compile(
+        expression(
             r"host not found:|Name or service not known|Temporary failure in name resolution|nodename nor servname|"
             r"No address associated with hostname|failed to resolve|getaddrinfo"
         ),
     ),
-    (SSH, re.compile(r"not reachable via ssh|'ssh [^']{0,300}' returned non-zero|Permission denied \(publickey")),
+    (SSH, expression(r"not reachable via ssh|'ssh [^']{0,300}' returned non-zero|Permission denied \(publickey")),
     (
         LIMIT,
-        re.compile(
+        expression(
             r"can't start new thread|Too many open files|No space left on device|Cannot allocate memory|"
             r"Resource temporarily unavailable|Disk quota exceeded|Stale file handle|Read-only file system|"
             r"Transport endpoint is not connected|Input/output error|unable to mmap|unable to open shared memory"
@@ -47,7 +48,7 @@ _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
     ),
     (
         DEVICE,
-        re.compile(
+        expression(
             r"CUDA out of memory|OutOfMemoryError|No CUDA GPUs are available|Found no NVIDIA driver|"
             r"already in use by process|Unable to initialize backend|invalid device ordinal|"
             r"no kernel image is available|"
@@ -58,38 +59,38 @@ _PATTERNS: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
     ),
     (
         REACH,
-        re.compile(
+        expression(
             r"Connection refused|Connection timed out|No route to host|Network is unreachable|Host is unreachable|"
             r"failed to connect|client socket has timed out|Failed to connect|UNAVAILABLE: |DEADLINE_EXCEEDED|"
             r"Cannot assign requested address|RendezvousConnectionError|RendezvousTimeoutError"
         ),
     ),
-    (CLOSED, re.compile(r"RendezvousClosedError")),
+    (CLOSED, expression(r"RendezvousClosedError")),
     (
         LOST,
-        re.compile(
+        expression(
             r"Broken pipe|BrokenPipeError|failed to recv, got 0 bytes|Connection reset by peer|"
             r"Connection closed by peer|"
             r"Socket closed|connection was closed|ConnectionResetError|Stop_waiting response is expected"
         ),
     ),
 )  # fmt: skip
-_ADDRESS = re.compile(
+_ADDRESS = expression(
     r"(?: of| to) \(([\w.:\-]{1,255}), (\d{1,5})\)|(?:connect to (?:host )?|ipv[46]:)\[?([\w.\-]{1,255})\]?:(\d{1,5})"
 )
-_SERVICE = re.compile(r"host='([\w.\-]{1,255})'(?:, port=(\d{1,5}))?")
-_OF_ANYBODY = re.compile(r"(?:builtins\.)?(?:RuntimeError|Exception|SystemError)\b")
-_SSH_HOST = re.compile(r"host=([\w.\-]{1,255})|'ssh (?:-o \S{1,100} )*([\w.\-]{1,255})")
-_PYTHONS_OWN = re.compile(
+_SERVICE = expression(r"host='([\w.\-]{1,255})'(?:, port=(\d{1,5}))?")
+_OF_ANYBODY = expression(r"(?:builtins\.)?(?:RuntimeError|Exception|SystemError)\b")
+_SSH_HOST = expression(r"host=([\w.\-]{1,255})|'ssh (?:-o \S{1,100} )*([\w.\-]{1,255})")
+_PYTHONS_OWN = expression(
     r"(?:[a-z]\w*\.)*(?:gaierror|(?:Connection|Timeout|OS|IO|HTTP|URL|Proxy|SSL|Max\w{0,40})\w{0,40}Error)\b"
 )
-_OF_THE_JOB = re.compile(
+_OF_THE_JOB = expression(
     r"\btorch\.distributed|c10d|TCPStore|Dist\w{1,20}Error|[Rr]endezvous|client socket|host not found|\bjax|\bxla|Xla|"
     r"[Cc]oordination|DEADLINE_EXCEEDED|RegisterTask|\bssh\b|environment variable"
 )
-_OF_LINES = re.compile(r"(?:[\w.]{0,200}\.)?(?:Assertion|Key|Type|Index|Attribute|Value)Error\b")
+_OF_LINES = expression(r"(?:[\w.]{0,200}\.)?(?:Assertion|Key|Type|Index|Attribute|Value)Error\b")
 """Python's names for mistakes of a line; torch uses ValueError for two things that are none."""
-_OF_NCCL = re.compile(r"NCCL|ncclUnhandled|DistBackendError")
+_OF_NCCL = expression(r"NCCL|ncclUnhandled|DistBackendError")
 """NCCL's own lines say more, and rules read them."""
 
 

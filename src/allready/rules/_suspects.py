@@ -1,8 +1,8 @@
 """Why a rank that others wait for is late: what its stack, its end, RAS and its silence say."""
 
-import re
 from collections.abc import Sequence
 
+from allready.expressions import expression
 from allready.model import Aftermath, Confidence, Death, Event, Evidence, FaultClass, Role, clock_time
 from allready.records import dataclass
 from allready.rules._ruins import WAITED, evidence
@@ -137,7 +137,7 @@ def _in_a_call_of_two(after: Aftermath, rank: int) -> tuple[str, str, Evidence] 
 
 
 CALL_OF_TWO = "send or recv"
-_KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
+_KEY_OF_TWO = expression(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
 
 
 def _time(event: Event) -> float:

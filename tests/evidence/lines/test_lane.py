@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,21 @@ def test_lines_that_need_a_closer_look_are_read_as_without_the_lane(counted: Cou
     alone = usual(data, counted)
     scanned(rank_log(2))
     assert scanned(data) == alone
+
+
+@pytest.mark.parametrize("width", [0, 1, 16, 17])
+def test_a_counter_of_any_width_is_one_where_the_usual_way_takes_it_for_one(counted: Counted, width: int) -> None:
+    def log(rank: int) -> bytes:
+        lines = rank_log(rank, rounds=30).split(b"\n")
+        for at in range(80, 120):
+            lines[at] = re.sub(rb"opCount \w+", b"opCount " + b"1" * width, lines[at])
+        return b"\n".join(lines)
+
+    alone = usual(log(2), counted)
+    forget()
+    scanned(rank_log(1, rounds=30))
+    assert scanned(log(2)) == alone
+    assert alone.num_coll == (150 if 1 <= width <= 16 else 110)
 
 
 def test_many_lines_that_only_look_like_operations_close_the_lane_early(

@@ -1,7 +1,6 @@
 """Entries of a recorder turned into columns: what two million of them can be kept as."""
 
 import math
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -10,6 +9,7 @@ from typing import Any
 from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
+from allready.expressions import expression
 from allready.records import dataclass
 
 MOST_ENTRIES = 100_000
@@ -24,7 +24,7 @@ MOST_DIMS = 32
 MOST_FRAMES = 64
 MOST_TEXT = 500
 _BIG = 1 << 53
-_NUMBER = re.compile(r"-?[0-9]{1,15}\Z")
+_NUMBER = expression(r"-?[0-9]{1,15}\Z")
 
 STATES = {"scheduled": 0, "started": 1, "completed": 2}
 UNKNOWN_STATE, RETIRED = 3, 4

@@ -7,12 +7,13 @@ from dataclasses import field, fields, replace
 from typing import Any
 
 from allready.evidence.reading import RasAnswer
+from allready.expressions import expression
 from allready.model import Death, Event, Origin, ProcessRecord
 from allready.records import dataclass
 
 MOST_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
+_ADDRESS = expression(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
 """The numbers in an address number no nodes."""
 
 

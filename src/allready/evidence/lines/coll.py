@@ -5,9 +5,8 @@ by their bytes.  Therefore the fields that change from line to line (counter, bu
 from `0` to `o`, which the fast path can check without looking at them one by one.
 """
 
-import re
-
 from allready.evidence.reading import OpShape
+from allready.expressions import expression
 from allready.records import dataclass
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
@@ -17,25 +16,28 @@ MARKER = b": opCount "
 MOST_BYTES = 2_048
 """A longer line is no operation: NCCL cuts its lines at 1,024 bytes."""
 
+MOST_DIGITS = 16
+"""Of the counter."""
+
 _BUFFER = rb"(?:0x([0-o]{1,16})|\(nil\))"
-_LINE = re.compile(
+_LINE = expression(
     rb":(?P<pid>\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO (?P<op>[A-Za-z]\w{0,40})"
-    rb": opCount (?P<number>[0-o]{1,16})"
+    rb": opCount (?P<number>[0-o]{1,%d})" % MOST_DIGITS +
     rb" sendbuff " + _BUFFER + rb" recvbuff " + _BUFFER + rb"(?: acc " + _BUFFER + rb")?"
     rb" count (?P<count>\d{1,20}) datatype (?P<dtype>-?\d{1,9}) op (?P<redop>-?\d{1,10}) root (?P<root>-?\d{1,10})"
     rb" comm (?P<comm>0x[0-9a-f]{1,16}|\(nil\))(?: \[nranks=(?P<nranks>\d{1,9})\])? stream " + _BUFFER +
     rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
 )  # fmt: skip
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-_TASK = re.compile(rb" task ([0-o]{1,20})(?= |\s*\Z)")
-_GLOBAL_RANK = re.compile(rb" globalrank (\d{1,9})(?= |\s*\Z)")
-_DATE = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])")
-_CLOCK = re.compile(
+_TASK = expression(rb" task ([0-o]{1,20})(?= |\s*\Z)")
+_GLOBAL_RANK = expression(rb" globalrank (\d{1,9})(?= |\s*\Z)")
+_DATE = expression(rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])")
+_CLOCK = expression(
     rb"\d{4}[-/]\d\d[-/]\d\d(?=[T _]\d\d:)|\d\d/\d\d/\d{4}(?= \d\d:)|(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:])"
     rb"|(?<=\[)\d{1,12}\.\d{3,9}(?=\])|(?<![\d.])1\d{9}(?:\.\d{1,9})?(?![\d.])"
 )
-_DIGITS = re.compile(rb"\d+")
-_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_DIGITS = expression(rb"\d+")
+_CAPITAL = expression(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _NAMES = {
     "AllReduce": "all_reduce",

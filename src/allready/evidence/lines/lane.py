@@ -275,6 +275,8 @@ class Lane:
             self._head, self._comm_size = text[: line.head], line.comm_at[1] - line.comm_at[0]
         number = text.find(coll.MARKER) + len(coll.MARKER)
         num_digits = text.find(b" ", number) - number
+        if not 1 <= num_digits <= coll.MOST_DIGITS:
+            return
         sizes = len(self._head), self._comm_size, num_digits
         if self._before is not None:  # it goes on with a wider counter, or begins again
             shaped = self._before.shaped(*sizes)

@@ -1,6 +1,5 @@
 """Blocks of lines that belong together: tracebacks, torchelastic's tables, `Rendezvous complete`."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -9,10 +8,11 @@ from allready.evidence.log.elastic import Entry, ErrorFile
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.who import Writer
+from allready.expressions import expression
 from allready.records import dataclass
 
 MOST_BLOCKS = 5000
-_NOISE = re.compile(
+_NOISE = expression(
     r"frame #\d+:|Exception raised from |C\+\+ CapturedTraceback:|#\d+ .{1,300} from .{1,300}:\d+|"
     r"={8,}\s*$|-{8,}\s*$|\*{8,}\s*$|=== Source Location Trace"
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from allready.evidence.log.line import MOST_EVENT_TEXT
+from allready.expressions import expression
 from allready.model import Event, Role
 from allready.signatures import LinePattern, Signature, table
 
@@ -16,8 +17,8 @@ MOST_KEPT = 16
 _MOST_TEMPLATES = 8192
 _MOST_KNOWN_CHARACTERS = 300
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
-_POINTER = re.compile(r"0x[0-9a-fA-F]+")
-_NUMBER = re.compile(r"\d+")
+_POINTER = expression(r"0x[0-9a-fA-F]+")
+_NUMBER = expression(r"\d+")
 
 _Asked = tuple[LinePattern, Signature]
 Found = tuple[Signature, re.Match[str]]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from allready.evidence.log import tracebacks
 from allready.evidence.log.deaths import signal_name
 from allready.evidence.log.line import Line
+from allready.expressions import expression
 from allready.records import dataclass
 
 MOST_TASKS = 4096
@@ -50,56 +51,56 @@ class Statement:
     words: str = ""  # why, in the words of the process
 
 
-_CLOSING = re.compile(r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})")
-_FORCED = re.compile(r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})")
-_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
-_CHILD = re.compile(r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})")
-_RETURNED = re.compile(r"exits with return code = (-?\d{1,6})")
-_LOCAL_RANK = re.compile(r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})")
-_SRUN = re.compile(r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})")
-_SPAWNED = re.compile(r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))")
-_MPI = re.compile(
+_CLOSING = expression(r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})")
+_FORCED = expression(r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})")
+_FAILED = expression(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
+_CHILD = expression(r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})")
+_RETURNED = expression(r"exits with return code = (-?\d{1,6})")
+_LOCAL_RANK = expression(r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})")
+_SRUN = expression(r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})")
+_SPAWNED = expression(r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))")
+_MPI = expression(
     r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,255}) "
     r"exited on\s{1,3}signal (\d{1,3})"
 )
-_MPI_LEFT = re.compile(
+_MPI_LEFT = expression(
     r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (\d{1,7}) with PID (\d{1,9}) on"
     r"(?:\s{1,3}node (\S{1,255}))?"
 )
-_MPI_NAME = re.compile(r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]")
-_MPI_CODE = re.compile(r"Exit code: +(-?\d{1,6})")
-_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7})")
-_ERROR_CODE = re.compile(r"[Ww]ith errorcode (-?\d{1,9})")
-_HYDRA = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})")
-_HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))")
-_OPAL = re.compile(
+_MPI_NAME = expression(r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]")
+_MPI_CODE = expression(r"Exit code: +(-?\d{1,6})")
+_MPI_ABORT = expression(r"MPI_ABORT was invoked on rank (\d{1,7})")
+_ERROR_CODE = expression(r"[Ww]ith errorcode (-?\d{1,9})")
+_HYDRA = expression(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})")
+_HYDRA_END = expression(r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))")
+_OPAL = expression(
     r"\[([\w.\-]{1,255}):(\d{1,9})\] Signal: ([A-Z][\w \-]{1,40}) \((\d{1,3})\)|"
     r"\[([\w.\-]{1,255}):(\d{1,9}) {0,8}:\d{1,9}:\d{1,9}\] Caught signal (\d{1,3}) "
     r"\(([^()]{1,120}(?:\([^()]{1,40}\))?)\)"
 )
-_OPAL_CODE = re.compile(r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \(")
-_OPAL_ADDRESS = re.compile(r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))")
-_HANDLER = re.compile(
+_OPAL_CODE = expression(r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \(")
+_OPAL_ADDRESS = expression(r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))")
+_HANDLER = expression(
     r"\*\*\* (?:Signal \d{1,3} \()?(SIG[A-Z]{2,6})\)?"
     r"(?: .{0,100}?received by PID (\d{1,9})\b| received at time=\d{1,20})"
 )
 _ORDERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_ABSL_FATAL = re.compile(r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)")
-_SHELL = re.compile(rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b")
-_ALONE = re.compile(r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$")
-_KERNEL_KILL = re.compile(r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)")
-_KERNEL_KILL_OLD = re.compile(r"^Killed process (\d{1,9}) \(([^)]{0,64})\)")
-_SEGFAULT = re.compile(r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)")
-_OOM_STEP = re.compile(r"[Dd]etected \d+ oom[_-]kill event")
-_POD_ROW = re.compile(r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b")
-_OOM_REASON = re.compile(r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b")
-_FATAL = re.compile(r"Fatal Python error: ([^\n:]{1,100})")
-_THREAD = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
-_TERMINATE = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
-_WHAT = re.compile(r"\s*what\(\): +(.*)$")
-_WORLD_RANK = re.compile(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
-_HOROVOD = re.compile(r"^Process (\d{1,7}) exit with status code (\d{1,3})\.")
-_PALS = re.compile(r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))")
+_ABSL_FATAL = expression(r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)")
+_SHELL = expression(rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b")
+_ALONE = expression(r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$")
+_KERNEL_KILL = expression(r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)")
+_KERNEL_KILL_OLD = expression(r"^Killed process (\d{1,9}) \(([^)]{0,64})\)")
+_SEGFAULT = expression(r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)")
+_OOM_STEP = expression(r"[Dd]etected \d+ oom[_-]kill event")
+_POD_ROW = expression(r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b")
+_OOM_REASON = expression(r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b")
+_FATAL = expression(r"Fatal Python error: ([^\n:]{1,100})")
+_THREAD = expression(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
+_TERMINATE = expression(r"terminate called after throwing an instance of '([^']{1,200})'")
+_WHAT = expression(r"\s*what\(\): +(.*)$")
+_WORLD_RANK = expression(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
+_HOROVOD = expression(r"^Process (\d{1,7}) exit with status code (\d{1,3})\.")
+_PALS = expression(r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))")
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"

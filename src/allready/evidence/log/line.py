@@ -1,13 +1,12 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
-import re
-
 from allready.evidence.prefix import Prefix
+from allready.expressions import expression
 from allready.records import dataclass
 
 MOST_CHARACTERS = 4096
 MOST_EVENT_TEXT = 1000
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_ESCAPES = expression(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 @dataclass(slots=True)

@@ -3,17 +3,18 @@
 import functools
 import re
 
+from allready.expressions import expression
 from allready.records import dataclass
 
-_RANK = re.compile(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
-_LOCAL_RANK = re.compile(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
-_ATTEMPT = re.compile(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
-_NODE = re.compile(
+_RANK = expression(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
+_LOCAL_RANK = expression(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
+_ATTEMPT = expression(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
+_NODE = expression(
     r"(?<![a-z])((?:[a-z0-9]+-)*(?:node|worker|master|launcher|host|server|gpu-node|pod|task)[_\-]?\d{1,6})(?![\da-z])"
 )
-_PID = re.compile(r"(?<![a-z])pid[_\-.=]?(\d{1,9})(?!\d)")
-_SUFFIX = re.compile(r"\.(?:log|txt|out|err|gz|zst|xz|bz2|\d{1,2})$")
-_NOT_HOSTS = re.compile(
+_PID = expression(r"(?<![a-z])pid[_\-.=]?(\d{1,9})(?!\d)")
+_SUFFIX = expression(r"\.(?:log|txt|out|err|gz|zst|xz|bz2|\d{1,2})$")
+_NOT_HOSTS = expression(
     r"(?:nccl|rccl|debug|info|log|logs|file|warn|trace|subsys|output|out|err|stdout|stderr|rank\d*|node\d*|v\d.*|\d+)?$"
 )
 

@@ -13,6 +13,7 @@ from allready.evidence.log.who import Process, Who
 from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
+from allready.expressions import expression
 from allready.model import ProcessRecord
 from allready.records import dataclass
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 MOST_PROCESSES = 8192
 MOST_VARIABLES = 256
-_VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
-_TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
+_VARIABLE = expression(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
+_TORCH_NCCL = expression(r"NCCL version: (\d[\w.]*)")
 
 
 @dataclass(slots=True)

@@ -8,12 +8,14 @@ import json
 import re
 from typing import Any
 
+from allready.expressions import expression
+
 DEEPEST = 32
-_TOKEN = re.compile(
+_TOKEN = expression(
     r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
     re.DOTALL,
 )
-_NEXT = re.compile(r"\s*(\S)")
+_NEXT = expression(r"\s*(\S)")
 _LITERALS = {"true": True, "false": False, "null": None}
 _STRICT = json.JSONDecoder()
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+from allready.expressions import expression
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -27,7 +28,7 @@ from allready.model import (
 )
 from allready.records import dataclass
 
-CONSEQUENCE = re.compile(
+CONSEQUENCE = expression(
     r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"
     r"|ncclRemoteError|remote process (has )?exit|socket recv failed|socketProgress|communicator was aborted"
     r"|timed?[ -]?out|DEADLINE_EXCEEDED|heartbeat|store .*(closed|shut ?down)|failed to recv|entered an error state"
@@ -36,18 +37,18 @@ CONSEQUENCE = re.compile(
 )
 """Words of a rank that suffers from another rank's end."""
 
-OUT_OF_MEMORY = re.compile(
+OUT_OF_MEMORY = expression(
     r"out of memory|OutOfMemory|MEMORY_ALLOCATION|MemoryAllocation|\bMemoryError\b", re.IGNORECASE
 )
 
-NO_DEVICE = re.compile(
+NO_DEVICE = expression(
     r"no CUDA GPUs|no CUDA-capable device|invalid device ordinal|driver on your system|device .*unavailable|no NVIDIA"
     r"|not compiled with CUDA|CUDA is not available|no GPU|devices? .*(not visible|busy)|initialization error"
     r"|ECC error|fallen off the bus",
     re.IGNORECASE,
 )
 
-BROKEN_DEVICE = re.compile(r"ECC error|fallen off|hardware|unspecified launch failure|Xid", re.IGNORECASE)
+BROKEN_DEVICE = expression(r"ECC error|fallen off|hardware|unspecified launch failure|Xid", re.IGNORECASE)
 
 _ENDING_SIGNALS = {"SIGTERM", "SIGINT", "SIGHUP"}
 _BUSY_CPU_S = 0.3

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from allready.expressions import expression
 from allready.model import Aftermath, Confidence, Event, FaultClass, Hit, Live, Role, Severity, clock_time
 from allready.records import dataclass
 from allready.rules._once import once
@@ -31,7 +32,7 @@ PHASES = (
 )  # fmt: skip
 """Beginnings of names of NCCL's files, and the phase that they belong to."""
 
-FAILURE = re.compile(
+FAILURE = expression(
     r"fail|error|not found|could ?n[o']t|cannot|can't|unable|invalid|refused|timed? ?out|unexpected|mismatch|corrupt"
     r"|abort|not support|\bno [A-Z]|\bbad\b",
     re.IGNORECASE,
