@@ -5,9 +5,9 @@ import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from allready.model import SourceRecord
-from allready.records import dataclass
 
 STDIN = "-"
 _OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
@@ -22,9 +22,11 @@ _WHAT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A file to open.  It may be gone, longer or something else by the time it is."""
+class Found(NamedTuple):
+    """A file to open.  It may be gone, longer or something else by the time it is.
+
+    A tuple, since thousands are sent to workers.
+    """
 
     path: str
     label: str

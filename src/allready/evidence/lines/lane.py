@@ -65,15 +65,10 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Operations that follow each other: those of the pattern from `match.phase` on; or a single one.
-
-    The last of them stands at `last_place` of the buffer.
-    """
+    """Operations that follow each other: those of the pattern from `match.phase` on; or a single one."""
 
     of: Own | CollLine
     match: Match
-    last_place: int
-    last: bytes
 
 
 @dataclass(slots=True)
@@ -88,6 +83,7 @@ class Plan:
     process: str = ""
     runs: list[tuple[int, Run]] = field(default_factory=list)  # number of the first line
     lines: list[RawLine] = field(default_factory=list)  # the others
+    last: RawLine | None = None  # of the operations
     num_lines: int = 0
     num_blank: int = 0
     num_single: int = 0
@@ -96,7 +92,9 @@ class Plan:
     @property
     def num_comms(self) -> int:
         """How many communicators it has at most."""
-        return self.num_single + sum(len(of.lines) for of in {run.of for _, run in self.runs} if isinstance(of, Own))
+        return self.num_single + sum(
+            len(of.lines) for of in {run.of for _, run in self.runs if isinstance(run.of, Own)}
+        )
 
     def is_of(self, process: str) -> bool:
         """Whether all that it holds is from that process; whose the first line is, it belongs to."""
@@ -168,9 +166,9 @@ class Lane:
                 end = buffer.find(b"\n", place) + 1
                 text = bytes(memoryview(buffer)[at : end - 1])
                 run = (
-                    self._again(plan, text, at, end)
+                    self._again(plan, text, end)
                     or self._run(plan, text, buffer, rows, at, length)
-                    or self._single(plan, text, at, end)
+                    or self._single(plan, text, end)
                 )
                 if run is not None:
                     plan.runs.append((plan.base + plan.num_lines + 1, run))
@@ -183,6 +181,12 @@ class Lane:
                     return False
                 if len(plan.runs) - plan.num_single > _MOST_RUNS or plan.num_single + plan.num_torn > _MOST_SINGLE:
                     return False
+        if plan.runs:
+            number, run = plan.runs[-1]
+            end = run.match.end - 1
+            place = buffer.rfind(b"\n", 0, end) + 1
+            text = bytes(memoryview(buffer)[place : min(end, place + self._limits.clip_bytes)])
+            plan.last = RawLine(number=number + run.match.num - 1, offset=plan.offset + place, text=text)
         return True
 
     # -- lines that are no operations ------------------------------------------------------------------------------
@@ -225,46 +229,47 @@ class Lane:
 
     def _run(self, plan: Plan, text: bytes, buffer: bytearray, rows: Rows, start: int, stop: int) -> Run | None:
         """The operations from `start` on that some pattern has, the first of which is `text`; None where none has."""
-        best: tuple[int, Match, Own] | None = None
+        best: tuple[Match, Own] | None = None
         for shaped, phase in self._candidates(text, buffer, start, stop):
             own = self._own.get((shaped.pattern, self._head))
             if own is None or not own.is_of(text, shaped.pattern.slots[phase]):
                 own = self._filled(shaped, phase, text, buffer, start)
             elif own.filled.shaped is not shaped:
                 own = own.reshaped(shaped, self._head)
-            match = None if own is None else own.filled.match(rows.bytes, start, stop, phase)
-            if own is not None and match is not None and match.num and (best is None or match.num > best[0]):
-                best = match.num, match, own
+            if own is None:
+                continue
+            match = own.filled.match(rows.bytes, start, stop, phase)
+            if match.num and (best is None or match.num > best[0].num):
+                best = match, own
                 if match.num >= len(shaped.pattern):
                     break
-        if best is None or not plan.is_of(best[2].process):
+        if best is None or not plan.is_of(best[1].process):
             return None
-        _, match, own = best
-        if None not in own.lines:
+        match, own = best
+        pattern = own.filled.shaped.pattern
+        if None not in own.lines and self._own.get((pattern, self._head)) is not own:
             if len(self._own) >= _MOST_OWN:
                 self._own.clear()
-            self._own[own.filled.shaped.pattern, self._head] = own
-        self._before = own.filled.shaped.pattern
-        self._next = (match.phase + match.num) % len(self._before)
-        last_place = max(buffer.rfind(b"\n", start, match.end - 1) + 1, start)
-        return Run(own, match, last_place, bytes(memoryview(buffer)[last_place : match.end - 1]))
+            self._own[pattern, self._head] = own
+        self._before, self._next = pattern, (match.phase + match.num) % len(pattern)
+        return Run(own, match)
 
-    def _again(self, plan: Plan, text: bytes, start: int, end: int) -> Run | None:
+    def _again(self, plan: Plan, text: bytes, end: int) -> Run | None:
         """An operation that no pattern had when it came before."""
         for old, line in self._singles:
             if _is_alike(old, line, text) and plan.is_of(f"{line.host}:{line.pid}"):
                 plan.num_single += 1
-                return Run(line, Match(0, 1, end), start, text)
+                return Run(line, Match(0, 1, end))
         return None
 
-    def _single(self, plan: Plan, text: bytes, start: int, end: int) -> Run | None:
+    def _single(self, plan: Plan, text: bytes, end: int) -> Run | None:
         """An operation that no pattern has."""
         line = self._parse(text)
         if line is None or not plan.is_of(f"{line.host}:{line.pid}"):
             return None
         self._singles = [(text, line), *self._singles[: _MOST_ALIKE - 1]]
         plan.num_single += 1
-        return Run(line, Match(0, 1, end), start, text)
+        return Run(line, Match(0, 1, end))
 
     def _candidates(self, text: bytes, buffer: bytearray, start: int, stop: int) -> Iterator[tuple[Shaped, int]]:
         """Which patterns the lines from `start` on may be, the first of which is `text`, and from which line on."""

@@ -6,6 +6,7 @@ so here the bytes of many iterations are compared at once with a pattern: all of
 """
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,8 +23,7 @@ MOST_BYTES = 98_304
 
 _MOST_PERIODS = 24  # that are tried
 _MOST_STRETCHES = 24  # places at which one is looked for, in one run of operations
-_WINDOW_BYTES = 65_536  # compared at once
-_NEWLINE = 10
+_WINDOW_BYTES = 131_072  # compared at once
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
 _MOST_COMMS = 200
@@ -186,7 +186,7 @@ class Shaped:
     """A pattern whose open places have sizes.
 
     `sizes`: of the lines, twice in a row.  `phases`: by size, the lines that have it.  `begins`: where a line begins;
-    `ends`: where one ends, behind the last one it goes on with the first.
+    `ends`: where one ends, behind the last one it goes on with the first; `newlines`: where its newline stands.
     """
 
     def __init__(self, pattern: Pattern, head_size: int, comm_size: int, lines: Sequence[Sequence[bytes]]) -> None:
@@ -204,7 +204,8 @@ class Shaped:
         self.times = 2 + _WINDOW_BYTES // self.begins[-1]  # so that there is enough behind every line
         self.shift: Bytes = np.tile(np.where(is_open, np.uint8(_SHIFT), np.uint8(0)), self.times)
         self.mask: Bytes = np.tile(np.where(is_open, np.uint8(_CLASS), np.uint8(0xFF)), self.times)
-        self.ends: Ints = np.cumsum(np.tile(np.array(self.sizes[: len(texts)], np.int64), self.times))
+        self.ends = list(itertools.accumulate(self.sizes[: len(texts)] * self.times))
+        self.newlines: Ints = np.array(self.ends, np.int64) - 1
 
     def filled(self, head: bytes, comms: Sequence[bytes]) -> "Filled":
         """As one process writes it."""
@@ -227,20 +228,22 @@ class Filled(NamedTuple):
         at, line, num = start, phase, 0
         while True:
             begin = shaped.begins[line]
-            most = int(shaped.ends.searchsorted(begin + min(_WINDOW_BYTES, stop - at), "right"))
+            most = bisect_right(shaped.ends, begin + min(_WINDOW_BYTES, stop - at), line)
             # Behind what is something else newlines stand elsewhere: so much need not be compared.
-            has_end = data[shaped.ends[line:most] + (at - begin - 1)] == _NEWLINE
-            some = most - line if has_end.all() else int(has_end.argmin())
+            ends = data.take(shaped.newlines[line:most] + (at - begin)).tobytes()
+            some = most - line
+            if ends.count(b"\n") != some:
+                some -= len(ends.lstrip(b"\n"))
             if not some:
                 break
-            size = int(shaped.ends[line + some - 1]) - begin
+            size = shaped.ends[line + some - 1] - begin
             out = data[at : at + size] + shaped.shift[begin : begin + size]
             out ^= self.want[begin : begin + size]
             out &= shaped.mask[begin : begin + size]
             is_same = not np.maximum.reduce(out)
             if not is_same:
-                some = int(shaped.ends.searchsorted(begin + int((out != 0).argmax()), "right")) - line
-                size = int(shaped.ends[line + some - 1]) - begin if some else 0
+                some = bisect_right(shaped.ends, begin + int((out != 0).argmax()), line, most) - line
+                size = shaped.ends[line + some - 1] - begin if some else 0
             num += some
             at += size
             if not is_same or line + some < most:

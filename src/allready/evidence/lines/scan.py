@@ -166,25 +166,19 @@ class _Scan:
             return False
         if not self._keeper.add_few(plan.lines, plan.process):
             return False
-        if plan.lines:
-            self._last.set(plan.process, plan.lines[-1])
-        for number, run in plan.runs:
-            self._run(run, number, chunk.offset, plan.process)
+        for last in (plan.lines[-1] if plan.lines else None, plan.last):
+            if last is not None:
+                self._last.set(plan.process, last)
+        numbers = np.arange(plan.base, plan.base + plan.num_lines + 1)
+        for first, run in plan.runs:
+            num = run.match.num
+            self._streams.add(*self._targets_and_codes(run), numbers[first - plan.base :][:num], None)
+            self._out.num_coll += num
         self._out.num_interesting += len(plan.lines)
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
         return True
-
-    def _run(self, run: Run, number: int, offset: int, process: str) -> None:
-        """Operations that follow each other, the first in line `number`."""
-        num = run.match.num
-        self._streams.add(*self._targets_and_codes(run), np.arange(number, number + num), None)
-        self._out.num_coll += num
-        last = RawLine(
-            number=number + num - 1, offset=offset + run.last_place, text=run.last[: self._limits.clip_bytes]
-        )
-        self._last.set(process, last)
 
     def _targets_and_codes(self, run: Run) -> tuple[Codes, Codes]:
         """The stream and the code of each operation; new ones are given out in the order of the lines."""

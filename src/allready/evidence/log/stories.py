@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, Said, likeness, values_of
 from allready.evidence.log.line import MOST_EVENT_TEXT, Line
+from allready.evidence.log.who import Who
 from allready.expressions import expression
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
@@ -97,11 +98,14 @@ def said(signature: Signature, match: re.Match[str], rest: str) -> Said | None:
 
 
 def _add_told(log: "Log", collector: Collector, told: Iterable["Told"]) -> None:
+    before, who = None, Who()
     for number, _, prefix, (said, _, _) in told:
         if said is None:
             continue
+        if prefix is not before:
+            before, who = prefix, log.writer(prefix)
         event = Event(
-            signature=said.signature, origin=log.origin_of(number, log.writer(prefix)), text=said.text,
+            signature=said.signature, origin=log.origin_of(number, who), text=said.text,
             values=dict(said.values), role=said.role,
         )  # fmt: skip
         collector.add(event, said.likeness)
