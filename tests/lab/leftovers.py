@@ -133,7 +133,7 @@ def _killed_after(delay_s: float) -> bool:
 
 
 def killed_half_way() -> str:
-    partial = [_killed_after(n * 0.025) for n in range(14)]
+    partial = [_killed_after(n * 0.05) for n in range(7)]
     assert any(partial), "no creator was killed half-way"
     return f"{sum(partial)} of {len(partial)} had begun"
 
