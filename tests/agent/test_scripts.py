@@ -27,6 +27,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "run"
 CHATTER = re.compile(r"\[Gloo\]|^step \d+ after ")
 """Lines of libraries, and lines that tell a time."""
 JAX = {"JAX_PLATFORMS": "cpu"}
+NO_TORCH = ("--framework", "jax")
+"""The agent itself needs no torch then: for scripts to which it makes no difference."""
 DEADLINE_S = 240.0
 slow = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -149,7 +151,7 @@ def test_flags_are_the_scripts_own_its_input_is_at_its_end_and_nothing_is_said_b
 
 def test_lines_reach_the_terminal_while_the_job_runs(job: Job) -> None:
     script = job.script("import time\nprint('first')\ntime.sleep(30)\nprint('last')\n")
-    node = job.start("--nproc-per-node", "2", "--grace", "2", script)
+    node = job.start("--nproc-per-node", "2", "--grace", "2", *NO_TORCH, script)
     assert node.process.stdout
     assert sorted(node.process.stdout.readline() for _ in range(2)) == ["[rank0] first\n", "[rank1] first\n"]
     node.process.send_signal(signal.SIGTERM)
@@ -182,7 +184,7 @@ def test_classes_of_the_script_pickle_and_reach_child_processes_by_every_start_m
         "        with mp.get_context(method).Pool(2) as pool:\n"
         "            print(method, pool.map(double, [sample, Sample(5)]))\n"
     )  # fmt: skip
-    seen = run(job, script, env={"PYTHONWARNINGS": "ignore"})
+    seen = run(job, *NO_TORCH, script, env={"PYTHONWARNINGS": "ignore"})
     plain = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
     assert len(plain.stdout.splitlines()) == 3
     assert seen.said(0) == seen.said(1) == plain.stdout
@@ -196,7 +198,7 @@ def test_progress_bars_reach_the_terminal_and_the_log(job: Job) -> None:
         "    sys.stderr.flush(); time.sleep(0.02)\n"
         "sys.stderr.write('\\n'); print('loaded')\n"
     )
-    seen = run(job, script)
+    seen = run(job, *NO_TORCH, script)
     for rank in (0, 1):
         written = (seen.node.report_dir / f"attempt0/node0/rank{rank}/out.log").read_bytes()
         assert written.count(b"\r") == 11

@@ -61,7 +61,17 @@ def test_there_is_a_table_for_each_family() -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
-def test_the_examples_are_known_for_what_they_are(signature: Signature) -> None:
+def test_examples_anchors_and_decoys_are_known_for_what_they_are(signature: Signature) -> None:
+    assert_examples_are_known(signature)
+    assert_each_pattern_matches_its_own_example(signature)
+    assert_anchors_are_in_the_examples(signature)
+    assert_no_line_without_its_anchor_is_meant(signature)
+    for decoy in signature.decoys:
+        assert caught(decoy, signature) is None, decoy
+    assert signature.decoys or signature.code is None, "every finding has a decoy"
+
+
+def assert_examples_are_known(signature: Signature) -> None:
     for line in signature.lines:
         for prefix in LAUNCHER_PREFIXES:
             first = next(of_line(prefix + line.example), None)
@@ -70,8 +80,7 @@ def test_the_examples_are_known_for_what_they_are(signature: Signature) -> None:
             assert values_of(first[1]) == dict(line.values), (prefix, line.example)
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
-def test_each_pattern_matches_its_own_example(signature: Signature) -> None:
+def assert_each_pattern_matches_its_own_example(signature: Signature) -> None:
     """Not only another pattern of the same signature."""
     for line in signature.lines:
         match = line.pattern.search(line.example)
@@ -79,31 +88,18 @@ def test_each_pattern_matches_its_own_example(signature: Signature) -> None:
         assert values_of(match) == dict(line.values), line.example
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
-def test_the_anchors_are_in_the_examples_and_have_no_digits(signature: Signature) -> None:
+def assert_anchors_are_in_the_examples(signature: Signature) -> None:
     for line in signature.lines:
         assert line.anchor in line.example
         assert not re.search(r"\d", line.anchor)
         assert line.anchor in ANCHORS
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
-def test_a_line_without_the_anchor_is_never_meant(signature: Signature) -> None:
+def assert_no_line_without_its_anchor_is_meant(signature: Signature) -> None:
     """The anchor is really in every matching line: a pattern that matches without it would be found by chance only."""
     for line in signature.lines:
         without = line.example.replace(line.anchor, "#" * len(line.anchor))
         assert line.pattern.search(without) is None, without
-
-
-@pytest.mark.parametrize("signature", [s for s in SIGNATURES if s.decoys], ids=name_of)
-def test_a_decoy_is_not_taken_for_it(signature: Signature) -> None:
-    for decoy in signature.decoys:
-        assert caught(decoy, signature) is None, decoy
-
-
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_every_finding_has_a_decoy(signature: Signature) -> None:
-    assert signature.decoys
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
@@ -125,7 +121,16 @@ def assert_linear(line: LinePattern) -> None:
 
 
 @pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
+def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) -> None:
+    assert_the_text_uses_what_the_patterns_catch(signature)
+    assert_title_message_and_remedy_have_their_form(signature)
+    assert_the_english_page_has_the_four_parts(signature)
+    assert_consequences_are_never_a_fault(signature)
+    assert_whoever_is_blamed_is_named_by_a_pattern(signature)
+    assert_records_of_those_who_waited_accuse_nobody(signature)
+
+
+def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
     wanted = placeholders(signature.message) | placeholders(signature.remedy)
     assert wanted <= groups(signature) | {"who"} | ({"hint"} if signature.hints else set())
     assert placeholders(signature.title) == set()
@@ -133,8 +138,7 @@ def test_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
         template.format_map(dict.fromkeys(wanted, "x"))
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_title_message_and_remedy_have_their_form(signature: Signature) -> None:
+def assert_title_message_and_remedy_have_their_form(signature: Signature) -> None:
     assert not signature.title.endswith(".")
     assert not signature.message.endswith(".")
     assert "\n" not in signature.title + signature.message + signature.remedy
@@ -147,8 +151,7 @@ def _starts_with_a_name(text: str) -> bool:
     return bool(re.match(r"(Slurm|Kubernetes|Ray|Lightning|Accelerate|DistributedDataParallel|NCCL|XLA|JAX)\b", text))
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_the_english_page_has_the_four_parts(signature: Signature) -> None:
+def assert_the_english_page_has_the_four_parts(signature: Signature) -> None:
     assert headings(signature.page) == HEADINGS
     assert all(len(text_below(signature.page, heading)) >= SHORTEST_HEADING_TEXT for heading in HEADINGS)
 
@@ -170,16 +173,14 @@ def test_one_prefix_of_codes_is_one_family() -> None:
     assert {prefix: names for prefix, names in families.items() if len(names) > 1} == {}
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_consequences_are_never_a_fault(signature: Signature) -> None:
+def assert_consequences_are_never_a_fault(signature: Signature) -> None:
     if signature.role in {Role.CASCADE, Role.TEARDOWN, Role.HARMLESS}:
         assert signature.severity is Severity.INFO
         assert signature.blames not in {"node", "ranks"}, "whoever writes it is a victim"
         assert not signature.variables
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None:
+def assert_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None:
     if signature.blames in {"peer", "ranks"}:
         assert signature.blames in groups(signature)
     if signature.blames == "pair":
@@ -266,7 +267,6 @@ def test_what_single_signatures_say_stands_in_the_tables() -> None:
         assert not [s.id for s in SIGNATURES if f'"{s.id}"' in source and s.id != stories.RENDEZVOUS]
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
-def test_records_of_those_who_waited_accuse_nobody(signature: Signature) -> None:
+def assert_records_of_those_who_waited_accuse_nobody(signature: Signature) -> None:
     if signature.role is Role.RECORD and signature.family in {"torch", "store", "gloo", "jax", "elastic"}:
         assert signature.blames == "nobody"
