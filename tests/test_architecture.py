@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.text.sources import trees
+
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
 MOST_LINES = 500
 
@@ -99,7 +101,7 @@ class Module:
 @functools.cache
 def modules() -> tuple[Module, ...]:
     """Every file of the package."""
-    return tuple(Module(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(ROOT.rglob("*.py")))
+    return tuple(Module(ROOT / place, tree) for place, tree in trees().items())
 
 
 def where(module: Module, line: int) -> str:
