@@ -21,8 +21,8 @@ FINDINGS = [signature for signature in SIGNATURES if signature.code is not None]
 LAUNCHER_PREFIXES = ("", "[default0]:", "0: ", "[1,0]<stdout>:", "worker-3 | ")
 """What launchers put before a line; readers take it off, and the patterns do not depend on that."""
 
-TEXT_SIZE = 40_000
-MOST_CPU_S = 0.02
+TEXT_SIZE = 20_000
+MOST_CPU_S = 0.01
 MOST_TIMES_OF_A_QUARTER = 8
 """Four times the text takes four times as long, or sixteen times where the time is quadratic."""
 SHORTEST_HEADING_TEXT = 6
