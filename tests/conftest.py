@@ -16,7 +16,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The seventeen thousand tests stay to the end: a search for garbage need not go through them again and again."""
+    """The tests stay to the end: a search for garbage need not go through them again and again."""
     gc.collect()
     gc.freeze()
 

@@ -5,6 +5,7 @@ counts as well.
 """
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.text.sources import trees
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
 MOST_LINES = 500
@@ -100,7 +103,10 @@ class Module:
                     yield node.lineno, base
 
 
-MODULES = [Module(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(ROOT.rglob("*.py"))]
+@functools.cache
+def modules() -> tuple[Module, ...]:
+    """Every file of the package."""
+    return tuple(Module(ROOT / place, tree) for place, tree in trees().items())
 
 
 def where(module: Module, line: int) -> str:
@@ -108,16 +114,16 @@ def where(module: Module, line: int) -> str:
 
 
 def test_the_package_is_found() -> None:
-    assert {"model", "rules.engine", "rules.limit.nofile", "text.ui"} <= {m.name for m in MODULES}
+    assert {"model", "rules.engine", "rules.limit.nofile", "text.ui"} <= {m.name for m in modules()}
 
 
 def test_every_part_has_its_place_in_the_table() -> None:
-    assert {m.part for m in MODULES if m.part} <= set(MAY_IMPORT)
+    assert {m.part for m in modules() if m.part} <= set(MAY_IMPORT)
 
 
 def test_imports_point_down() -> None:
     wrong = []
-    for module in MODULES:
+    for module in modules():
         for line, name in module.imports():
             if not name.startswith("allready."):
                 continue
@@ -143,7 +149,7 @@ def test_the_table_of_layers_has_no_cycle() -> None:
 def test_the_model_needs_the_standard_library_only() -> None:
     wrong = [
         f"{where(module, line)} imports {name}"
-        for module in MODULES if module.part in {"model", "errors"}
+        for module in modules() if module.part in {"model", "errors"}
         for line, name in module.imports()
         if name.split(".")[0] not in sys.stdlib_module_names | {"allready"}
     ]  # fmt: skip
@@ -153,7 +159,7 @@ def test_the_model_needs_the_standard_library_only() -> None:
 def test_frameworks_are_imported_by_rank_processes_only() -> None:
     """Only inside functions, and only in the parts that start rank processes."""
     wrong = []
-    for module in MODULES:
+    for module in modules():
         if module.name.rpartition(".")[0] in PROGRAMS:
             continue
         top_level = {id(node) for node in module.tree.body}
@@ -170,7 +176,7 @@ def test_frameworks_are_imported_by_rank_processes_only() -> None:
 def test_rules_do_no_input_or_output() -> None:
     """A rule judges what it is given: no file, no command, no clock, no chance."""
     wrong = []
-    for module in MODULES:
+    for module in modules():
         if module.part != "rules" or module.path.name in RULE_MACHINERY:
             continue
         wrong += [
@@ -185,14 +191,14 @@ def test_rules_do_no_input_or_output() -> None:
 
 
 def test_no_module_is_long() -> None:
-    lengths = {m.name: len(m.path.read_text(encoding="utf-8").splitlines()) for m in MODULES}
+    lengths = {m.name: len(m.path.read_text(encoding="utf-8").splitlines()) for m in modules()}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_only_reports_and_the_command_line_print() -> None:
     wrong = [
         where(module, node.lineno)
-        for module in MODULES if module.part not in {"report", "cli"}
+        for module in modules() if module.part not in {"report", "cli"}
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]  # fmt: skip
@@ -202,7 +208,7 @@ def test_only_reports_and_the_command_line_print() -> None:
 def test_no_except_without_a_name() -> None:
     wrong = [
         where(module, node.lineno)
-        for module in MODULES
+        for module in modules()
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
@@ -212,7 +218,7 @@ def test_no_except_without_a_name() -> None:
 def test_no_failure_is_swallowed_without_a_trace() -> None:
     """`except Exception: pass` hides our own mistakes; a narrower class says what is expected."""
     wrong = []
-    for module in MODULES:
+    for module in modules():
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.ExceptHandler) or not isinstance(node.type, ast.Name):
                 continue

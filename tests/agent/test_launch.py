@@ -19,6 +19,13 @@ def test_one_node_runs_a_script_unchanged(job: Job) -> None:
     assert node.report()["command"] == "run"
 
 
+def test_without_diagnosis_a_script_runs_as_well(job: Job) -> None:
+    script = job.script(PRINT_WHO.replace("RANK", "JAX_PROCESS_ID", 1).replace("WORLD_SIZE", "JAX_NUM_PROCESSES"))
+    node = job.start("--nproc-per-node", "2", "--no-diagnosis", "--framework", "jax", script)
+    assert node.wait() == 0, node.err
+    assert lines(node.out) == ["[rank0] rank 0 of 2 local 0", "[rank1] rank 1 of 2 local 1"]
+
+
 def test_nodes_may_come_in_any_order_and_with_different_numbers_of_ranks(job: Job) -> None:
     script = job.script(PRINT_WHO)
     second = job.node(1, script, nproc=2)
@@ -41,6 +48,7 @@ def test_nodes_without_a_rank_agree_on_one(job: Job) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_start_ranks_decide_the_order(job: Job) -> None:
     script = job.script(PRINT_WHO)
     first = job.node(0, "--start-rank", "1", script, nproc=1)
@@ -96,17 +104,17 @@ def test_sigterm_reaches_the_ranks_and_ends_the_job_everywhere(job: Job, tmp_pat
 
 
 def test_a_killed_agent_leaves_no_orphan(job: Job, tmp_path: Path) -> None:
-    script = job.script(LOOP)
+    script = job.script("import os, time\nopen(os.environ['TOUCH'], 'w').close()\ntime.sleep(60)\n")
     touch = tmp_path / "runs"
     node = job.start("--nproc-per-node", "2", script, env={"TOUCH": str(touch)})
     wait_for(touch.exists)
-    assert len(processes_with(script)) >= 3
+    wait_for(lambda: len(processes_with(script)) >= 3)
     os.kill(node.process.pid, signal.SIGKILL)
     wait_for(lambda: not processes_with(script), 5.0)
     node.wait()
 
 
-@pytest.mark.parametrize("module", [True, False])
+@pytest.mark.parametrize("module", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: bool) -> None:
     import subprocess
     import sys

@@ -35,8 +35,8 @@ def rank_pid(script: str, rank: int) -> int:
 
 def test_a_stopped_rank_is_named_within_seconds_and_forgiven_when_it_goes_on(job: Job, tmp_path: Path) -> None:
     script, touch = job.script(LOOP), tmp_path / "runs"
-    first = job.node(0, script, nproc=1, env={"TOUCH": str(touch), "STEPS": "600"})
-    second = job.node(1, script, nproc=1, env={"STEPS": "600"})
+    first = job.node(0, script, nproc=1, env={"TOUCH": str(touch), "STEPS": "350"})
+    second = job.node(1, script, nproc=1, env={"STEPS": "350"})
     wait_for(touch.exists)
     pid = rank_pid(script, 1)
     began = time.monotonic()
@@ -65,10 +65,11 @@ def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> N
     assert (first.report_dir / "report.html").stat().st_size > 1000
 
 
-def test_on_hang_abort_ends_the_job_with_evidence_kept(job: Job, tmp_path: Path) -> None:
+def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job, tmp_path: Path) -> None:
     script, touch = job.script(LOOP), tmp_path / "runs"
     node = job.start("--nproc-per-node", "2", "--on-hang", "abort", "--grace", "2", script, env={"TOUCH": str(touch)})
     wait_for(touch.exists)
+    is_shown_by_watch(job, node)
     os.kill(rank_pid(script, 1), signal.SIGSTOP)
     assert node.wait(25) != 0
     assert node.report()["verdict"]["culprits"]["ranks"] == [1]
@@ -94,10 +95,8 @@ def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:
     assert (node.report_dir / "attempt1/node0/rank1/out.log").read_text().endswith("through 1\n")
 
 
-def test_watch_shows_a_job_from_another_terminal(job: Job, tmp_path: Path) -> None:
-    script, touch = job.script(LOOP), tmp_path / "runs"
-    node = job.start("--nproc-per-node", "2", script, env={"TOUCH": str(touch)})
-    wait_for(touch.exists)
+def is_shown_by_watch(job: Job, node: Node) -> None:
+    """A command in another terminal sees the job and its operations."""
 
     def look() -> dict[str, Any] | None:
         done = subprocess.run(
@@ -114,5 +113,3 @@ def test_watch_shows_a_job_from_another_terminal(job: Job, tmp_path: Path) -> No
     assert state["job"]["pid"] == node.process.pid
     assert state["status"] == "healthy"
     assert {r["phase"] for s in state["statuses"] for r in s["ranks"]} <= {"communicating", "computing", "unknown"}
-    os.kill(node.process.pid, signal.SIGTERM)
-    assert node.wait(20) == 143

@@ -313,19 +313,20 @@ print(json.dumps([reading.source.size_bytes, reading.source.num_lines, reading.s
 """
 
 
-def test_one_line_of_a_gigabyte_takes_bounded_memory_and_time() -> None:
+@pytest.mark.parametrize("size_mib", [256, pytest.param(1024, marks=pytest.mark.slow)])
+def test_one_endless_line_takes_bounded_memory_and_time(size_mib: int) -> None:
     begun = time.monotonic()
     reader = subprocess.Popen([sys.executable, "-c", LONG_LINE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert reader.stdin is not None
     block = b"NCCL WARN x " + b"y" * (1 << 20)
-    for _ in range(1024):
+    for _ in range(size_mib):
         reader.stdin.write(block)
     out, _ = reader.communicate(timeout=90)
     num_bytes, num_lines, problem, peak_kib = json.loads(out)
-    assert num_bytes == 1024 * len(block)
+    assert num_bytes == size_mib * len(block)
     assert num_lines == 1
     assert problem is None
-    assert peak_kib < 300 << 10
+    assert peak_kib < 200 << 10, "far less than the line"
     assert time.monotonic() - begun < 60
 
 

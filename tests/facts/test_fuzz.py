@@ -34,7 +34,7 @@ from allready.model import NODE_FACTS, NodeFacts
 from allready.testing import healthy_node
 from tests.facts.helpers import LO, interface
 
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

@@ -120,7 +120,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("behind", [0, 1])
+@pytest.mark.parametrize("behind", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_connections_that_were_idle_are_forgotten_and_others_work(lab2: Lab, behind: int) -> None:
     with lab2.apply(IdleForgotten(node=behind, idle_s=2)) as fault:
         server = lab2.popen(1, [sys.executable, "-c", ANSWERS])
@@ -133,7 +133,7 @@ def test_connections_that_were_idle_are_forgotten_and_others_work(lab2: Lab, beh
         assert fault.num_dropped() >= 1
 
 
-@pytest.mark.parametrize(("source", "target"), [(1, 0), (0, 1)])
+@pytest.mark.parametrize(("source", "target"), [(1, 0), pytest.param(0, 1, marks=pytest.mark.slow)])
 def test_mtu_black_hole_passes_small_packets_and_swallows_long_ones(lab3: Lab, source: int, target: int) -> None:
     with serving(lab3, target, 5000), serving(lab3, 2, 5000):
         with lab3.apply(MtuBlackHole(node=1, limit_bytes=1400)):

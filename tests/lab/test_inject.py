@@ -48,21 +48,18 @@ def test_a_stopped_process_is_stopped_and_the_driver_lets_it_go_on(tmp_path: Pat
     assert max(durations_ms(outcome, 0)) > 500
 
 
-def test_a_slow_rank_is_slower_by_so_much_and_rank_all_means_all(tmp_path: Path) -> None:
-    outcome = play(tmp_path, ["slow rank=1 step=5 ms=60"])
-    assert told(outcome).step == 5
-    late = durations_ms(outcome, 0)[8:]
-    assert sorted(late)[len(late) // 2] > 70
-    assert min(durations_ms(outcome, 0)[:4]) < 60
-
-
-def test_another_dtype_is_silent_and_only_the_recorder_knows(tmp_path: Path) -> None:
-    outcome = play(tmp_path, ["dtype rank=1 step=5"])
-    assert told(outcome).detail == "int32 for float32"
+def test_another_dtype_is_silent_and_a_slow_rank_is_slower_by_so_much(tmp_path: Path) -> None:
+    outcome = play(tmp_path, ["dtype rank=1 step=5", "slow rank=1 step=7 ms=60"])
+    assert outcome.problems == []
+    assert [(truth.status, truth.step) for truth in outcome.truth] == [("injected", 5), ("injected", 7)]
+    assert outcome.truth[0].detail == "int32 for float32"
     assert outcome.codes == {0: 0, 1: 0}
     differing = [i for i, (a, b) in enumerate(zip(outcome.operations(0), outcome.operations(1), strict=True)) if a != b]
-    assert differing == [10]
+    assert differing == [10]  # only the recorder knows
     assert outcome.operations(1)[10] == ("all_reduce", ((8,),), ("Int",))
+    late = durations_ms(outcome, 0)[10:]
+    assert sorted(late)[len(late) // 2] > 70
+    assert min(durations_ms(outcome, 0)[:6]) < 60
 
 
 @slow

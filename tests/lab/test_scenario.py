@@ -83,7 +83,7 @@ def test_a_client_behind_a_firewall_and_one_in_front_end_differently(lab3: Lab) 
         1: shell(f"{' '.join(PYTHON)} connect node0 29500 64"),
         2: shell(f"until {' '.join(PYTHON)} connect node0 29500 64 | grep -v refused; do sleep 0.1; done"),
     }
-    result = run_scenario(lab3, commands, [PortDropped(node=0, port=29500, source=1)], timeout_s=8)
+    result = run_scenario(lab3, commands, [PortDropped(node=0, port=29500, source=1)], timeout_s=5)
     assert result.nodes[0].timed_out
     assert result.nodes[1].stdout == "silent\n"
     assert result.nodes[2].stdout.startswith("ok ")

@@ -296,6 +296,7 @@ def test_a_right_verdict_ends_the_scenario_and_is_timed(tmp_path: Path, monkeypa
 
 
 @pytest.mark.lab
+@pytest.mark.slow
 def test_silence_ends_at_the_deadline_and_processes_that_hide_end_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

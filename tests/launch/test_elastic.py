@@ -102,6 +102,7 @@ GLOO = """
 """
 
 
+@pytest.mark.slow
 def test_gloo_works_through_the_agents_store_attempt_after_attempt(tmp_path: Path) -> None:
     plans = plans_of(tmp_path, script(tmp_path, GLOO), [1, 1])
     for _ in range(2):

@@ -183,7 +183,7 @@ async def test_two_jobs_in_one_folder_do_not_see_each_other(nodes: Nodes, hasty:
 @pytest.mark.parametrize(
     ("owns", "words"),
     [
-        ([node("a", 2), node("b", 2), node("c", 2)], "3 nodes came to"),
+        pytest.param([node("a", 2), node("b", 2), node("c", 2)], "3 nodes came to", marks=pytest.mark.slow),
         pytest.param([node("a", 2), node("b", 3)], "give the same --nnodes", marks=pytest.mark.slow),
         pytest.param(
             [node("a", 2, node_rank=0), node("b", 2, node_rank=0)], "both say --node-rank 0", marks=pytest.mark.slow

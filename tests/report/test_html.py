@@ -171,7 +171,7 @@ def test_sixteen_nodes_stay_small() -> None:
     assert len(render(faulty_report(16)).encode()) < 300_000
 
 
-@pytest.mark.parametrize("made", [healthy_report, faulty_report])
+@pytest.mark.parametrize("made", [pytest.param(healthy_report, marks=pytest.mark.slow), faulty_report])
 def test_512_nodes_are_drawn_quickly_and_not_all_of_them(made: object) -> None:
     assert callable(made)
     report: Report = made(512)

@@ -184,8 +184,8 @@ def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
     whole = load(data).value["entries"]
     numbers = []
     for size in (*range(0, len(data), 997), len(data) - 1):
-        if 40_000 < size < len(data) - 1 and size % 5:
-            continue  # one in five of the long ones is enough
+        if 20_000 < size < len(data) - 1 and size % 15:
+            continue  # some of the long ones are enough
         found = load(data[:size])
         assert found.is_cut
         assert "the file ends after" in str(found.problem)

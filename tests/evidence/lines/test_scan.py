@@ -71,12 +71,28 @@ def test_agrees_with_regular_expressions_on_interleaved_processes(seed: int) -> 
     reference.check(scanned(data, chunk=1), data)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 10**6), chunk=st.integers(1, 40_000), borders=st.lists(st.integers(0, 60_000), max_size=4),
-)  # fmt: skip
+CUTS = {
+    "seed": st.integers(0, 10**6),
+    "chunk": st.integers(1, 40_000),
+    "borders": st.lists(st.integers(0, 60_000), max_size=4),
+}
+
+
+@settings(max_examples=10, deadline=None)
+@given(**CUTS)
 @example(seed=33602, chunk=1, borders=[1])  # a marker alone in the first part, and the same of nobody in the second
 def test_chunks_and_parts_make_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
+    assert_no_difference(seed, chunk, borders)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(**CUTS)
+def test_chunks_and_parts_of_many_logs_make_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
+    assert_no_difference(seed, chunk, borders)
+
+
+def assert_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     data = mixed(seed, 220)
     whole = scanned(data)
     reference.check(whole, data)

@@ -50,8 +50,18 @@ def played(script: str, tmp_path: Path) -> tuple[str, Path]:
     return ended.stdout.decode(), tmp_path / "run" / "rank0"
 
 
-def test_calls_are_noted_under_the_numbers_of_the_recorder(tmp_path: Path) -> None:
-    _, folder = played(CALLS, tmp_path)
+CLASSES = """
+made = c10d.BroadcastOptions()
+class Own(c10d.BroadcastOptions): pass
+print(c10d.BroadcastOptions is not plain, type(made) is plain, isinstance(plain(), c10d.BroadcastOptions),
+      isinstance(made, plain), issubclass(plain, c10d.BroadcastOptions), type(Own()) is Own,
+      isinstance(made, c10d.ReduceOptions), c10d.BroadcastOptions.__name__)
+"""
+
+
+def test_calls_are_noted_under_the_numbers_of_the_recorder_and_classes_stay_what_they_are(tmp_path: Path) -> None:
+    said, folder = played(CLASSES + CALLS, tmp_path)
+    assert said.split() == ["True"] * 6 + ["False", "BroadcastOptions"]
     ring = json.loads((folder / "ring.json").read_bytes())
     recorded = {(e["process_group"][0], e["collective_seq_id"]): e["profiling_name"] for e in ring["entries"]}
     rows = ring["arguments"]
@@ -66,22 +76,7 @@ def test_calls_are_noted_under_the_numbers_of_the_recorder(tmp_path: Path) -> No
     assert any(shape.splits == ((8,), (8,)) for shape in dump.shapes)
 
 
-def test_the_classes_stay_what_scripts_take_them_for(tmp_path: Path) -> None:
-    said, _ = played(
-        "made = c10d.BroadcastOptions()\n"
-        "class Own(c10d.BroadcastOptions): pass\n"
-        "print(c10d.BroadcastOptions is not plain, type(made) is plain, isinstance(plain(), c10d.BroadcastOptions),\n"
-        "      isinstance(made, plain), issubclass(plain, c10d.BroadcastOptions), type(Own()) is Own,\n"
-        "      isinstance(made, c10d.ReduceOptions), c10d.BroadcastOptions.__name__)\n"
-        # Refused by the backend, after the options were made.
-        "try:\n    dist.all_to_all_single(torch.ones(4), torch.ones(4), [4], [5])\n"
-        "except Exception:\n    import traceback; print('arguments.py' in traceback.format_exc())\n",
-        tmp_path,
-    )
-    assert said.split() == ["True"] * 6 + ["False", "BroadcastOptions", "False"]
-
-
-def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
+def test_compiled_code_stays_as_it_is_and_our_lines_are_in_no_traceback(tmp_path: Path) -> None:
     said, folder = played(
         "def step(x):\n    y = x * 2\n    dist.broadcast(y, 0)\n    return y + 1\n"
         "import torch._dynamo as compiler\n"
@@ -91,11 +86,15 @@ def test_compiled_code_stays_as_it_is(tmp_path: Path) -> None:
         "    value = torch.compile(step, backend='eager')(torch.ones(8))[0].item()\n"
         "    counted = compiler.utils.counters\n"
         "    print(value, sum(counted['graph_break'].values()), counted['frames']['total'])\n"
-        "time.sleep(0.5)\n",
+        "time.sleep(0.5)\n"
+        # Refused by the backend, after the options were made.
+        "try:\n    dist.all_to_all_single(torch.ones(4), torch.ones(4), [4], [5])\n"
+        "except Exception:\n    import traceback; print('arguments.py' in traceback.format_exc())\n",
         tmp_path,
     )
-    noted, unnoted = said.splitlines()
+    noted, unnoted, is_ours = said.splitlines()
     assert noted == unnoted
+    assert is_ours == "False"
     assert ["0", 1, "broadcast", 0, None, None] in json.loads((folder / "ring.json").read_bytes())["arguments"]
 
 

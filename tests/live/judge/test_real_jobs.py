@@ -66,6 +66,7 @@ def test_a_stopped_rank_is_named_and_the_job_is_healthy_again_when_it_goes_on(tm
         assert any("rank 3" in note for note in again.notes)
 
 
+@pytest.mark.slow
 def test_the_first_exception_is_named_with_its_line(tmp_path: Path) -> None:
     with job(tmp_path, LOOP.format(fault="raise ValueError('bad sample in shard 17')")) as run:
         report = run.until_fault()

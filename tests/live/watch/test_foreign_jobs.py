@@ -122,7 +122,7 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
 
 
 def test_several_jobs_are_a_choice_and_not_a_guess(tmp_path: Path) -> None:
-    code = "import torch\n" + SLEEP
+    code = SLEEP
     env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     run_id = f"twins{os.getpid()}"
     with contextlib.ExitStack() as stack:

@@ -85,7 +85,11 @@ def test_whatever_strangers_say_the_check_goes_on(job: Job) -> None:
     with contextlib.ExitStack() as connected:
         for words in WORDS.values():
             connected.enter_context(say(job.port, words(job)))
+        for changes in ABSURD:
+            connected.enter_context(say(job.port, hello(job, **changes)))
+        send_garbage(job)
         report = is_healthy_with_its_worker(job, node_0)
+    assert [claim["name"] == "x" for claim in report["roll"]["claims"]] == [False, False]
     strangers = [f for f in report["findings"] if "stranger" in f["title"].lower() or f["code"].startswith("PRT")]
     assert strangers, "somebody was there, and the report says so"
 
@@ -134,6 +138,7 @@ ABSURD: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_hellos_with_absurd_numbers_are_strangers_words(job: Job) -> None:
     node_0 = waiting_node_0(job)
     with contextlib.ExitStack() as connected:
@@ -173,8 +178,15 @@ def test_a_hello_that_is_sent_twice_is_no_second_node_and_its_sender_may_come_ba
         assert node.wait(15) == 0, node.all_words()
 
 
+@pytest.mark.slow
 def test_datagrams_of_garbage_harm_nothing(job: Job) -> None:
     node_0 = waiting_node_0(job)
+    send_garbage(job)
+    is_healthy_with_its_worker(job, node_0)
+
+
+def send_garbage(job: Job) -> None:
+    """Datagrams to the master port."""
     call = {"job_id": job.mark, "node_rank": -7, "num_nodes": 2, "name": "\x1b[2J" * 50, "contact": "silent",
             "hears_us": None}  # fmt: skip
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -185,4 +197,3 @@ def test_datagrams_of_garbage_harm_nothing(job: Job) -> None:
             padded(DATAGRAM + b"\xff" * 300),
         ) * 20:  # fmt: skip
             sock.sendto(words, ("127.0.0.1", job.port))
-    is_healthy_with_its_worker(job, node_0)

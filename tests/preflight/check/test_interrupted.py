@@ -89,8 +89,17 @@ def names_the_one_that_left(node: Node, victim: int, within_s: float) -> dict[st
     return verdict
 
 
-@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
-@pytest.mark.parametrize("at", STAGES, ids=lambda at: at.__name__)
+QUICK = {(roll_call, 0), (facts, 1), (reach, 0), (importing, 1), (sweep, 1)}
+
+
+@pytest.mark.parametrize(
+    ("at", "victim"),
+    [
+        pytest.param(at, victim, id=f"{at.__name__}-{name}", marks=() if (at, victim) in QUICK else pytest.mark.slow)
+        for at in STAGES
+        for victim, name in enumerate(("node0", "worker"))
+    ],
+)
 def test_an_interrupted_node_says_so_and_the_other_one_names_it(job: Job, at: At, victim: int) -> None:
     nodes = at(job, victim)
     number = signal.SIGINT if victim == 0 else signal.SIGTERM

@@ -41,7 +41,7 @@ def test_a_killed_node_0_in_the_roll_call_is_named_within_seconds(job: Job) -> N
     assert nodes[0].wait(1.0) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("victim", [0, 1], ids=["node0", "worker"])
+@pytest.mark.parametrize("victim", [pytest.param(0, id="node0", marks=pytest.mark.slow), pytest.param(1, id="worker")])
 def test_an_agent_killed_in_the_sweep_takes_its_ranks_along_and_is_named(job: Job, victim: int) -> None:
     nodes = sweep(job, victim)
     of_victim = [p for p in job.ranks() if p.ppid() == nodes[victim].pid]

@@ -121,7 +121,7 @@ SEEN_BY_A_WORKER: dict[Holder, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("taken", some(SEEN_BY_A_WORKER, taken_by_http, taken_by_another_job))
+@pytest.mark.parametrize("taken", some(SEEN_BY_A_WORKER, taken_by_another_job))
 def test_a_worker_says_what_it_met_at_the_master_port(job: Job, taken: Holder) -> None:
     with taken(job):
         node = job.start(1, *ROLL, "--wait", "6")

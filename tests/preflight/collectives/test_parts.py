@@ -79,7 +79,7 @@ def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any],
         RunSpec(**{"backend": "gloo", "nproc": {0: 1}, "master_addr": "a", "stages": ("import",), **given})
 
 
-@pytest.mark.parametrize("world_size", [1, 3, 64])
+@pytest.mark.parametrize("world_size", [1, 3, 12, pytest.param(64, marks=pytest.mark.slow)])
 def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.sweep import Pattern
