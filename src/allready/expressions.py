@@ -35,5 +35,8 @@ class _Later:
 
 
 def expression(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """What `re.compile` gives, for a constant of a module.  An error in it shows when it is first used."""
+    """What `re.compile` gives, for a constant of a module.  An error in it shows when it is first used.
+
+    A match's `re` is the compiled expression, which is another object: compare its `pattern`.
+    """
     return cast("re.Pattern[AnyStr]", _Later(source, flags))

@@ -275,12 +275,13 @@ def _bracket(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
             parts.rank = parts.rank if rank is None else int(rank)
             parts.local_rank = parts.local_rank if local_rank is None else int(local_rank)
             return match.end()
-    match = forms.BRACKETED_LEVEL.match(text, pos) or forms.BRACKETED_FILE.match(text, pos)
-    if match is not None and (parts.time_s is not None or match.re is forms.BRACKETED_LEVEL):
-        if match.re is forms.BRACKETED_LEVEL:
-            parts.level, parts.kind = forms.WORDS.get(match[1], match[1]), "python"
-        else:
-            parts.file = f"{match[1]}:{match[2]}"
+    match = forms.BRACKETED_LEVEL.match(text, pos)
+    if match is not None:
+        parts.level, parts.kind = forms.WORDS.get(match[1], match[1]), "python"
+        return match.end()
+    match = forms.BRACKETED_FILE.match(text, pos)
+    if match is not None and parts.time_s is not None:
+        parts.file = f"{match[1]}:{match[2]}"
         return match.end()
     return _bracketed_name(text, pos, parts)
 
@@ -380,7 +381,7 @@ def _digits(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -
 
 def _date_in_front(text: str, match: re.Match[str], parts: _Parts) -> int:
     """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
-    if match.re is forms.US_DATE:
+    if match.re.pattern == forms.US_DATE.pattern:
         month, day, year, hour, minute, second, part = match.groups()
         time_s = clocks.dated(
             int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part)

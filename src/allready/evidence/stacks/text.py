@@ -168,7 +168,7 @@ class StackLines:
             self._begin("gdb", number, pid=int(match.group(1)))
         elif (match := _GDB_THREAD.match(line)) or (match := _EU_THREAD.match(line)):
             process = self._of_kind("gdb", number)
-            is_gdb = match.re is _GDB_THREAD
+            is_gdb = match.re.pattern == _GDB_THREAD.pattern
             lwp = match.group(2 if is_gdb else 1) or ""
             name = (match.group(3) if is_gdb else None) or f"LWP {lwp}"
             is_main = lwp == str(process.pid) or (is_gdb and match.group(1) == "1")
