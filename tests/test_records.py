@@ -152,7 +152,15 @@ class Own:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Own)
 
-    __hash__ = None  # type: ignore[assignment]
+
+@records.dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """Says itself what is equal; Python takes its hash away, a dataclass gives it one."""
+
+    one: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alike)
 
 
 def test_classes_may_derive_from_a_record() -> None:
@@ -169,6 +177,9 @@ def test_classes_may_derive_from_a_record() -> None:
 def test_methods_of_a_class_stay() -> None:
     assert repr(Own(1)) == "own"
     assert Own(1) == Own(2)
+    assert getattr(Own, "__hash__", 0) is None
+    assert Alike(one=1) == Alike(one=2)
+    assert hash(Alike(one=1)) == hash((1,))
     assert Own(1).made == []
     with pytest.raises(TypeError):
         Own(1, [2])  # type: ignore[call-arg]

@@ -22,7 +22,7 @@ else:
         def wrap(cls):
             if cls.__bases__ != (object,) or "__post_init__" in vars(cls):
                 return dataclasses.dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
-            own = set(vars(cls))
+            own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
             cls.__doc__ = cls.__doc__ or cls.__name__  # else the library prints the signature there
             made = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
             made.__dataclass_params__.frozen = frozen  # for classes that derive from it
