@@ -86,7 +86,8 @@ def test_chunks_and_parts_make_no_difference(seed: int, chunk: int, borders: lis
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(600)
+@settings(max_examples=100, deadline=None)
 @given(**CUTS)
 def test_chunks_and_parts_of_many_logs_make_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     assert_no_difference(seed, chunk, borders)
