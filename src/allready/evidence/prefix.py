@@ -275,12 +275,10 @@ def _bracket(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
             parts.rank = parts.rank if rank is None else int(rank)
             parts.local_rank = parts.local_rank if local_rank is None else int(local_rank)
             return match.end()
-    match = forms.BRACKETED_LEVEL.match(text, pos)
-    if match is not None:
+    if (match := forms.BRACKETED_LEVEL.match(text, pos)) is not None:
         parts.level, parts.kind = forms.WORDS.get(match[1], match[1]), "python"
         return match.end()
-    match = forms.BRACKETED_FILE.match(text, pos)
-    if match is not None and parts.time_s is not None:
+    if parts.time_s is not None and (match := forms.BRACKETED_FILE.match(text, pos)) is not None:
         parts.file = f"{match[1]}:{match[2]}"
         return match.end()
     return _bracketed_name(text, pos, parts)
