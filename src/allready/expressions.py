@@ -1,7 +1,6 @@
 """Regular expressions that are compiled when they are first used.
 
-The readers know hundreds of shapes of lines, a run's logs have a few dozen of them, and compiling all took longer than
-reading ten files.
+The readers know hundreds of shapes of lines, and a run's logs have a few dozen of them.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""`dataclass` as the standard library has it, made in a fifth of the time.
+"""`dataclass` as the standard library has it, with little work when a module is loaded.
 
-`dataclasses` compiles up to six methods for each class when its module is loaded.  That takes a millisecond, and a
-command loads two hundred classes before it reads a byte.  Here the fields are the library's; what compares, prints,
-hashes and freezes is shared by all classes, and `__init__` is compiled for the first instance.  A class with a base or
-with `__post_init__` is left to the library.
+`dataclasses` compiles up to six methods for each class at once, and `allready diagnose` loads two hundred classes, most
+of which it never makes an instance of.  Here the fields are the library's; what compares, prints, hashes and freezes is
+shared by all classes, and `__init__` is compiled for the first instance.  A class with a base or with `__post_init__`
+is left to the library.
 """
 
 import dataclasses

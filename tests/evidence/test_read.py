@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from allready.evidence import read as reading_module
+from allready.evidence import transfer
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
 from allready.evidence.read import Crew, Progress, ReadOptions, read_all
@@ -311,6 +312,26 @@ from allready.evidence.read import read_all
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(json.dumps([reading.source.size_bytes, reading.source.num_lines, reading.source.problem, int(peak)]))
 """
+
+
+def test_what_does_not_arrive_whole_is_told_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_bytes(b"gpu0:1:1 [0] NCCL INFO Using network Socket\n" * 60_000)
+    unpacked = transfer.unpacked
+
+    def broken(sent: bytes | Reading) -> Reading:
+        reading = unpacked(sent)
+        if reading.source.path.endswith("a.log"):
+            raise ValueError("Expected `str`, got `int`")
+        return reading
+
+    monkeypatch.setattr(transfer, "unpacked", broken)
+    one, other = read_all(find([str(tmp_path)]), workers=2)
+    assert (one.source.path, one.source.kind) == (str(tmp_path / "a.log"), "unread")
+    assert "did not arrive: Expected `str" in str(one.source.problem)
+    assert other.processes[0].network == "Socket"
 
 
 @pytest.mark.parametrize("size_mib", [256, pytest.param(1024, marks=pytest.mark.slow)])

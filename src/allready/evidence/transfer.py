@@ -1,8 +1,8 @@
 """How a worker sends what it read.
 
-A log's reading is hundreds of small records, and a job has a thousand logs: it travels as MessagePack, which is written
-and read in a sixth and a third of the time that pickle needs.  Everything else is pickled; there a dataclass travels as
-the tuple of its values, since pickle asks a frozen one for its fields one by one on either side.
+A log's reading is dozens of small records, and a job has a thousand logs: it travels as MessagePack, which is written
+and read faster than a pickle.  Everything else is pickled; there a dataclass travels as the tuple of its values, since
+pickle asks a frozen one for its fields one by one on either side.
 """
 
 import functools

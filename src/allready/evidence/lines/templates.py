@@ -116,7 +116,7 @@ class Rows:
 
 
 def _weights() -> Words:
-    # not numpy.random, which takes longer to load than the first log to read
+    # not numpy.random, which would have to be loaded for this alone
     weights: Words = np.frombuffer(os.urandom(8 * _MOST_WORDS), np.uint64) | np.uint64(1)
     return weights
 

@@ -48,8 +48,7 @@ def tell(log: "Log") -> Collector:
         statuses.join(log.lines)
     told: dict[int, list[Told]] = {}
     for one in log.told:
-        if one.meant.said is not None:
-            told.setdefault(one.place, []).append(one)
+        told.setdefault(one.place, []).append(one)
     has_old_ranks: bool | None = None
     watchdogs: dict[tuple[object, ...], int] = {}
     stalled = 0
