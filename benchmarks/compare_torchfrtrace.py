@@ -38,8 +38,11 @@ def torch_says(dumps: Sequence[Path], *options: str) -> str:
             shutil.copy(path, folder)
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", folder, *options],
-            capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
     text = done.stdout + done.stderr
     if done.returncode != 0:
         return "stops: " + text.strip().splitlines()[-1].replace("tabulate is not installed.", "").strip()
@@ -68,9 +71,11 @@ def we_say(joined: FlightJoin) -> str:
     parts = []
     for mismatch in joined.mismatches:
         odd = f"rank {ranges(mismatch.odd)}" if mismatch.odd else "ranks (a tie)"
-        what = "other arguments" if mismatch.shift is None else f"{abs(mismatch.shift)} operation " + (
-            "more" if mismatch.shift > 0 else "less"
-        )  # fmt: skip
+        what = (
+            "other arguments"
+            if mismatch.shift is None
+            else f"{abs(mismatch.shift)} operation " + ("more" if mismatch.shift > 0 else "less")
+        )
         usual = next((o for r, o in mismatch.by_rank.items() if r not in mismatch.odd), None)
         other = next((o for r, o in mismatch.by_rank.items() if r in mismatch.odd), None)
         if usual is not None and other is not None:
@@ -113,13 +118,16 @@ def compared(folder: Path, truth: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "run": folder.name,
         "dumps": [p.name for p in dumps],
-        "truth": {"class": truth["fault_class"], "ranks": truth.get("culprit_ranks", []),
-                  "nodes": truth.get("culprit_nodes", [])},
+        "truth": {
+            "class": truth["fault_class"],
+            "ranks": truth.get("culprit_ranks", []),
+            "nodes": truth.get("culprit_nodes", []),
+        },
         "torch": list(dict.fromkeys(torch_says(o) for o in orders)),
         "torch_incomplete": list(dict.fromkeys(torch_says(o, "--allow-incomplete-ranks") for o in orders)),
         "ours": we_say(joined),
         "our_ranks": ours,
-    }  # fmt: skip
+    }
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -136,8 +144,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         truth = row["truth"]
         who = f"rank {ranges(truth['ranks'])}" if truth["ranks"] else ", ".join(truth["nodes"])
         with_dumps = ranges(int(name.removeprefix("fr_")) for name in row["dumps"])
-        cells = [f"{row['run']} ({with_dumps})", f"{truth['class']} {who}", " / ".join(row["torch"]),
-                 " / ".join(row["torch_incomplete"]), row["ours"]]  # fmt: skip
+        cells = [
+            f"{row['run']} ({with_dumps})",
+            f"{truth['class']} {who}",
+            " / ".join(row["torch"]),
+            " / ".join(row["torch_incomplete"]),
+            row["ours"],
+        ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -160,8 +173,11 @@ def main() -> int:
     rows += [cut_row] if cut_row is not None else []
     version = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.__version__)"],
-        capture_output=True, text=True, timeout=LIMIT_S, check=True,
-    ).stdout.strip()  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    ).stdout.strip()
     sys.stdout.write(f"torch {version}, allready {__version__}\n\n{table(rows)}\n")
     if args.save:
         result = {"torch": version, "allready": __version__, "python": sys.version.split()[0], "runs": rows}

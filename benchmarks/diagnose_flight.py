@@ -52,14 +52,19 @@ def made_up(recorded: dict[str, Any], *, rank: int, ranks: int, entries: int, mi
         looked = created + 2_000_000 + (phase - created) % LOOK_NS
         pending = number >= entries - 1
         entry.update(
-            record_id=7_500 + number, pg_id=int(group != "0"),
+            record_id=7_500 + number,
+            pg_id=int(group != "0"),
             process_group=(group, "TP" if group != "0" else "default_pg"),
-            collective_seq_id=counts[group], op_id=counts[group], time_created_ns=created,
-            state="scheduled" if pending else "completed", retired=not pending,
+            collective_seq_id=counts[group],
+            op_id=counts[group],
+            time_created_ns=created,
+            state="scheduled" if pending else "completed",
+            retired=not pending,
             time_discovered_completed_ns=None if pending else looked,
-            input_sizes=[[1 << (10 + number % 3)]], output_sizes=[[1 << (10 + number % 3)]],
+            input_sizes=[[1 << (10 + number % 3)]],
+            output_sizes=[[1 << (10 + number % 3)]],
             profiling_name="nccl:all_reduce",
-        )  # fmt: skip
+        )
         made.append(entry)
     config = {
         "0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))},
@@ -99,8 +104,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(args.workers, mp_context=context) as pool:
-            made = pool.map(_write, [(folder, str(args.recorded), r, args.ranks, args.entries, missing)
-                                     for r in range(args.ranks)], chunksize=8)  # fmt: skip
+            made = pool.map(
+                _write,
+                [(folder, str(args.recorded), r, args.ranks, args.entries, missing) for r in range(args.ranks)],
+                chunksize=8,
+            )
             sizes = list(made)
         paths = [f"{folder}/nccl_trace_rank_{r}" for r in range(args.ranks)]
         one = Path(paths[0]).read_bytes()
@@ -120,16 +128,30 @@ def main() -> int:
     joined = flight_progress(dumps)
     join_s, join_cpu_s = time.monotonic() - began, time.process_time() - began_cpu
     result = {
-        "ranks": args.ranks, "entries": args.entries, "workers": args.workers, "file_bytes": sizes[0],
-        "total_bytes": sum(sizes), "one_dump_cpu_s": round(one_s, 4), "read_s": round(read_s, 2),
+        "ranks": args.ranks,
+        "entries": args.entries,
+        "workers": args.workers,
+        "file_bytes": sizes[0],
+        "total_bytes": sum(sizes),
+        "one_dump_cpu_s": round(one_s, 4),
+        "read_s": round(read_s, 2),
         "workers_cpu_s": round(workers_cpu_s, 2),
-        "join_s": round(join_s, 2), "join_cpu_s": round(join_cpu_s, 2), "total_s": round(read_s + join_s, 2),
+        "join_s": round(join_s, 2),
+        "join_cpu_s": round(join_cpu_s, 2),
+        "total_s": round(read_s + join_s, 2),
         "parent_peak_mib": round(peak_mib(resource.RUSAGE_SELF)),
-        "worker_peak_mib": round(children.ru_maxrss / 1024), "roots": list(joined.roots), "expected_roots": [missing],
-        "num_entries": sum(d.num_entries for d in dumps), "num_mismatches": len(joined.mismatches),
-        "num_lags": len(joined.lags), "load_before": round(load_before, 1), "cpus": os.cpu_count(),
-        "machine": platform.machine(), "python": platform.python_version(), "allready": __version__,
-    }  # fmt: skip
+        "worker_peak_mib": round(children.ru_maxrss / 1024),
+        "roots": list(joined.roots),
+        "expected_roots": [missing],
+        "num_entries": sum(d.num_entries for d in dumps),
+        "num_mismatches": len(joined.mismatches),
+        "num_lags": len(joined.lags),
+        "load_before": round(load_before, 1),
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "allready": __version__,
+    }
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
     if args.save:
         args.save.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

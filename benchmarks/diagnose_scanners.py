@@ -247,9 +247,11 @@ def anchors_hyperscan() -> Task:
     literals = anchors()
     database = hyperscan.Database()
     database.compile(
-        expressions=[re.escape(a) for a in literals], ids=list(range(len(literals))), elements=len(literals),
+        expressions=[re.escape(a) for a in literals],
+        ids=list(range(len(literals))),
+        elements=len(literals),
         flags=[0] * len(literals),
-    )  # fmt: skip
+    )
 
     def run(data: bytes, _: str) -> int:
         places: list[int] = []

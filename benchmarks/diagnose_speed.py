@@ -143,9 +143,12 @@ def compare(files: Sequence[str], folder: Path, repeat: int, *, scan_only: bool)
         grep_s, grep_cpu_s = timed(lambda: greps(files))
         took_s, cpu_s = timed(lambda: subprocess.run(argv, capture_output=True, check=False, timeout=3600))
         row = {
-            "greps_s": round(grep_s, 3), "ours_s": round(took_s, 3), "ratio": round(took_s / grep_s, 3),
-            "greps_cpu_s": round(grep_cpu_s, 2), "ours_cpu_s": round(cpu_s, 2),
-        }  # fmt: skip
+            "greps_s": round(grep_s, 3),
+            "ours_s": round(took_s, 3),
+            "ratio": round(took_s / grep_s, 3),
+            "greps_cpu_s": round(grep_cpu_s, 2),
+            "ours_cpu_s": round(cpu_s, 2),
+        }
         sys.stdout.write(f"{row}\n")
         rows.append(row)
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -153,12 +156,15 @@ def compare(files: Sequence[str], folder: Path, repeat: int, *, scan_only: bool)
     process.wait(timeout=3600)
     memory.stop()
     return {
-        "what": "the scanner in a pool" if scan_only else "allready diagnose", "turns": rows, "counted": greps(files),
+        "what": "the scanner in a pool" if scan_only else "allready diagnose",
+        "turns": rows,
+        "counted": greps(files),
         "median_greps_s": statistics.median(r["greps_s"] for r in rows),
         "median_ours_s": statistics.median(r["ours_s"] for r in rows),
         "median_ratio": statistics.median(r["ratio"] for r in rows),
-        "peak_resident_mb": round(memory.resident_mb), "peak_proportional_mb": round(memory.proportional_mb),
-    }  # fmt: skip
+        "peak_resident_mb": round(memory.resident_mb),
+        "peak_proportional_mb": round(memory.proportional_mb),
+    }
 
 
 def warm(files: Sequence[str]) -> int:
@@ -241,11 +247,14 @@ def machine() -> dict[str, Any]:
     model = next((x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")), ":")
     grep = subprocess.run(["grep", "--version"], capture_output=True, text=True, check=False)  # noqa: S607
     return {
-        "cpu": model.partition(":")[2].strip(), "cpus": len(os.sched_getaffinity(0)),
+        "cpu": model.partition(":")[2].strip(),
+        "cpus": len(os.sched_getaffinity(0)),
         "memory_gb": psutil.virtual_memory().total // 10**9,
-        "python": platform.python_version(), "numpy": np.__version__, "grep": grep.stdout.partition("\n")[0],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "grep": grep.stdout.partition("\n")[0],
         "load_before": os.getloadavg()[0],
-    }  # fmt: skip
+    }
 
 
 def main() -> int:

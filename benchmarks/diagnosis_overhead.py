@@ -84,13 +84,27 @@ def one(launcher: str, script: Path, env: dict[str, str], turns: int) -> dict[st
     """
     module = ["torch.distributed.run"] if launcher == "torchrun" else ["allready", "run"]
     argv = [
-        sys.executable, "-m", *module, *(["--no-diagnosis"] if launcher == "no-diagnosis" else []),
-        "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()), str(script),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        *module,
+        *(["--no-diagnosis"] if launcher == "no-diagnosis" else []),
+        "--nproc-per-node",
+        "2",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+        str(script),
+    ]
     process = subprocess.Popen(
-        argv, cwd=script.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        argv,
+        cwd=script.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
         env=os.environ | env | {"TURNS": str(turns), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     try:
         out, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -163,22 +177,30 @@ def main() -> int:
         plain = [job[key] for launcher, job in jobs if launcher == args.against]
         noise = [b / a for a, b in pairwise(plain)]
         summary[key] = {
-            "ratio": statistics.median(ratios), "interval": interval(ratios), "ratios": ratios,
-            "without_against_itself": statistics.median(noise), "noise_interval": interval(noise),
+            "ratio": statistics.median(ratios),
+            "interval": interval(ratios),
+            "ratios": ratios,
+            "without_against_itself": statistics.median(noise),
+            "noise_interval": interval(noise),
             "noise_range": (min(noise), max(noise)),
-        }  # fmt: skip
+        }
         sys.stdout.write(f"{key}: {json.dumps(summary[key])}\n")
     args.out.write_text(
         json.dumps(
             {
-                "machine": _machine(args.device), "torch": torch.__version__,
+                "machine": _machine(args.device),
+                "torch": torch.__version__,
                 "options": env | {"against": args.against},
-                "python": platform.python_version(), "pairs": args.pairs, "steps": args.steps,
-                "step_s": statistics.median(j["mean_s"] for _, j in jobs), "summary": summary, "jobs": jobs,
+                "python": platform.python_version(),
+                "pairs": args.pairs,
+                "steps": args.steps,
+                "step_s": statistics.median(j["mean_s"] for _, j in jobs),
+                "summary": summary,
+                "jobs": jobs,
             },
             indent=1,
         )
-    )  # fmt: skip
+    )
     return 0
 
 

@@ -163,10 +163,16 @@ def write_training(args: argparse.Namespace) -> int:
                 i += 1
                 lines.append(
                     kinds[rng.choice((0, 0, 1, 1, 2, 3, 4, 5))].format(
-                        i=i, m=i // 60 % 60, s=i % 60, n=rng.randrange(100, 1000), p=i % 100, r=i % 8,
-                        f=rng.random(), g=rng.random(),
+                        i=i,
+                        m=i // 60 % 60,
+                        s=i % 60,
+                        n=rng.randrange(100, 1000),
+                        p=i % 100,
+                        r=i % 8,
+                        f=rng.random(),
+                        g=rng.random(),
                     )
-                )  # fmt: skip
+                )
             file.write("\n".join([*lines, ""]).encode())
         return file.tell()
 

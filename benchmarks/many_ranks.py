@@ -69,10 +69,25 @@ def one_turn(num_ranks: int, victim: int, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     with (folder / "out.log").open("wb") as out:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "allready", "run", "--nproc-per-node", str(num_ranks), "--report-dir", str(report),
-             "--grace", "3", str(script)],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "allready",
+                "run",
+                "--nproc-per-node",
+                str(num_ranks),
+                "--report-dir",
+                str(report),
+                "--grace",
+                "3",
+                str(script),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+        )
         try:
             while not runs.exists():
                 if agent.poll() is not None or time.monotonic() - began > START_S:
@@ -95,12 +110,15 @@ def one_turn(num_ranks: int, victim: int, folder: Path) -> dict[str, Any]:
             took_s = time.monotonic() - stopped
             process = psutil.Process(agent.pid)
             return {
-                "victim": victim, "started_s": round(started_s, 1), "verdict_s": round(took_s, 2),
-                "code": verdict and verdict["code"], "culprits": verdict and verdict["culprits"],
+                "victim": victim,
+                "started_s": round(started_s, 1),
+                "verdict_s": round(took_s, 2),
+                "code": verdict and verdict["code"],
+                "culprits": verdict and verdict["culprits"],
                 "called_a_fault_before": early is not None,
                 "agent_rss_mb": round(process.memory_info().rss / 1e6, 1),
                 "agent_cpu_share": round(sum(process.cpu_times()[:2]) / (time.monotonic() - began), 3),
-            }  # fmt: skip
+            }
         finally:
             agent.terminate()
             try:
@@ -125,13 +143,16 @@ def main() -> None:
         sys.stdout.write(f"{turns[-1]}\n")
     told = {
         "machine": {
-            "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(),
-            "torch": metadata.version("torch"), "load_before": round(os.getloadavg()[0], 2),
+            "cpus": os.cpu_count(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "torch": metadata.version("torch"),
+            "load_before": round(os.getloadavg()[0], 2),
         },
         "ranks": options.ranks,
         "turns": turns,
         "longest_verdict_s": max(t["verdict_s"] for t in turns),
-    }  # fmt: skip
+    }
     text = json.dumps(told, indent=1) + "\n"
     if options.result is not None:
         options.result.write_text(text)

@@ -96,13 +96,29 @@ def plain(
         script.write_text(PLAIN)
         processes = [
             popen(
-                [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(popens)), "--node-rank", str(n),
-                 "--nproc-per-node", str(nproc), "--master-addr", master, "--master-port", "29600", str(script),
-                 *map(str, sizes)],
-                env={**env, **visible(n, nproc, len(popens))}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                [
+                    sys.executable,
+                    "-m",
+                    "torch.distributed.run",
+                    "--nnodes",
+                    str(len(popens)),
+                    "--node-rank",
+                    str(n),
+                    "--nproc-per-node",
+                    str(nproc),
+                    "--master-addr",
+                    master,
+                    "--master-port",
+                    "29600",
+                    str(script),
+                    *map(str, sizes),
+                ],
+                env={**env, **visible(n, nproc, len(popens))},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
             )
             for n, popen in enumerate(popens)
-        ]  # fmt: skip
+        ]
         texts = finish(processes, 120.0)
     found = re.search(r"TIMES (\{.*\})", texts[0])
     if not found:
@@ -133,13 +149,35 @@ def check(
     files = [out / f"{scene}.node{n}.json" for n in range(num_nodes)]
     processes = [
         popen(
-            [sys.executable, "-m", "allready", "check", "--nnodes", str(num_nodes), "--node-rank", str(n),
-             "--nproc-per-node", str(nproc), "--master-addr", master, "--master-port", "29500", "--wait", "20",
-             "--json", str(files[n]), "--html", str(out / f"{scene}.node{n}.html"), *extra],
-            env={**(env or {}), **visible(n, nproc, num_nodes)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [
+                sys.executable,
+                "-m",
+                "allready",
+                "check",
+                "--nnodes",
+                str(num_nodes),
+                "--node-rank",
+                str(n),
+                "--nproc-per-node",
+                str(nproc),
+                "--master-addr",
+                master,
+                "--master-port",
+                "29500",
+                "--wait",
+                "20",
+                "--json",
+                str(files[n]),
+                "--html",
+                str(out / f"{scene}.node{n}.html"),
+                *extra,
+            ],
+            env={**(env or {}), **visible(n, nproc, num_nodes)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         for n, popen in enumerate(popens)
-    ]  # fmt: skip
+    ]
     lines: list[str] = []
     began = time.monotonic()
 
@@ -162,9 +200,11 @@ def check(
     reports = [json.loads(f.read_bytes()) for f in files if f.exists()]
     for report in reports[:1]:
         verdict = report["verdict"] or {}
-        say(f"{scene:24} {report['status']:8} {took_s:5.1f} s  {[p.returncode for p in processes]}  "
+        say(
+            f"{scene:24} {report['status']:8} {took_s:5.1f} s  {[p.returncode for p in processes]}  "
             f"{verdict.get('code', '')} {verdict.get('fault_class', '')} {verdict.get('culprits', '')} "
-            f"detect_s {verdict.get('detect_s', '')}  {verdict.get('sentence', '')[:200]}")  # fmt: skip
+            f"detect_s {verdict.get('detect_s', '')}  {verdict.get('sentence', '')[:200]}"
+        )
     if not reports:
         say(f"{scene}: no report\n" + "".join(lines)[-3000:])
     return reports
@@ -258,27 +298,51 @@ def interfaces(popen: Popen, scene: str) -> list[dict[str, Any]]:
         [said] = finish([popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)], 30.0)
         found = re.search(r"CHOICE (.*)", said)
         ours = json.loads(found.group(1)) if found else [said[-300:]] * 5
-        debug = {**env, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,BOOTSTRAP", "CUDA_VISIBLE_DEVICES": "0,1",
-                 "NCCL_IB_DISABLE": "1"}  # fmt: skip
+        debug = {
+            **env,
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET,BOOTSTRAP",
+            "CUDA_VISIBLE_DEVICES": "0,1",
+            "NCCL_IB_DISABLE": "1",
+        }
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder) / "plain.py"
             script.write_text(PLAIN)
-            argv = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2",
-                    "--master-addr", "10.77.0.1", "--master-port", "29600", str(script), "1048576"]  # fmt: skip
+            argv = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nnodes",
+                "1",
+                "--nproc-per-node",
+                "2",
+                "--master-addr",
+                "10.77.0.1",
+                "--master-port",
+                "29600",
+                str(script),
+                "1048576",
+            ]
             [text] = finish([popen(argv, env=debug, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)], 60.0)
         bootstrap = re.search(r"Bootstrap ?: Using (\S+?):(\S+?)<", text)
         used = re.search(r"NET/Socket ?: Using (.*)", text)
         names = re.findall(r"\[\d+\]([^:]+):", used.group(1)) if used else None
         warn = re.search(r"NCCL WARN (.*)", text)
         row = {
-            "scene": scene, "env": env, "ours": ours, "bootstrap": bootstrap.group(1) if bootstrap else None,
-            "data": names, "warning": warn.group(1) if warn else None,
-        }  # fmt: skip
+            "scene": scene,
+            "env": env,
+            "ours": ours,
+            "bootstrap": bootstrap.group(1) if bootstrap else None,
+            "data": names,
+            "warning": warn.group(1) if warn else None,
+        }
         first = ours[1][0] if ours[1] else None
         row["agrees"] = first == row["bootstrap"] and (names is None or list(ours[1]) == names)
         rows.append(row)
-        say(f"  {scene} {env}: ours {ours[1]} ({ours[4] or ours[3]}); NCCL bootstrap {row['bootstrap']} data {names} "
-            f"{row['warning'] or ''} {'AGREES' if row['agrees'] else 'DIFFERS'}")  # fmt: skip
+        say(
+            f"  {scene} {env}: ours {ours[1]} ({ours[4] or ours[3]}); NCCL bootstrap {row['bootstrap']} data {names} "
+            f"{row['warning'] or ''} {'AGREES' if row['agrees'] else 'DIFFERS'}"
+        )
     return rows
 
 

@@ -181,10 +181,15 @@ def record(name: str, out: Path, *, cpu: bool, nodes: int) -> str:
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
     env = {
-        "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", "PIDS": str(folder),
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "DEVICE": "cpu" if cpu else "cuda",
+        "OMP_NUM_THREADS": "1",
+        "NCCL_DEBUG": "INFO",
+        "PIDS": str(folder),
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV",
+        "TORCH_FR_BUFFER_SIZE": "400",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_",
-    }  # fmt: skip
+    }
     environs, outputs = on_nodes(env, folder, nodes, "" if cpu else "0,1")
     began = time.monotonic()
     codes = watched(

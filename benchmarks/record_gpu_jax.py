@@ -176,10 +176,15 @@ def record(name: str, out: Path, *, cpu: bool) -> str:
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
     env = {
-        "DEVICE": "cpu" if cpu else "cuda", "JAX_PLATFORMS": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2", "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,COLL,ENV", "PIDS": str(folder),
-    }  # fmt: skip
+        "DEVICE": "cpu" if cpu else "cuda",
+        "JAX_PLATFORMS": "cpu" if cpu else "cuda",
+        "OMP_NUM_THREADS": "1",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.2",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,COLL,ENV",
+        "PIDS": str(folder),
+    }
     environs, outputs = on_nodes(env, folder, 2, "" if cpu else "0,1")
     if name == "interface":
         environs[1]["NCCL_SOCKET_IFNAME"] = "ib0"

@@ -106,11 +106,16 @@ def record(name: str, out: Path, gpus: str, *, cpu: bool, nodes: int) -> str:
     folder.mkdir(parents=True)
     (folder / "job.py").write_text(JOB)
     env = {
-        "DEVICE": "cpu" if cpu else "cuda", "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV", "TORCH_FR_BUFFER_SIZE": "400", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_", "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] ",
+        "DEVICE": "cpu" if cpu else "cuda",
+        "OMP_NUM_THREADS": "1",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,COLL,ENV",
+        "TORCH_FR_BUFFER_SIZE": "400",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_",
+        "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%6f] ",
         "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
-    }  # fmt: skip
+    }
     if name == "no_interface":
         env["NCCL_SOCKET_IFNAME"] = "bond7"
     environs, outputs = on_nodes(env, folder, nodes, "" if cpu else gpus)

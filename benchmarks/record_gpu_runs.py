@@ -129,17 +129,39 @@ def run(name: str, out: Path, *, cpu: bool, nproc: int) -> Result:
             for node in range(2):
                 gpus = ",".join(str(nproc * node + i) for i in range(nproc))
                 env = {
-                    "CUDA_VISIBLE_DEVICES": "" if cpu else gpus, "NCCL_SOCKET_IFNAME": "eth0",
+                    "CUDA_VISIBLE_DEVICES": "" if cpu else gpus,
+                    "NCCL_SOCKET_IFNAME": "eth0",
                     "GLOO_SOCKET_IFNAME": "eth0",
-                    "DEVICE": "cpu" if cpu else "cuda", "FAULT": "" if name in {"healthy", "link_down"} else name,
-                    "VICTIM": str(victim), "TRUTH": str(truth), "OMP_NUM_THREADS": "1",
-                    "STEPS": "150" if name == "healthy" else "100000", "NCCL_RAS_ENABLE": "1",
-                }  # fmt: skip
+                    "DEVICE": "cpu" if cpu else "cuda",
+                    "FAULT": "" if name in {"healthy", "link_down"} else name,
+                    "VICTIM": str(victim),
+                    "TRUTH": str(truth),
+                    "OMP_NUM_THREADS": "1",
+                    "STEPS": "150" if name == "healthy" else "100000",
+                    "NCCL_RAS_ENABLE": "1",
+                }
                 argv = [
-                    sys.executable, "-m", "allready", "run", "--nnodes", "2", "--node-rank", str(node),
-                    "--nproc-per-node", str(nproc), "--master-addr", lab.view.address(0), "--master-port", "29600",
-                    "--grace", "2", "-q", "--report-dir", str(folder / f"node{node}"), str(script),
-                ]  # fmt: skip
+                    sys.executable,
+                    "-m",
+                    "allready",
+                    "run",
+                    "--nnodes",
+                    "2",
+                    "--node-rank",
+                    str(node),
+                    "--nproc-per-node",
+                    str(nproc),
+                    "--master-addr",
+                    lab.view.address(0),
+                    "--master-port",
+                    "29600",
+                    "--grace",
+                    "2",
+                    "-q",
+                    "--report-dir",
+                    str(folder / f"node{node}"),
+                    str(script),
+                ]
                 with (folder / f"node{node}.out").open("wb") as log:
                     processes.append(lab.popen(node, argv, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL))
             deadline = time.monotonic() + 60.0

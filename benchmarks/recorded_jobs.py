@@ -89,9 +89,21 @@ def started(
         stack.callback(agents.end)
         for node, (environ, output) in enumerate(zip(environs, outputs, strict=True)):
             argv = [
-                sys.executable, "-m", "torch.distributed.run", "--nnodes", str(num), "--node-rank", str(node),
-                "--nproc-per-node", str(2 // num), "--master-addr", "127.0.0.1", "--master-port", str(port), *program,
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nnodes",
+                str(num),
+                "--node-rank",
+                str(node),
+                "--nproc-per-node",
+                str(2 // num),
+                "--master-addr",
+                "127.0.0.1",
+                "--master-port",
+                str(port),
+                *program,
+            ]
             log = stack.enter_context((folder / output).open("wb"))
             process = subprocess.Popen(
                 argv, env={**os.environ, **environ}, stdout=log, stderr=log, start_new_session=True
@@ -146,11 +158,13 @@ def on_nodes(env: Mapping[str, str], folder: Path, nodes: int, gpus: str) -> tup
     mine = gpus.split(",") if gpus else [""] * nodes
     environs = [
         {
-            **env, "CUDA_VISIBLE_DEVICES": mine[node], "NCCL_HOSTID": f"node{node}",
+            **env,
+            "CUDA_VISIBLE_DEVICES": mine[node],
+            "NCCL_HOSTID": f"node{node}",
             "NCCL_DEBUG_FILE": f"{folder}/nccl.node{node}.%h.%p.log",
         }
         for node in range(nodes)
-    ]  # fmt: skip
+    ]
     return environs, [f"out.node{node}.log" for node in range(nodes)]
 
 
@@ -171,9 +185,11 @@ def write_truth(
     """What was done, beside what it left; returns how many seconds the job took since `began`."""
     seconds = round(time.monotonic() - began, 1)
     truth = {
-        "scenario": name, "fault_class": fault_class, "culprit_ranks": list(ranks),
+        "scenario": name,
+        "fault_class": fault_class,
+        "culprit_ranks": list(ranks),
         "exit_code": None if None in codes else max((code for code in codes if code is not None), default=None),
         "seconds": seconds,
-    }  # fmt: skip
+    }
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return seconds

@@ -39,14 +39,32 @@ def main() -> int:
         nodes = [
             subprocess.Popen(
                 [
-                    sys.executable, "-m", "allready", "check", "--nnodes", str(args.nodes), "--node-rank", str(rank),
-                    "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port),
-                    "--stages", "roll,facts", "--quiet", "--json", f"{folder}/{rank}.json",
+                    sys.executable,
+                    "-m",
+                    "allready",
+                    "check",
+                    "--nnodes",
+                    str(args.nodes),
+                    "--node-rank",
+                    str(rank),
+                    "--nproc-per-node",
+                    "1",
+                    "--master-addr",
+                    "127.0.0.1",
+                    "--master-port",
+                    str(port),
+                    "--stages",
+                    "roll,facts",
+                    "--quiet",
+                    "--json",
+                    f"{folder}/{rank}.json",
                 ],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
             for rank in range(args.nodes)
-        ]  # fmt: skip
+        ]
         codes: list[int] = []
         try:
             codes.extend(node.wait(timeout=max(1.0, args.limit_s - (time.monotonic() - began))) for node in nodes)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from allready import __version__
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
-from allready.live.places import make_rank_dir, make_run_dir
+from allready.live.run_paths import make_rank_dir, make_run_dir
 
 LIMIT_S = 900.0
 
@@ -107,9 +107,12 @@ def job(script: Path, arguments: list[str], *, with_beacon: bool) -> list[float]
     """
     run_dir = make_run_dir("benchmark")
     base = dict(os.environ) | {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1",
         "BENCHMARK_DIR": str(run_dir),
-    }  # fmt: skip
+    }
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in (0, 1):
@@ -183,9 +186,22 @@ def by_agent(
     pid_file, report = folder / "agent", folder / "report"
     env = dict(os.environ) | {"OMP_NUM_THREADS": "1"}
     command = [
-        sys.executable, "-m", "allready", "run", "--nproc-per-node", "2", "--master-port", str(free_port()),
-        "--report-dir", str(report), str(script), str(steps), str(matrix), str(2 * pairs), str(pid_file),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "allready",
+        "run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(free_port()),
+        "--report-dir",
+        str(report),
+        str(script),
+        str(steps),
+        str(matrix),
+        str(2 * pairs),
+        str(pid_file),
+    ]
     agent = subprocess.Popen(
         command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -263,9 +279,13 @@ def main() -> int:
         ratio, low, high = interval([b / a for a, b in pairs])
         extra, extra_low, extra_high = interval([b - a for a, b in pairs])
         summary[name] = {
-            "plain_s": plain, "beacon_s": ours, "ratio": ratio, "interval": [low, high],
-            "difference_s": extra, "difference_interval_s": [extra_low, extra_high],
-        }  # fmt: skip
+            "plain_s": plain,
+            "beacon_s": ours,
+            "ratio": ratio,
+            "interval": [low, high],
+            "difference_s": extra,
+            "difference_interval_s": [extra_low, extra_high],
+        }
         sys.stdout.write(
             f"{name:10} {len(pairs):6d} {plain * 1e3:7.2f} ms {ours * 1e3:7.2f} ms  "
             f"{ratio:.4f} ({low:.4f} to {high:.4f})  {extra * 1e3:+.2f} ms\n"
@@ -278,14 +298,20 @@ def main() -> int:
         json.dumps(
             {
                 "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
-                "allready": __version__, "torch": _torch_version(), "load_average": load,
-                "steps": args.steps, "multiplications": matrix,
-                "cpu_share": cpu_share, "agent_cpu_share": agent_share, "summary": summary, "raw_s": raw,
+                "allready": __version__,
+                "torch": _torch_version(),
+                "load_average": load,
+                "steps": args.steps,
+                "multiplications": matrix,
+                "cpu_share": cpu_share,
+                "agent_cpu_share": agent_share,
+                "summary": summary,
+                "raw_s": raw,
             },
             indent=1,
         )
         + "\n"
-    )  # fmt: skip
+    )
     return 0
 
 

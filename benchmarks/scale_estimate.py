@@ -9,8 +9,8 @@ import time
 
 import msgspec
 
-from allready.exchange.wire import encode
 from allready.facts.collect import from_json, to_json
+from allready.messaging.wire import encode
 from allready.preflight.check.inquiry import Inquiry, plain
 from allready.rules.engine import judge
 from allready.testing import fleet

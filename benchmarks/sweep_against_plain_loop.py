@@ -72,16 +72,22 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 def row(size_bytes: int, iters: int, warmup: int, turns: Sequence[dict[str, float]], world_size: int) -> dict[str, Any]:
     """What is kept of one size."""
     found: dict[str, Any] = {
-        "size_bytes": size_bytes, "iterations": iters, "warmup": warmup, "num_pairs": len(turns),
-    }  # fmt: skip
+        "size_bytes": size_bytes,
+        "iterations": iters,
+        "warmup": warmup,
+        "num_pairs": len(turns),
+    }
     for name in turns[0]:
         times = sorted(t[name] for t in turns)
         quarters = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
         found[name] = {
-            "median_s": statistics.median(times), "quarter_s": quarters[0], "three_quarters_s": quarters[2],
-            "min_s": times[0], "max_s": times[-1],
+            "median_s": statistics.median(times),
+            "quarter_s": quarters[0],
+            "three_quarters_s": quarters[2],
+            "min_s": times[0],
+            "max_s": times[-1],
             "busbw_gb_per_s": size_bytes / statistics.median(times) / 1e9 * 2 * (world_size - 1) / world_size,
-        }  # fmt: skip
+        }
     for name in list(turns[0])[1:]:
         ratios = [t[name] / t["plain"] for t in turns]
         found[f"{name}_to_plain"] = {"median": statistics.median(ratios), "interval_95": interval(ratios)}
@@ -265,10 +271,25 @@ def torchrun(
 ) -> list[str]:
     """The command of one node."""
     return [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", str(nnodes), "--node-rank", str(node),
-        "--nproc-per-node", str(nproc), "--master-addr", master, "--master-port", str(port), __file__, str(orders),
-        "--group", group, *(["--cpu"] if is_cpu else []),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        str(nnodes),
+        "--node-rank",
+        str(node),
+        "--nproc-per-node",
+        str(nproc),
+        "--master-addr",
+        master,
+        "--master-port",
+        str(port),
+        __file__,
+        str(orders),
+        "--group",
+        group,
+        *(["--cpu"] if is_cpu else []),
+    ]
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_MOST_TRIES = 4
+_MAX_TRIES = 4
 
 
 def timed(work: Callable[[], T], *, enough_s: float = 0.0) -> tuple[T, float]:
@@ -22,7 +22,7 @@ def timed(work: Callable[[], T], *, enough_s: float = 0.0) -> tuple[T, float]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             begin = time.thread_time()
             given = work()
             best_s = min(best_s, time.thread_time() - begin)

@@ -18,7 +18,7 @@ import pytest
 from tests.text.sources import trees
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
-MOST_LINES = 500
+MAX_LINES = 500
 
 MAY_IMPORT = {
     "errors": set(),
@@ -32,15 +32,15 @@ MAY_IMPORT = {
     "testing": {"model", "rules"},
     "docs": {"model", "rules", "text"},
     "launch": {"model", "errors", "text", "signatures", "rules", "facts", "evidence", "report"},
-    "exchange": {"model", "errors", "text"},
-    "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "exchange", "launch"},
-    "live": {"model", "errors", "text", "rules", "facts", "evidence", "report", "exchange"},
+    "messaging": {"model", "errors", "text"},
+    "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch"},
+    "live": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging"},
     "agent": {
-        "model", "errors", "text", "rules", "facts", "evidence", "report", "exchange", "launch", "preflight", "live",
+        "model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch", "preflight", "live",
     },
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
     "cli": {
-        "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "exchange",
+        "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "messaging",
         "preflight", "live", "agent", "lab", "docs",
     },
     "run": {"cli"},
@@ -149,10 +149,11 @@ def test_the_table_of_layers_has_no_cycle() -> None:
 def test_the_model_needs_the_standard_library_only() -> None:
     wrong = [
         f"{where(module, line)} imports {name}"
-        for module in modules() if module.part in {"model", "errors"}
+        for module in modules()
+        if module.part in {"model", "errors"}
         for line, name in module.imports()
         if name.split(".")[0] not in sys.stdlib_module_names | {"allready"}
-    ]  # fmt: skip
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -192,16 +193,17 @@ def test_rules_do_no_input_or_output() -> None:
 
 def test_no_module_is_long() -> None:
     lengths = {m.name: len(m.path.read_text(encoding="utf-8").splitlines()) for m in modules()}
-    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 def test_only_reports_and_the_command_line_print() -> None:
     wrong = [
         where(module, node.lineno)
-        for module in modules() if module.part not in {"report", "cli"}
+        for module in modules()
+        if module.part not in {"report", "cli"}
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    ]  # fmt: skip
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -264,8 +266,11 @@ def imported() -> dict[str, object]:
     """What a fresh interpreter has after importing every module of the package."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", IMPORT_EVERYTHING, *HEAVY],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)  # and nothing else was printed
     return answer

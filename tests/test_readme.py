@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import COMMANDS
-from allready.exchange import contact, hub
-from allready.preflight.check import lead, member, run
+from allready.messaging import contact, hub
+from allready.preflight.check import coordinator, participant, run
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
 from allready.preflight.reach import ReachRequest
@@ -190,18 +190,18 @@ LIMITS = {
         f"reading one node's facts | {run.COLLECT_S:g} s,",
         f"resolving a name | {run.RESOLVE_S + 1:g} s,",
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
-        f"a clash; a hopeless master port | {lead.SETTLE_S:g} s; {member.GIVE_UP_HOPELESS_S:g} s |",
+        f"a clash; a hopeless master port | {coordinator.SETTLE_S:g} s; {participant.GIVE_UP_HOPELESS_S:g} s |",
         f"a silent peer (a beat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
-        f"all facts | {lead.FACTS_S:g} s |",
+        f"all facts | {coordinator.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
-        f"goodbyes | {lead.BYE_S:g} s |",
+        f"goodbyes | {coordinator.BYE_S:g} s |",
     ),
     "docs/check.md": (
         f"| `--wait`, {DEFAULT_WAIT_S:g} s |",
-        f"GPUs or interfaces do not fit | {lead.FACTS_S:g} s |",
+        f"GPUs or interfaces do not fit | {coordinator.FACTS_S:g} s |",
         f"falls silent for {hub.SILENCE_S:g} s",
-        f"after {lead.SETTLE_S:g} s, so that",
-        f"(after {member.GIVE_UP_HOPELESS_S:g} s)",
+        f"after {coordinator.SETTLE_S:g} s, so that",
+        f"(after {participant.GIVE_UP_HOPELESS_S:g} s)",
         f"`jax_init` ({STAGE_DEADLINE_S['jax_init']:g} s",
         *(
             f" {name} | {STAGE_DEADLINE_S[name]:g} s |"

@@ -34,10 +34,16 @@ THEME = TerminalTheme(
     background=(22, 27, 34),
     foreground=(230, 237, 243),
     normal=[
-        (72, 79, 88), (255, 123, 114), (63, 185, 80), (210, 153, 34),
-        (88, 166, 255), (188, 140, 255), (57, 197, 207), (177, 186, 196),
+        (72, 79, 88),
+        (255, 123, 114),
+        (63, 185, 80),
+        (210, 153, 34),
+        (88, 166, 255),
+        (188, 140, 255),
+        (57, 197, 207),
+        (177, 186, 196),
     ],
-)  # fmt: skip
+)
 
 # No font is loaded: every run of characters is fitted to its cells, whatever font the reader's machine has.
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono CJK SC', monospace"
@@ -47,9 +53,17 @@ WIDE_OR_NARROW = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]+|[^\s\u2
 def argv(node_rank: int, language: str) -> list[str]:
     """The command as a reader would type it, less the name of the program."""
     return [
-        "check", "--nnodes", "2", "--node-rank", str(node_rank), "--nproc-per-node", "2", "--master-addr", "node0",
+        "check",
+        "--nnodes",
+        "2",
+        "--node-rank",
+        str(node_rank),
+        "--nproc-per-node",
+        "2",
+        "--master-addr",
+        "node0",
         *(("--lang", "zh") if language == "zh" else ()),
-    ]  # fmt: skip
+    ]
 
 
 def record(lab: Lab, language: str) -> str:
@@ -60,9 +74,14 @@ def record(lab: Lab, language: str) -> str:
         try:
             for node_rank in (1, 0):
                 running[node_rank] = lab.popen(
-                    node_rank, [sys.executable, "-m", "allready", *argv(node_rank, language)], env=environ, cwd=folder,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                )  # fmt: skip
+                    node_rank,
+                    [sys.executable, "-m", "allready", *argv(node_rank, language)],
+                    env=environ,
+                    cwd=folder,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
             said = {node_rank: process.communicate(timeout=LIMIT_S)[0] for node_rank, process in running.items()}
         finally:
             for process in running.values():

@@ -35,9 +35,13 @@ def main() -> None:
     data = Squares(64)
     sampler: DistributedSampler[tuple[torch.Tensor, torch.Tensor]] = DistributedSampler(data, seed=7)
     loader = DataLoader(
-        data, batch_size=8, sampler=sampler, num_workers=options.workers, persistent_workers=options.workers > 0,
+        data,
+        batch_size=8,
+        sampler=sampler,
+        num_workers=options.workers,
+        persistent_workers=options.workers > 0,
         multiprocessing_context=options.context if options.workers else None,
-    )  # fmt: skip
+    )
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(options.epochs):

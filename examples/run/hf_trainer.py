@@ -33,9 +33,18 @@ def main() -> None:
     shape = {"vocab_size": 100, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
     model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=0, eos_token_id=0))
     arguments = TrainingArguments(
-        output_dir=options.output, max_steps=options.steps, per_device_train_batch_size=4, per_device_eval_batch_size=4,
-        eval_strategy="steps", eval_steps=6, save_steps=6, logging_steps=6, use_cpu=True, report_to=[], seed=0,
-    )  # fmt: skip
+        output_dir=options.output,
+        max_steps=options.steps,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        eval_strategy="steps",
+        eval_steps=6,
+        save_steps=6,
+        logging_steps=6,
+        use_cpu=True,
+        report_to=[],
+        seed=0,
+    )
     data = RandomTokens()
     trainer = Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data)
     trainer.train()

@@ -35,9 +35,11 @@ def main() -> None:
     @jax.jit
     def step(total: jax.Array, x: jax.Array) -> jax.Array:
         summed = shard_map(
-            lambda part: jax.lax.psum(part.sum(axis=0), "data"), mesh=mesh, in_specs=PartitionSpec("data"),
+            lambda part: jax.lax.psum(part.sum(axis=0), "data"),
+            mesh=mesh,
+            in_specs=PartitionSpec("data"),
             out_specs=PartitionSpec(),
-        )(x)  # fmt: skip
+        )(x)
         return total * 0.5 + summed
 
     total = jax.device_put(np.zeros(3, np.float32), NamedSharding(mesh, PartitionSpec()))

@@ -67,30 +67,48 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
     address = address_of(node_rank)
     master = "10.0.0.1"
     eth0 = Interface(
-        name="eth0", is_up=True, is_loopback=False, mtu_bytes=9000, addresses=(f"{address}/24",),
-        speed_mbit_per_s=100_000, mac=f"02:00:00:00:00:{node_rank + 1:02x}", driver="mlx5_core",
-    )  # fmt: skip
+        name="eth0",
+        is_up=True,
+        is_loopback=False,
+        mtu_bytes=9000,
+        addresses=(f"{address}/24",),
+        speed_mbit_per_s=100_000,
+        mac=f"02:00:00:00:00:{node_rank + 1:02x}",
+        driver="mlx5_core",
+    )
     lo = Interface(
         name="lo", is_up=True, is_loopback=True, mtu_bytes=65536, addresses=("127.0.0.1/8",), kind="loopback"
     )
     gpus = tuple(
         Gpu(
-            index=i, uuid=f"GPU-{node_rank:04d}-{i}", name="NVIDIA H200", pci_bus_id=f"00000000:{i + 1:02X}:00.0",
-            memory_total_bytes=141 * GIB, memory_used_bytes=GIB // 2,
+            index=i,
+            uuid=f"GPU-{node_rank:04d}-{i}",
+            name="NVIDIA H200",
+            pci_bus_id=f"00000000:{i + 1:02X}:00.0",
+            memory_total_bytes=141 * GIB,
+            memory_used_bytes=GIB // 2,
         )
         for i in range(NPROC)
-    )  # fmt: skip
+    )
     choice = InterfaceChoice(
         variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=("eth0",), addresses=(address,), reason="only candidate"
     )
     facts = NodeFacts(
         launch=LaunchFacts(
-            num_nodes=num_nodes, node_rank=node_rank, nproc_per_node=NPROC, master_addr=master, master_port=29500,
+            num_nodes=num_nodes,
+            node_rank=node_rank,
+            nproc_per_node=NPROC,
+            master_addr=master,
+            master_port=29500,
             backend="nccl",
         ),
         host=HostFacts(
-            hostname=f"gpu{node_rank}", kernel="6.1.0", os_name="Debian GNU/Linux 12", num_cpus=64,
-            memory_bytes=512 * GIB, boot_id=f"boot-{node_rank}",
+            hostname=f"gpu{node_rank}",
+            kernel="6.1.0",
+            os_name="Debian GNU/Linux 12",
+            num_cpus=64,
+            memory_bytes=512 * GIB,
+            boot_id=f"boot-{node_rank}",
         ),
         names=NameFacts(
             own_name=f"gpu{node_rank}", own_addresses=(address,), master_name=master, master_addresses=(master,)
@@ -108,28 +126,37 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
         rdma=RdmaFacts(
             ports=(
                 RdmaPort(
-                    device="mlx5_0", port=1, state="ACTIVE", physical_state="LinkUp", link_layer="InfiniBand",
+                    device="mlx5_0",
+                    port=1,
+                    state="ACTIVE",
+                    physical_state="LinkUp",
+                    link_layer="InfiniBand",
                     rate_gbit_per_s=400.0,
                 ),
             )
         ),
-        gpu=GpuFacts(
-            gpus=gpus, driver_version="580.159.04", cuda_version="13.0", visible=tuple(range(NPROC))
-        ),
+        gpu=GpuFacts(gpus=gpus, driver_version="580.159.04", cuda_version="13.0", visible=tuple(range(NPROC))),
         software=SoftwareFacts(
             versions={
-                "python": "3.12.3", "torch": "2.13.0+cu130", "torch-cuda": "13.0", "nccl": "2.28.9", "numpy": "2.2.0",
+                "python": "3.12.3",
+                "torch": "2.13.0+cu130",
+                "torch-cuda": "13.0",
+                "nccl": "2.28.9",
+                "numpy": "2.2.0",
                 "allready": "0.1.0",
             }
         ),
         limits=LimitFacts(
-            memlock_bytes=None, nofile_soft=65536, nofile_hard=1048576, shm_total_bytes=256 * GIB,
+            memlock_bytes=None,
+            nofile_soft=65536,
+            nofile_hard=1048576,
+            shm_total_bytes=256 * GIB,
             shm_free_bytes=255 * GIB,
         ),
         env=EnvFacts(variables={"NCCL_DEBUG": "WARN"}),
         script=ScriptFacts(path="train.py", sha256="ab" * 32, size_bytes=4096),
         firewall=FirewallFacts(tool=None),
-    )  # fmt: skip
+    )
     if node_rank == 0:
         return replace(facts, master_port=MasterPortFacts(port=29500, opened=True))
     return replace(
@@ -149,18 +176,34 @@ def healthy_roll(num_nodes: int) -> RollCall:
 def claim(node_rank: int, num_nodes: int, **changes: Any) -> Claim:
     """A healthy node's words at node 0."""
     healthy = Claim(
-        node_rank=node_rank, name=f"gpu{node_rank}", address=address_of(node_rank), pid=1000 + node_rank,
-        num_nodes=num_nodes, nproc_per_node=NPROC, job_id="none", arrival_s=0.1 * node_rank, master_addr="10.0.0.1",
-    )  # fmt: skip
+        node_rank=node_rank,
+        name=f"gpu{node_rank}",
+        address=address_of(node_rank),
+        pid=1000 + node_rank,
+        num_nodes=num_nodes,
+        nproc_per_node=NPROC,
+        job_id="none",
+        arrival_s=0.1 * node_rank,
+        master_addr="10.0.0.1",
+    )
     return replace(healthy, **changes)
 
 
 def healthy_path(src: int, dst: int, **changes: Any) -> PathProbe:
     """A TCP path that carries every payload."""
     healthy = PathProbe(
-        src=src, dst=dst, kind="data", address=address_of(dst), port=40000 + dst, outcome="ok", interface="eth0",
-        src_address=address_of(src), passed_bytes=PAYLOADS_BYTES, rtt_s=0.0001, throughput_gb_per_s=2.0,
-    )  # fmt: skip
+        src=src,
+        dst=dst,
+        kind="data",
+        address=address_of(dst),
+        port=40000 + dst,
+        outcome="ok",
+        interface="eth0",
+        src_address=address_of(src),
+        passed_bytes=PAYLOADS_BYTES,
+        rtt_s=0.0001,
+        throughput_gb_per_s=2.0,
+    )
     return replace(healthy, **changes)
 
 
@@ -204,13 +247,17 @@ def healthy_collectives(world_size: int, backend: str = "nccl") -> Collectives:
                 ),
                 points=(
                     BenchPoint(
-                        size_bytes=2**20, time_s=1e-4, algbw_gb_per_s=10.5, busbw_gb_per_s=15.7, num_errors=0,
+                        size_bytes=2**20,
+                        time_s=1e-4,
+                        algbw_gb_per_s=10.5,
+                        busbw_gb_per_s=15.7,
+                        num_errors=0,
                         num_iterations=20,
                     ),
                 ),
             ),
         )
-    )  # fmt: skip
+    )
 
 
 def fleet(num_nodes: int, **changes: Any) -> Fleet:

@@ -87,9 +87,14 @@ class Job:
         report_dir = self.folder / f"report{len(self.nodes)}"
         process = subprocess.Popen(
             [*ALLREADY, "run", "--report-dir", str(report_dir), "--rdzv-id", self.job_id, *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            start_new_session=True,
+        )
         node = Node(process, report_dir)
         self.nodes.append(node)
         return node
@@ -99,9 +104,19 @@ class Job:
     ) -> Node:
         """A node of a job with static ranks."""
         return self.start(
-            "--nnodes", str(nnodes), "--node-rank", str(rank), "--nproc-per-node", str(nproc), "--master-addr",
-            "127.0.0.1", "--master-port", str(self.port), *arguments, env=env,
-        )  # fmt: skip
+            "--nnodes",
+            str(nnodes),
+            "--node-rank",
+            str(rank),
+            "--nproc-per-node",
+            str(nproc),
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            str(self.port),
+            *arguments,
+            env=env,
+        )
 
     def close(self) -> None:
         """End what is left."""

@@ -26,24 +26,42 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def found(code: str, severity: Severity = Severity.BLOCKER, **culprits: tuple[object, ...]) -> Finding:
     return Finding(
-        code=code, severity=severity, fault_class=FaultClass.START_NAME, confidence=Confidence.CERTAIN,
-        culprits=Culprits(**culprits), message=f"{code} says", remedy="do", evidence=(),  # type: ignore[arg-type]
-    )  # fmt: skip
+        code=code,
+        severity=severity,
+        fault_class=FaultClass.START_NAME,
+        confidence=Confidence.CERTAIN,
+        culprits=Culprits(**culprits),  # type: ignore[arg-type]
+        message=f"{code} says",
+        remedy="do",
+        evidence=(),
+    )
 
 
 def report(fault_class: FaultClass | None, **culprits: tuple[object, ...]) -> Report:
     verdict = None
     if fault_class is not None:
         verdict = Verdict(
-            code="GLO008", fault_class=fault_class, confidence=Confidence.LIKELY,
+            code="GLO008",
+            fault_class=fault_class,
+            confidence=Confidence.LIKELY,
             culprits=Culprits(**culprits),  # type: ignore[arg-type]
-            sentence="refused", remedy="look", fault_time=None, detected_time=NOW.isoformat(), detect_s=0.5,
-        )  # fmt: skip
+            sentence="refused",
+            remedy="look",
+            fault_time=None,
+            detected_time=NOW.isoformat(),
+            detect_s=0.5,
+        )
     return Report(
-        tool_version="0", command="run", started=NOW.isoformat(), duration_s=1.0,
-        world=World(num_nodes=2, world_size=2), status=Status.FAULT if verdict else Status.HEALTHY, verdict=verdict,
-        findings=(), not_checked=(),
-    )  # fmt: skip
+        tool_version="0",
+        command="run",
+        started=NOW.isoformat(),
+        duration_s=1.0,
+        world=World(num_nodes=2, world_size=2),
+        status=Status.FAULT if verdict else Status.HEALTHY,
+        verdict=verdict,
+        findings=(),
+        not_checked=(),
+    )
 
 
 def into(monkeypatch: pytest.MonkeyPatch, findings: Iterable[Finding], told: Report) -> Report:

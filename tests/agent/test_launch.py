@@ -38,14 +38,24 @@ def test_nodes_may_come_in_any_order_and_with_different_numbers_of_ranks(job: Jo
 
 def test_nodes_without_a_rank_agree_on_one(job: Job) -> None:
     script = job.script(PRINT_WHO)
-    common = ("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-              f"127.0.0.1:{job.port}", script)  # fmt: skip
+    common = (
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        f"127.0.0.1:{job.port}",
+        script,
+    )
     first = job.start(*common)
     second = job.start(*common)
     assert [first.wait(), second.wait()] == [0, 0], first.err + second.err
     assert lines(first.out + second.out) == [
-        "[node0 rank0] rank 0 of 2 local 0", "[node1 rank1] rank 1 of 2 local 0",
-    ]  # fmt: skip
+        "[node0 rank0] rank 0 of 2 local 0",
+        "[node1 rank1] rank 1 of 2 local 0",
+    ]
 
 
 @pytest.mark.slow
@@ -69,10 +79,8 @@ def test_start_ranks_that_overlap_are_refused_with_both_parties(job: Job) -> Non
 
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(job: Job) -> None:
     script = job.script(
-        "import os, sys, time\n"
-        "if os.environ['RANK'] == '1':\n    time.sleep(0.3); sys.exit(7)\n"
-        "time.sleep(60)\n"
-    )  # fmt: skip
+        "import os, sys, time\nif os.environ['RANK'] == '1':\n    time.sleep(0.3); sys.exit(7)\ntime.sleep(60)\n"
+    )
     node = job.start("--nproc-per-node", "2", "--grace", "2", script)
     assert node.wait() == 7, node.err
     assert node.report()["verdict"]["culprits"]["ranks"] == [1]
@@ -122,10 +130,22 @@ def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: boo
     script = job.script(PRINT_WHO, "who.py")
     target = ["-m", "who"] if module else [script]
     done = subprocess.run(
-        [sys.executable, "-m", "allready.run", "--standalone", "--nproc_per_node=1", "--report-dir",
-         str(job.folder / "r"), *target],
-        capture_output=True, text=True, timeout=60, check=False, cwd=job.folder,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "allready.run",
+            "--standalone",
+            "--nproc_per_node=1",
+            "--report-dir",
+            str(job.folder / "r"),
+            *target,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=job.folder,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "rank 0 of 1 local 0\n"
 

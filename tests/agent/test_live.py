@@ -86,9 +86,19 @@ def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:
         f"    open({str(marker)!r}, 'w').close(); os.kill(os.getpid(), signal.SIGSTOP)"
     )
     node = job.start(
-        "--nproc-per-node", "2", "--on-hang", "restart", "--max-restarts", "2", "--backoff", "0.1,1,0", "--grace", "2",
-        script, env={"EACH_STEP": stop_once, "STEPS": "60"},
-    )  # fmt: skip
+        "--nproc-per-node",
+        "2",
+        "--on-hang",
+        "restart",
+        "--max-restarts",
+        "2",
+        "--backoff",
+        "0.1,1,0",
+        "--grace",
+        "2",
+        script,
+        env={"EACH_STEP": stop_once, "STEPS": "60"},
+    )
     assert node.wait(60) == 0, node.err
     record = [json.loads(line) for line in (node.report_dir / "attempts.jsonl").read_text().splitlines()]
     assert [attempt["outcome"] for attempt in record] == ["hung", "success"]
@@ -101,8 +111,11 @@ def is_shown_by_watch(job: Job, node: Node) -> None:
     def look() -> dict[str, Any] | None:
         done = subprocess.run(
             [*ALLREADY, "watch", job.job_id, "--once", "--json", "-"],
-            capture_output=True, text=True, timeout=20, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
         if not done.stdout:
             return None  # not there yet, or just too busy to answer
         state: dict[str, Any] = json.loads(done.stdout)

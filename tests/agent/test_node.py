@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from allready.agent import orders
+from allready.agent import messages
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded
 
@@ -32,5 +32,5 @@ async def test_a_look_that_takes_too_long_ends_nothing() -> None:
     agent._observer, agent._looking, agent._node = Overrun(), asyncio.Lock(), Silent()
     await agent._look()
     await agent._look(at_once=True)
-    await agent._gather(orders.Gather(number=3, why="a wait", keep=True))
+    await agent._gather(messages.Gather(number=3, why="a wait", keep=True))
     assert not agent._looking.locked()

@@ -97,11 +97,27 @@ def under_torchrun(job: Job, *arguments: str, ranks: int = 2, env: Mapping[str, 
     """Per rank: its lines of standard output under torch's own launcher."""
     logs = job.folder / "torchrun"
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "--log-dir",
-         str(logs), "--redirects", "3", *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=job.folder,
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(ranks),
+            "--log-dir",
+            str(logs),
+            "--redirects",
+            "3",
+            *arguments,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        cwd=job.folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-    )  # fmt: skip
+    )
     errors = "".join(path.read_text() for path in logs.glob("*/attempt_0/*/stderr.log"))
     assert done.returncode == 0, done.stderr + errors
     return [results(next(logs.glob(f"*/attempt_0/{rank}/stdout.log")).read_text()) for rank in range(ranks)]
@@ -183,7 +199,7 @@ def test_classes_of_the_script_pickle_and_reach_child_processes_by_every_start_m
         "    for method in ('fork', 'spawn', 'forkserver'):\n"
         "        with mp.get_context(method).Pool(2) as pool:\n"
         "            print(method, pool.map(double, [sample, Sample(5)]))\n"
-    )  # fmt: skip
+    )
     seen = run(job, *NO_TORCH, script, env={"PYTHONWARNINGS": "ignore"})
     plain = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
     assert len(plain.stdout.splitlines()) == 3
@@ -342,7 +358,7 @@ def test_an_error_kept_by_torchelastics_record_is_the_verdict(job: Job) -> None:
         "    if os.environ['RANK'] == '1': raise ValueError('shard 17 is empty')\n"
         "    import time; time.sleep(60)\n"
         "main()\n"
-    )  # fmt: skip
+    )
     seen = Seen(job.start("--nproc-per-node", "2", "--grace", "2", script)).through(expected=1)
     verdict = seen.node.report()["verdict"]
     assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DEAD", [1])
@@ -375,12 +391,23 @@ def test_jax_shard_map_gives_what_processes_started_by_hand_give(job: Job) -> No
     address = f"127.0.0.1:{free_port()}"
     children = [
         subprocess.Popen(
-            [sys.executable, example("jax_shard_map.py"), "--coordinator", address, "--processes", "2", "--process",
-             str(process)],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, **JAX}, start_new_session=True,
+            [
+                sys.executable,
+                example("jax_shard_map.py"),
+                "--coordinator",
+                address,
+                "--processes",
+                "2",
+                "--process",
+                str(process),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **JAX},
+            start_new_session=True,
         )
         for process in (0, 1)
-    ]  # fmt: skip
+    ]
     try:
         expected = [results(child.communicate(timeout=DEADLINE_S)[0]) for child in children]
     finally:

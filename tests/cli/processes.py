@@ -118,13 +118,27 @@ class Job:
 
     def argv(self, node: int, *extra: str, report: bool = True) -> list[str]:
         return [
-            *PROGRAM, "check", "--nnodes", str(self.num_nodes), "--node-rank", str(node), "--nproc-per-node", "1",
-            "--master-addr", "127.0.0.1", "--master-port", str(self.port), "--job-id", self.mark,
-            *(("--report-dir", str(self.folder / str(node))) if report else ()), *extra,
-        ]  # fmt: skip
+            *PROGRAM,
+            "check",
+            "--nnodes",
+            str(self.num_nodes),
+            "--node-rank",
+            str(node),
+            "--nproc-per-node",
+            "1",
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            str(self.port),
+            "--job-id",
+            self.mark,
+            *(("--report-dir", str(self.folder / str(node))) if report else ()),
+            *extra,
+        ]
 
-    def start(self, node: int, *extra: str, env: Mapping[str, str] | None = None, argv: Sequence[str] = (),
-              **popen: Any) -> Node:  # fmt: skip
+    def start(
+        self, node: int, *extra: str, env: Mapping[str, str] | None = None, argv: Sequence[str] = (), **popen: Any
+    ) -> Node:
         """Start one node in a session of its own; its words go to files."""
         folder = self.folder / str(node)
         folder.mkdir(exist_ok=True)

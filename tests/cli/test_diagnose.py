@@ -24,7 +24,7 @@ from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
-from allready.model import Aftermath, GroupProgress, Position, ProcessRecord, SourceRecord
+from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, SourceRecord
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -96,9 +96,21 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--help") == 0
     out = capsys.readouterr().out
     for option in (
-        "--json", "--html", "--lang", "--report-dir", "--baseline", "--follow", "--since", "--rank", "--only",
-        "--iteration-marker", "--trace", "--explain-line", "--jobs", "--until-idle",
-    ):  # fmt: skip
+        "--json",
+        "--html",
+        "--lang",
+        "--report-dir",
+        "--baseline",
+        "--follow",
+        "--since",
+        "--rank",
+        "--only",
+        "--iteration-marker",
+        "--trace",
+        "--explain-line",
+        "--jobs",
+        "--until-idle",
+    ):
         assert option in out
 
 
@@ -178,9 +190,13 @@ def test_standard_input_may_be_a_log_or_an_archive(runs: Path, tmp_path: Path) -
     _pack("w:gz")(runs / "exception", tmp_path / "t")
     for data, code in (((tmp_path / "t").read_bytes(), 1), ((runs / "exception" / "stdout.node1.log").read_bytes(), 1)):
         done = subprocess.run(
-            [*PROGRAM, "diagnose", "-", "--json", "-"], input=data, capture_output=True, timeout=60, check=False,
+            [*PROGRAM, "diagnose", "-", "--json", "-"],
+            input=data,
+            capture_output=True,
+            timeout=60,
+            check=False,
             env=plain_environment(),
-        )  # fmt: skip
+        )
         assert done.returncode == code, done.stderr
         assert json.loads(done.stdout)["verdict"]["fault_class"] == "DEAD"
 
@@ -264,9 +280,17 @@ def live_report(began: str, code: str, **culprits: list[int]) -> dict[str, Any]:
     finding = saved["findings"][0] | {"code": code, "severity": "error", "culprits": accused, "confidence": "certain"}
     verdict = saved["verdict"] | {"code": code, "culprits": accused}
     return saved | {
-        "command": "run", "started": began, "duration_s": 60.0, "status": "fault", "findings": [finding],
-        "verdict": verdict, "roll": None, "reach": None, "collectives": None, "facts": {},
-    }  # fmt: skip
+        "command": "run",
+        "started": began,
+        "duration_s": 60.0,
+        "status": "fault",
+        "findings": [finding],
+        "verdict": verdict,
+        "roll": None,
+        "reach": None,
+        "collectives": None,
+        "facts": {},
+    }
 
 
 def test_what_run_saw_counts_and_a_node_that_only_lost_node_0_does_not(
@@ -337,9 +361,14 @@ class Following:
 
     def __init__(self, *words: object) -> None:
         self.process = subprocess.Popen(
-            [*PROGRAM, "diagnose", "--follow", *map(str, words), "--lang", "en", "-q"], env=plain_environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True, text=True,
-        )  # fmt: skip
+            [*PROGRAM, "diagnose", "--follow", *map(str, words), "--lang", "en", "-q"],
+            env=plain_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -382,9 +411,13 @@ def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) 
 
 def test_an_interrupt_while_reading_ends_with_code_3_and_leaves_nothing(tmp_path: Path) -> None:
     reader = subprocess.Popen(
-        [*PROGRAM, "diagnose", "-"], env=plain_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        [*PROGRAM, "diagnose", "-"],
+        env=plain_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         assert reader.stdin is not None
         reader.stdin.write(b"x\n" * 100_000)
@@ -437,8 +470,12 @@ def test_progress_says_bytes_rate_and_what_is_left() -> None:
     key, values = diagnose.progress_values(3 << 30, 10 << 30, 3.0)
     assert key == "diagnose.reading"
     assert values == {
-        "bar": "[######..............]", "done": "3 GiB", "total": "10 GiB", "rate": "1 GiB", "left": "7 s"
-    }  # fmt: skip
+        "bar": "[######..............]",
+        "done": "3 GiB",
+        "total": "10 GiB",
+        "rate": "1 GiB",
+        "left": "7 s",
+    }
     assert diagnose.progress_values(1 << 30, None, 2.0)[0] == "diagnose.reading_open"
     assert diagnose.progress_values(0, 100, 0.0)[1]["left"] == "–"
 
@@ -474,7 +511,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
         group="0", source="flight recorder", members=(0, 1), size=2, positions={0: at, 1: at}, complete=True
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
-    after = Aftermath(progress=(group,), expected_ranks=2)
+    after = RunEvidence(progress=(group,), expected_ranks=2)
     assert [n.why for n in undecided(after, readings, Saved())] == ["nothing read says how the run ended"]
     assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
 
@@ -482,7 +519,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
 def test_that_a_slow_rank_cannot_be_seen_is_said_only_where_no_operation_has_a_time() -> None:
     counted = (ProcessRecord(rank=0, op_counts={"all_reduce": 9}),)
     timed = GroupProgress(group="0", source="coll log", positions={0: Position(enqueued=9, time_s=5.0)})
-    [told] = unseen_speed(Aftermath(processes=counted))
+    [told] = unseen_speed(RunEvidence(processes=counted))
     assert "no operation has a time" in told.why
-    assert not unseen_speed(Aftermath(processes=counted, progress=(timed,)))
-    assert not unseen_speed(Aftermath())
+    assert not unseen_speed(RunEvidence(processes=counted, progress=(timed,)))
+    assert not unseen_speed(RunEvidence())

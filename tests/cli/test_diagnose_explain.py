@@ -131,9 +131,16 @@ def test_every_example_of_the_tables_is_known() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.one_of(st.text(max_size=300), st.sampled_from([WATCHDOG, NO_INTERFACE]).flatmap(
-    lambda line: st.tuples(st.integers(0, len(line)), st.text(max_size=20)).map(
-        lambda t: line[: t[0]] + t[1] + line[t[0] :]))))  # fmt: skip
+@given(
+    st.one_of(
+        st.text(max_size=300),
+        st.sampled_from([WATCHDOG, NO_INTERFACE]).flatmap(
+            lambda line: st.tuples(st.integers(0, len(line)), st.text(max_size=20)).map(
+                lambda t: line[: t[0]] + t[1] + line[t[0] :]
+            )
+        ),
+    )
+)
 def test_any_text_has_an_answer(line: str) -> None:
     entry = diagnose_explain.meaning_of(line)
     for language in ("en", "zh"):

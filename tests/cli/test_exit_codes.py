@@ -33,8 +33,8 @@ for module in (limits, collect):
 """
 
 CRASHING_CHECK = """
-import allready.preflight.check.lead as lead
-import allready.preflight.check.member as member
+import allready.preflight.check.coordinator as lead
+import allready.preflight.check.participant as member
 def broken(*args, **kwargs):
     raise ZeroDivisionError("made up")
 lead.reach.conduct = broken

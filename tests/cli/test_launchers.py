@@ -22,9 +22,15 @@ def launched(
     if shutil.which(argv[0]) is None or not Path(ALLREADY).exists():
         pytest.skip(f"{Path(argv[0]).name} or the console script is not installed")
     return subprocess.run(
-        [*argv, ALLREADY, "check", *check], capture_output=True, text=True, timeout=90, cwd=job.folder, check=False,
-        env=plain_environment(**{MARK: job.mark, **AS_ROOT, **environment}), start_new_session=True,
-    )  # fmt: skip
+        [*argv, ALLREADY, "check", *check],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        cwd=job.folder,
+        check=False,
+        env=plain_environment(**{MARK: job.mark, **AS_ROOT, **environment}),
+        start_new_session=True,
+    )
 
 
 def one_acted(done: "subprocess.CompletedProcess[str]", num_silent: int) -> None:
@@ -45,8 +51,23 @@ def test_torchrun_on_two_nodes_that_meet_by_its_variables(job: Job) -> None:
         pytest.skip("torchrun is not installed")
     nodes = []
     for node in range(2):
-        argv = [TORCHRUN, "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2", "--master-addr",
-                "127.0.0.1", "--master-port", str(job.port), "--no-python", ALLREADY, "check", *ROLL]  # fmt: skip
+        argv = [
+            TORCHRUN,
+            "--nnodes",
+            "2",
+            "--node-rank",
+            str(node),
+            "--nproc-per-node",
+            "2",
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            str(job.port),
+            "--no-python",
+            ALLREADY,
+            "check",
+            *ROLL,
+        ]
         nodes.append(job.start(node, argv=argv))
     for started in nodes:
         assert started.wait(60) == 0, started.all_words()
@@ -57,9 +78,15 @@ def test_torchrun_on_two_nodes_that_meet_by_its_variables(job: Job) -> None:
 @pytest.mark.slow
 def test_a_fault_under_torchrun_is_a_failure_of_torchrun(job: Job) -> None:
     done = launched(
-        job, TORCHRUN, "--nproc-per-node", "1", "--master-port", str(job.port), "--no-python",
+        job,
+        TORCHRUN,
+        "--nproc-per-node",
+        "1",
+        "--master-port",
+        str(job.port),
+        "--no-python",
         check=(*ROLL, "--nnodes", "2", "--wait", "2.5", "--master-port", str(job.port)),
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert "FAULT" in done.stdout
 
@@ -80,8 +107,15 @@ def test_mpich(job: Job, words: tuple[str, str]) -> None:
 
 @pytest.mark.slow
 def test_the_ranks_of_a_check_under_mpirun_are_not_taken_for_mpi_processes(job: Job) -> None:
-    done = launched(job, "mpirun.openmpi", "--oversubscribe", "-n", "2", MASTER_PORT=str(job.port),
-                    check=("--backend", "gloo", "--quick"))  # fmt: skip
+    done = launched(
+        job,
+        "mpirun.openmpi",
+        "--oversubscribe",
+        "-n",
+        "2",
+        MASTER_PORT=str(job.port),
+        check=("--backend", "gloo", "--quick"),
+    )
     one_acted(done, 1)
     assert "stages passed on 2 ranks" in done.stdout
 

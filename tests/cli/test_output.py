@@ -29,9 +29,13 @@ def ran(job: Job, *extra: str, shell: str | None = None, env: dict[str, str] | N
     argv = alone(job, *extra)
     return subprocess.run(
         argv if shell is None else ["bash", "-c", shell, "bash", *argv],
-        capture_output=True, text=True, env=plain_environment() if env is None else env, timeout=30, cwd=job.folder,
+        capture_output=True,
+        text=True,
+        env=plain_environment() if env is None else env,
+        timeout=30,
+        cwd=job.folder,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def test_json_to_stdout_is_one_document_and_nothing_else(job: Job) -> None:

@@ -131,11 +131,36 @@ def test_help_of_check_lists_every_option(capsys: pytest.CaptureFixture[str]) ->
     assert ended("check", "--help") == 0
     out = capsys.readouterr().out
     for option in (
-        "--nnodes", "--node-rank", "--nproc-per-node", "--master-addr", "--master-port", "--rdzv-endpoint", "--job-id",
-        "--devices", "--backend", "--framework", "--wait", "--stages", "--port-range", "--min-bytes", "--max-bytes",
-        "--iters", "--warmup", "--quick", "--isolate", "--grow", "--stage-timeout", "--json", "--html", "--report-dir",
-        "--lang", "--verbose", "--quiet", "-- SCRIPT", "srun allready check",
-    ):  # fmt: skip
+        "--nnodes",
+        "--node-rank",
+        "--nproc-per-node",
+        "--master-addr",
+        "--master-port",
+        "--rdzv-endpoint",
+        "--job-id",
+        "--devices",
+        "--backend",
+        "--framework",
+        "--wait",
+        "--stages",
+        "--port-range",
+        "--min-bytes",
+        "--max-bytes",
+        "--iters",
+        "--warmup",
+        "--quick",
+        "--isolate",
+        "--grow",
+        "--stage-timeout",
+        "--json",
+        "--html",
+        "--report-dir",
+        "--lang",
+        "--verbose",
+        "--quiet",
+        "-- SCRIPT",
+        "srun allready check",
+    ):
         assert option in out, option
 
 

@@ -1,20 +1,26 @@
 from typing import Any
 
 from allready.evidence.baseline import compare
-from allready.model import Aftermath, CommRecord, Difference, ProcessRecord, Transport
+from allready.model import CommRecord, Difference, ProcessRecord, RunEvidence, Transport
 
 
 def process(rank: int, **changes: Any) -> ProcessRecord:
     known: dict[str, Any] = {
-        "rank": rank, "host": "gpu0", "pid": rank, "network": "IB", "versions": {"nccl": "2.28.9"},
-        "env": {"NCCL_ALGO": "Ring"}, "interfaces": (("eth0", "10.0.0.1<0>"),), "op_counts": {"all_reduce": 440},
+        "rank": rank,
+        "host": "gpu0",
+        "pid": rank,
+        "network": "IB",
+        "versions": {"nccl": "2.28.9"},
+        "env": {"NCCL_ALGO": "Ring"},
+        "interfaces": (("eth0", "10.0.0.1<0>"),),
+        "op_counts": {"all_reduce": 440},
         "comms": (CommRecord(comm="0x1", rank=rank, nranks=2, comm_id="0xa", init_completed=True),),
-    }  # fmt: skip
+    }
     return ProcessRecord(**(known | changes))
 
 
-def run(*processes: ProcessRecord, **changes: Any) -> Aftermath:
-    return Aftermath(processes=processes, expected_ranks=len(processes), **changes)
+def run(*processes: ProcessRecord, **changes: Any) -> RunEvidence:
+    return RunEvidence(processes=processes, expected_ranks=len(processes), **changes)
 
 
 GOOD = run(process(0), process(1))
@@ -32,8 +38,11 @@ def test_equal_runs_do_not_differ() -> None:
 def test_a_setting_that_one_rank_lost_names_that_rank() -> None:
     found = only(compare(GOOD, run(process(0), process(1, env={}))))
     assert (found.area, found.what, found.bad, found.ranks) == (
-        "setting", "NCCL_ALGO", "Ring (1 rank); (not set) (1 rank)", (1,),
-    )  # fmt: skip
+        "setting",
+        "NCCL_ALGO",
+        "Ring (1 rank); (not set) (1 rank)",
+        (1,),
+    )
 
 
 def test_another_version_everywhere_names_no_rank() -> None:
@@ -45,8 +54,9 @@ def test_another_version_everywhere_names_no_rank() -> None:
 def test_the_network_and_the_interface() -> None:
     bad = run(*(process(r, network="Socket", interfaces=(("eth1", "10.1.0.1<0>"),)) for r in range(2)))
     assert {(d.area, d.good, d.bad) for d in compare(GOOD, bad)} == {
-        ("network", "IB", "Socket"), ("interface", "eth0", "eth1"),
-    }  # fmt: skip
+        ("network", "IB", "Socket"),
+        ("interface", "eth0", "eth1"),
+    }
 
 
 def test_a_transport_that_changed() -> None:
@@ -54,8 +64,11 @@ def test_a_transport_that_changed() -> None:
     good = run(process(0, transports=(fast,)), process(1))
     found = only(compare(good, run(process(0, transports=(slow,)), process(1))))
     assert (found.area, found.what, found.bad, found.ranks) == (
-        "transport", "0 -> 1", "SHM/direct", (0,),
-    )  # fmt: skip
+        "transport",
+        "0 -> 1",
+        "SHM/direct",
+        (0,),
+    )
 
 
 def test_operations_of_one_rank_that_are_fewer() -> None:
@@ -86,4 +99,4 @@ def test_the_heaviest_comes_first() -> None:
 
 
 def test_a_run_of_which_nothing_is_known_differs_in_nothing() -> None:
-    assert compare(GOOD, Aftermath()) == ()
+    assert compare(GOOD, RunEvidence()) == ()

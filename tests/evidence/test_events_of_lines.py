@@ -104,8 +104,10 @@ def test_ray_names_the_actor_in_the_lines_below(prefix: str) -> None:
     ]
     found = events(*(prefix + line for line in lines))[0]
     assert {n: found.values[n] for n in ("actor", "pid", "ip")} == {
-        "actor": "RayTrainWorker", "pid": "55131", "ip": "172.17.0.2",
-    }  # fmt: skip
+        "actor": "RayTrainWorker",
+        "pid": "55131",
+        "ip": "172.17.0.2",
+    }
 
 
 def test_what_stands_elsewhere_is_no_word_on_the_actor() -> None:

@@ -159,7 +159,7 @@ def test_only_kinds_that_were_asked_for_are_followed(tmp_path: Path) -> None:
 
 
 def test_the_number_of_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth_module, "MOST_FILES", 3)
+    monkeypatch.setattr(growth_module, "MAX_FILES", 3)
     for n in range(6):
         (tmp_path / f"{n}.log").write_bytes(INFO)
     growth = following(tmp_path)

@@ -23,7 +23,7 @@ from allready.evidence import read as reading_module
 from allready.evidence import transfer
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
-from allready.evidence.read import Crew, Progress, ReadOptions, read_all
+from allready.evidence.read import Progress, ReaderPool, ReadOptions, read_all
 from allready.evidence.readers import read_found
 from allready.evidence.reading import Reading
 from tests.evidence.test_sniff import DUMP, ERROR_JSON, FAULTHANDLER, INFO, INSPECTOR, PY_SPY, RAS_JSON, RAS_TEXT
@@ -246,7 +246,7 @@ def test_a_log_that_begins_with_a_hole_is_read(tmp_path: Path) -> None:
 
 
 def test_very_many_files_that_say_nothing_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_module, "_MOST_BARE", 5)
+    monkeypatch.setattr(reading_module, "_MAX_BARE", 5)
     for i in range(40):
         (tmp_path / f"{i}.pt").write_bytes(b"\x7fELF" + bytes(100))
     (tmp_path / "x.log").write_bytes(INFO * 30)
@@ -295,7 +295,7 @@ def test_a_worker_that_is_killed_costs_its_file_only(run: Path, monkeypatch: pyt
 
 def test_files_that_vanish_while_others_are_read_are_told(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    with Crew(find([str(tmp_path / "run")])) as crew:
+    with ReaderPool(find([str(tmp_path / "run")])) as crew:
         (tmp_path / "run" / "ras.json").unlink()
         (tmp_path / "run" / "node0" / "nccl.log").write_bytes(b"")
         found = by_name(crew.read(), tmp_path / "run")
@@ -368,9 +368,12 @@ with read.Crew(find(sys.argv[1:]), workers=2) as crew:
 
 def test_an_interrupt_while_reading_leaves_no_process(run: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", SLOW, str(run)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", SLOW, str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    ) as reader:  # fmt: skip
+    ) as reader:
         assert reader.stdout is not None
         pids = [int(word) for word in reader.stdout.readline().split()]
         assert len(pids) == 2

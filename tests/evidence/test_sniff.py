@@ -148,14 +148,31 @@ def test_a_mark_of_the_byte_order_in_front_changes_nothing(kind: str) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.one_of(st.binary(max_size=600), st.sampled_from([row[1][:2000] for row in KINDS]).flatmap(
-    lambda head: st.tuples(st.just(head), st.integers(0, 2000), st.binary(max_size=8)).map(
-        lambda t: t[0][: t[1]] + t[2] + t[0][t[1] + len(t[2]) :]))))  # fmt: skip
+@given(
+    st.one_of(
+        st.binary(max_size=600),
+        st.sampled_from([row[1][:2000] for row in KINDS]).flatmap(
+            lambda head: st.tuples(st.just(head), st.integers(0, 2000), st.binary(max_size=8)).map(
+                lambda t: t[0][: t[1]] + t[2] + t[0][t[1] + len(t[2]) :]
+            )
+        ),
+    )
+)
 def test_any_bytes_have_a_kind(head: bytes) -> None:
     assert kind_of(head) in {
-        "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "page", "script", "binary",
-        "empty", "elastic error",
-    }  # fmt: skip
+        "log",
+        "flight recorder",
+        "ras",
+        "stacks",
+        "nccl-tests",
+        "inspector",
+        "report",
+        "page",
+        "script",
+        "binary",
+        "empty",
+        "elastic error",
+    }
 
 
 def test_the_first_byte_of_a_pickle_alone_is_none() -> None:

@@ -61,8 +61,11 @@ def test_lines_that_are_always_the_same_event_are_told_without_being_read_again(
     scanned = scan(io.BytesIO(said(2)), source="b")
     sifted = dull.sift([(one.number, one.text, True) for one in scanned.lines])
     assert [(one.number, one.place, one.meant.said.text) for one in sifted.told if one.meant.said] == [
-        (2, 1, PROBING), (3, 1, SPEED), (5, 1, PROBING), (7, 2, SPEED),
-    ]  # fmt: skip
+        (2, 1, PROBING),
+        (3, 1, SPEED),
+        (5, 1, PROBING),
+        (7, 2, SPEED),
+    ]
     assert sifted.is_nccls
     assert read(said(2), "b") == alone
 

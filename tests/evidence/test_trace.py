@@ -11,12 +11,12 @@ from allready.evidence.inputs import find
 from allready.evidence.join import assemble
 from allready.evidence.read import read_all
 from allready.evidence.trace import write_trace
-from allready.model import Aftermath, Moment, Ruins
+from allready.model import RunEvidence, RunSummary, TimelineEvent
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
 
 
-def traced(run: str, tmp_path: Path) -> tuple[list[dict[str, Any]], Aftermath]:
+def traced(run: str, tmp_path: Path) -> tuple[list[dict[str, Any]], RunEvidence]:
     readings = read_all(find([str(RUNS / f"{run}.tar.xz")]), workers=1)
     after = assemble(readings)
     target = tmp_path / "trace.json"
@@ -57,13 +57,15 @@ def test_marks_have_their_line_and_source(tmp_path: Path) -> None:
 
 def test_lines_without_a_time_are_left_out_and_odd_text_stays_json(tmp_path: Path) -> None:
     odd = 'a "line" \x00 \ud800 </script> \u2028'
-    ruins = Ruins(moments=(Moment(time_s=None, role="root", text="x"), Moment(time_s=5.0, role="root", text=odd)))
+    ruins = RunSummary(
+        moments=(TimelineEvent(time_s=None, role="root", text="x"), TimelineEvent(time_s=5.0, role="root", text=odd))
+    )
     target = tmp_path / "t.json"
-    assert write_trace(target, ruins, Aftermath()) == 1
+    assert write_trace(target, ruins, RunEvidence()) == 1
     [event] = json.loads(target.read_text(encoding="utf-8"))["traceEvents"]
     assert (event["ts"], event["ph"]) == (5_000_000, "i")
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        write_trace(tmp_path / "no" / "t.json", Ruins(), Aftermath())
+        write_trace(tmp_path / "no" / "t.json", RunSummary(), RunEvidence())

@@ -74,11 +74,15 @@ def test_events_arrive_in_their_order_and_with_values_of_their_own() -> None:
     transfer.register()
     events = [
         model.Event(
-            signature=f"nccl.{n}", origin=model.Origin(source="a.log", line=n, rank=n % 2), text=f"line {n}",
-            values={"n": str(n)}, extra=("more",) * (n % 3), role=list(model.Role)[n % 5],
+            signature=f"nccl.{n}",
+            origin=model.Origin(source="a.log", line=n, rank=n % 2),
+            text=f"line {n}",
+            values={"n": str(n)},
+            extra=("more",) * (n % 3),
+            role=list(model.Role)[n % 5],
         )
         for n in range(20)
-    ]  # fmt: skip
+    ]
     for some in (events, events[:1], []):
         sent = contract.Reading(source=model.SourceRecord(path="a.log", kind="log"), events=list(some))
         data = transfer.packed(sent)

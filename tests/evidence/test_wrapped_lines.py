@@ -83,8 +83,9 @@ def test_the_shape_of_a_page_where_the_first_line_has_no_rank_in_front() -> None
         "         PG status: last enqueued work: 27753, last completed work: 27731",
     )
     assert [t[1:] for t in said(*lines)] == [
-        ("27732", "_REDUCE_SCATTER_BASE", "215585536", "1800000", "1800003"), ("27732", "27753", "27731")
-    ]  # fmt: skip
+        ("27732", "_REDUCE_SCATTER_BASE", "215585536", "1800000", "1800003"),
+        ("27732", "27753", "27731"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,14 @@ from tests.conftest import NO_LAB
 
 def interface(name: str, *addresses: str, up: bool = True, **more: Any) -> Interface:
     return Interface(
-        name=name, is_up=up, is_loopback=name == "lo", mtu_bytes=1500, addresses=addresses,
-        kind="loopback" if name == "lo" else "ethernet", **more,
-    )  # fmt: skip
+        name=name,
+        is_up=up,
+        is_loopback=name == "lo",
+        mtu_bytes=1500,
+        addresses=addresses,
+        kind="loopback" if name == "lo" else "ethernet",
+        **more,
+    )
 
 
 LO = interface("lo", "127.0.0.1/8", "::1/128")
@@ -41,9 +46,13 @@ def in_namespace(script: str, *needs: str, mount: bool = False) -> str:
         # Counted with the tests of the lab: tests/conftest.py.
         pytest.skip(f"{NO_LAB}: {f'{lacking[0]} is not installed' if lacking else 'unshare --net is not permitted'}")
     done = subprocess.run(
-        [*argv, "bash", "-euc", script], capture_output=True, text=True, timeout=60, check=False,
+        [*argv, "bash", "-euc", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "PYTHON": sys.executable},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -55,10 +55,12 @@ def test_limits_of_this_process_agree_with_the_system_call() -> None:
 
 
 def test_both_names_are_resolved_and_say_why_not() -> None:
-    host = SavedHost({
-        "files": {"/proc/sys/kernel/hostname": "gpu01\n"},
-        "names": {"gpu01": ["127.0.1.1"], "head": {"unavailable": "Name or service not known"}},
-    })  # fmt: skip
+    host = SavedHost(
+        {
+            "files": {"/proc/sys/kernel/hostname": "gpu01\n"},
+            "names": {"gpu01": ["127.0.1.1"], "head": {"unavailable": "Name or service not known"}},
+        }
+    )
     found = collect_names(host, "head", timeout_s=1)
     assert (found.own_name, found.own_addresses, found.own_error) == ("gpu01", ("127.0.1.1",), None)
     assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
@@ -103,9 +105,11 @@ def test_counts_the_cpus_that_may_be_used(more: dict[str, str], count: int | Non
 
 def test_memory_is_cut_by_the_tightest_group() -> None:
     more = {
-        "/proc/meminfo": "MemTotal:       1000000 kB\n", "/proc/self/cgroup": "0::/a/b\n",
-        "/sys/fs/cgroup/a/memory.max": "500000\n", "/sys/fs/cgroup/a/b/memory.max": "max\n",
-    }  # fmt: skip
+        "/proc/meminfo": "MemTotal:       1000000 kB\n",
+        "/proc/self/cgroup": "0::/a/b\n",
+        "/sys/fs/cgroup/a/memory.max": "500000\n",
+        "/sys/fs/cgroup/a/b/memory.max": "max\n",
+    }
     assert usable_memory_bytes(files(more)) == 500000
     assert usable_memory_bytes(files({"/proc/meminfo": "MemTotal: 1000 kB\n"})) == 1024000
     assert usable_memory_bytes(files({})) is None
@@ -133,38 +137,62 @@ SITE = "/venv/lib/python3.12/site-packages"
 
 
 def test_reads_versions_from_disk() -> None:
-    host = SavedHost({
-        "probes": python([SITE], {"torch": f"{SITE}/torch", "numpy": f"{SITE}/numpy", "jax": f"{SITE}/jax"}),
-        "dirs": {SITE: [
-            "jax-0.4.30.dist-info", "numpy-2.2.0.dist-info", "nvidia_nccl_cu12-2.27.3.dist-info",
-            "nvidia_nccl_cu13-2.28.9.dist-info", "torch", "torchvision-0.1.dist-info",
-        ]},
-        "files": {f"{SITE}/torch/version.py":
-                  "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n"},
-    })  # fmt: skip
+    host = SavedHost(
+        {
+            "probes": python([SITE], {"torch": f"{SITE}/torch", "numpy": f"{SITE}/numpy", "jax": f"{SITE}/jax"}),
+            "dirs": {
+                SITE: [
+                    "jax-0.4.30.dist-info",
+                    "numpy-2.2.0.dist-info",
+                    "nvidia_nccl_cu12-2.27.3.dist-info",
+                    "nvidia_nccl_cu13-2.28.9.dist-info",
+                    "torch",
+                    "torchvision-0.1.dist-info",
+                ]
+            },
+            "files": {
+                f"{SITE}/torch/version.py": "__version__ = '2.13.0+cu130'\n"
+                "cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n"
+            },
+        }
+    )
     found = collect_software(host).versions
     assert found.pop("allready")
     assert found == {
-        "python": "3.12.3", "torch": "2.13.0+cu130", "torch-cuda": "13.0", "nccl": "2.28.9", "numpy": "2.2.0",
+        "python": "3.12.3",
+        "torch": "2.13.0+cu130",
+        "torch-cuda": "13.0",
+        "nccl": "2.28.9",
+        "numpy": "2.2.0",
         "jax": "0.4.30",
-    }  # fmt: skip
+    }
 
 
 def test_finds_nccl_as_a_library_where_there_is_no_wheel() -> None:
-    host = SavedHost({
-        "probes": python([SITE], {}), "environ": {"LD_LIBRARY_PATH": "relative:/opt/nccl/lib"},
-        "dirs": {"/opt/nccl/lib": ["libnccl.so", "libnccl.so.2", "libnccl.so.2.9.6", "libnccl.so.2.21.5"],
-                 "/usr/lib64": ["libnccl.so.2.18.1"]},
-    })  # fmt: skip
+    host = SavedHost(
+        {
+            "probes": python([SITE], {}),
+            "environ": {"LD_LIBRARY_PATH": "relative:/opt/nccl/lib"},
+            "dirs": {
+                "/opt/nccl/lib": ["libnccl.so", "libnccl.so.2", "libnccl.so.2.9.6", "libnccl.so.2.21.5"],
+                "/usr/lib64": ["libnccl.so.2.18.1"],
+            },
+        }
+    )
     assert collect_software(host).versions["nccl"] == "2.21.5"
     assert soname_version(["libnccl.so.2"], "libnccl") is None
 
 
 def test_takes_the_codes_word_where_nothing_was_installed() -> None:
-    host = SavedHost({
-        "probes": python([], {"numpy": "/src/numpy", "torch": "/src/torch"}),
-        "files": {"/src/numpy/version.py": "version = '2.0.dev0'\n", "/src/torch/version.py": "__version__ = broken("},
-    })  # fmt: skip
+    host = SavedHost(
+        {
+            "probes": python([], {"numpy": "/src/numpy", "torch": "/src/torch"}),
+            "files": {
+                "/src/numpy/version.py": "version = '2.0.dev0'\n",
+                "/src/torch/version.py": "__version__ = broken(",
+            },
+        }
+    )
     found = collect_software(host).versions
     assert found["numpy"] == "2.0.dev0"
     assert "torch" not in found
@@ -172,8 +200,10 @@ def test_takes_the_codes_word_where_nothing_was_installed() -> None:
 
 def test_never_runs_what_it_reads() -> None:
     assert literals("import os\nos.abort()\n__version__ = '1'\n__version__ += f'{os.abort()}'\na = b = 'c'") == {
-        "__version__": "1", "a": "c", "b": "c",
-    }  # fmt: skip
+        "__version__": "1",
+        "a": "c",
+        "b": "c",
+    }
 
 
 def test_agrees_with_importlib_about_this_environment() -> None:
@@ -208,17 +238,23 @@ PORT = f"{IB}/mlx5_0/ports/1"
 
 
 def test_reads_infiniband_and_roce_ports() -> None:
-    host = SavedHost({
-        "dirs": {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"], f"{PORT}/gids": ["0", "1", "2", "10"]},
-        "files": {
-            f"{PORT}/state": "4: ACTIVE\n", f"{PORT}/phys_state": "5: LinkUp\n", f"{PORT}/link_layer": "Ethernet\n",
-            f"{PORT}/rate": "400 Gb/sec (4X NDR)\n", f"{PORT}/gids/0": "fe80:0000:0000:0000:0000:0000:0000:0001\n",
-            f"{PORT}/gids/1": "0000:0000:0000:0000:0000:0000:0000:0000\n",
-            f"{PORT}/gids/10": "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
-            f"{PORT}/gid_attrs/types/0": "IB/RoCE v1\n", f"{PORT}/gid_attrs/types/10": "RoCE v2\n",
-            f"{PORT}/gid_attrs/ndevs/0": "eth2\n",
-        },
-    })  # fmt: skip
+    host = SavedHost(
+        {
+            "dirs": {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"], f"{PORT}/gids": ["0", "1", "2", "10"]},
+            "files": {
+                f"{PORT}/state": "4: ACTIVE\n",
+                f"{PORT}/phys_state": "5: LinkUp\n",
+                f"{PORT}/link_layer": "Ethernet\n",
+                f"{PORT}/rate": "400 Gb/sec (4X NDR)\n",
+                f"{PORT}/gids/0": "fe80:0000:0000:0000:0000:0000:0000:0001\n",
+                f"{PORT}/gids/1": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+                f"{PORT}/gids/10": "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+                f"{PORT}/gid_attrs/types/0": "IB/RoCE v1\n",
+                f"{PORT}/gid_attrs/types/10": "RoCE v2\n",
+                f"{PORT}/gid_attrs/ndevs/0": "eth2\n",
+            },
+        }
+    )
     [port] = collect_rdma(host).ports
     assert (port.device, port.port, port.state, port.physical_state) == ("mlx5_0", 1, "ACTIVE", "LinkUp")
     assert (port.link_layer, port.rate_gbit_per_s, port.netdev) == ("Ethernet", 400.0, "eth2")
@@ -245,10 +281,15 @@ def test_reads_a_rate(text: str, rate: float | None) -> None:
 
 
 def test_describes_a_process() -> None:
-    host = SavedHost({"files": {
-        "/proc/7/cmdline": "python\0-u\0a b.py\0", "/proc/stat": "cpu 1\nbtime 1700000000\n",
-        "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0",
-    }})  # fmt: skip
+    host = SavedHost(
+        {
+            "files": {
+                "/proc/7/cmdline": "python\0-u\0a b.py\0",
+                "/proc/stat": "cpu 1\nbtime 1700000000\n",
+                "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0",
+            }
+        }
+    )
     assert command_of(host, 7) == "python -u a b.py"
     assert started_at(host, 7) == "2023-11-14T22:15:23+00:00"
     assert command_of(host, 8) is None

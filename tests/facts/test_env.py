@@ -54,15 +54,31 @@ def test_hides_only_the_secret_part() -> None:
 
 def test_takes_the_families_and_nothing_else() -> None:
     environ = {
-        "NCCL_DEBUG": "INFO", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "8", "PYTHONHASHSEED": "0",
-        "LD_PRELOAD": "x.so", "GLOO_SOCKET_IFNAME": "eth0", "HOME": "/root", "MASTER_ADDR": "a", "RANK": "0",
-        "AWS_SECRET_ACCESS_KEY": "x", "HF_TOKEN": "x", "PATH": "/bin", "TORCHX": "no", "TF_XLA_FLAGS": "y",
-    }  # fmt: skip
+        "NCCL_DEBUG": "INFO",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "OMP_NUM_THREADS": "8",
+        "PYTHONHASHSEED": "0",
+        "LD_PRELOAD": "x.so",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "HOME": "/root",
+        "MASTER_ADDR": "a",
+        "RANK": "0",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "HF_TOKEN": "x",
+        "PATH": "/bin",
+        "TORCHX": "no",
+        "TF_XLA_FLAGS": "y",
+    }
     found = collect_env(SavedHost({"environ": environ})).variables
     assert set(found) == {
-        "NCCL_DEBUG", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "PYTHONHASHSEED", "LD_PRELOAD",
-        "GLOO_SOCKET_IFNAME", "TF_XLA_FLAGS",
-    }  # fmt: skip
+        "NCCL_DEBUG",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+        "OMP_NUM_THREADS",
+        "PYTHONHASHSEED",
+        "LD_PRELOAD",
+        "GLOO_SOCKET_IFNAME",
+        "TF_XLA_FLAGS",
+    }
 
 
 def test_caps_values_and_their_number() -> None:

@@ -179,8 +179,9 @@ def test_weighs_single_iptables_rules(rule: str, ports: tuple[tuple[int, int], .
 )
 def test_recognises_managers_by_their_chains(chain: str, tool: str) -> None:
     text = f"*filter\n:INPUT ACCEPT [0:0]\n:{chain} - [0:0]\n-A INPUT -j {chain}\n-A {chain} -p udp -j DROP\nCOMMIT\n"
-    host = SavedHost({"files": ROOT, "commands": {"nft list ruleset": {"unavailable": "nft: not installed"},
-                                                  "iptables-save": text}})  # fmt: skip
+    host = SavedHost(
+        {"files": ROOT, "commands": {"nft list ruleset": {"unavailable": "nft: not installed"}, "iptables-save": text}}
+    )
     assert collect_firewall(host, timeout_s=1).tool == tool
 
 
@@ -251,8 +252,9 @@ def test_reads_the_real_iptables(command: str) -> None:
         {command} -A INPUT -s 10.0.0.2 -p udp -j DROP
         """
         + ASK,
-        "nft", command,
-    )  # fmt: skip
+        "nft",
+        command,
+    )
     assert facts["tool"] == "iptables"
     assert facts["dropped_ports"] == [[5000, 5000], [6000, 6010], [29500, 29500]]
     assert "-A INPUT -p tcp -m tcp --dport 29500 -j DROP" in facts["drops"]
@@ -260,8 +262,12 @@ def test_reads_the_real_iptables(command: str) -> None:
 
 def test_finds_no_firewall_in_a_fresh_namespace() -> None:
     assert json_in_namespace(ASK, "nft") == {
-        "tool": None, "drops": [], "dropped_ports": [], "out_drops": [], "out_dropped_ports": [],
-    }  # fmt: skip
+        "tool": None,
+        "drops": [],
+        "dropped_ports": [],
+        "out_drops": [],
+        "out_dropped_ports": [],
+    }
 
 
 @pytest.mark.parametrize(
@@ -294,6 +300,7 @@ with socket.create_server(("127.0.0.1", 29500)):
     subprocess.run(open_command(facts.tool, [29500], ["127.0.0.1"], drops=facts.drops), shell=True, check=True)
     print(json.dumps([before, reachable()]))'
         """,
-        tool, "nft",
-    )  # fmt: skip
+        tool,
+        "nft",
+    )
     assert (before, after) == (False, True)

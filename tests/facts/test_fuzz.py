@@ -62,8 +62,14 @@ class AnyHost(SavedHost):
 
     @property
     def environ(self) -> dict[str, str]:
-        return {"CUDA_VISIBLE_DEVICES": self._text, "NCCL_SOCKET_IFNAME": self._text, "LD_LIBRARY_PATH": self._text,
-                "NCCL_COMM_ID": self._text, "GLOO_SOCKET_IFNAME": self._text, "container": self._text}  # fmt: skip
+        return {
+            "CUDA_VISIBLE_DEVICES": self._text,
+            "NCCL_SOCKET_IFNAME": self._text,
+            "LD_LIBRARY_PATH": self._text,
+            "NCCL_COMM_ID": self._text,
+            "GLOO_SOCKET_IFNAME": self._text,
+            "container": self._text,
+        }
 
     def read(self, path: str) -> str:
         return self._text
@@ -157,9 +163,10 @@ def test_every_pattern_gets_a_choice_that_keeps_its_promises(pattern: str, own: 
     machine = (LO, interface("eth0", "10.0.0.1/24"), interface("ib0", "fd00::1/64"), interface("docker0", up=False))
     environ = {"NCCL_SOCKET_IFNAME": pattern, "GLOO_SOCKET_IFNAME": pattern, "NCCL_COMM_ID": pattern}
     for choice in (
-        transport.choose_nccl(machine, environ), transport.choose_gloo(machine, environ, own_addresses=own),
+        transport.choose_nccl(machine, environ),
+        transport.choose_gloo(machine, environ, own_addresses=own),
         transport.choose_nccl(machine, {"NCCL_SOCKET_IFNAME": pattern}),
-    ):  # fmt: skip
+    ):
         assert len(choice.interfaces) == len(choice.addresses)
         assert choice.interfaces or choice.error
         assert set(choice.interfaces) <= {"lo", "eth0", "ib0"}

@@ -17,9 +17,13 @@ GIB = 2**30
 
 def gpu(index: int, uuid: str) -> Gpu:
     return Gpu(
-        index=index, uuid=uuid, name="NVIDIA H200", pci_bus_id=f"0000000{index}:00:00.0", memory_total_bytes=141 * GIB,
+        index=index,
+        uuid=uuid,
+        name="NVIDIA H200",
+        pci_bus_id=f"0000000{index}:00:00.0",
+        memory_total_bytes=141 * GIB,
         memory_used_bytes=0,
-    )  # fmt: skip
+    )
 
 
 GPUS = (gpu(0, "GPU-aaaa-1"), gpu(1, "GPU-aabb-2"), gpu(2, "GPU-cccc-3"), gpu(3, "GPU-dddd-4"))
@@ -57,15 +61,26 @@ def test_reads_cuda_visible_devices_as_cuda_does(value: str | None, left: tuple[
 
 def answer(**changes: Any) -> dict[str, Any]:
     return {
-        "driver_version": "580.1", "cuda_version": "13.0",
-        "gpus": [{
-            "index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "pci_bus_id": "00000000:01:00.0",
-            "memory_total_bytes": 141 * GIB, "memory_used_bytes": GIB, "mig": [],
-            "processes": [{"pid": 71, "used_bytes": GIB}, {"pid": 72, "used_bytes": None},
-                          {"pid": 73, "used_bytes": 5}],
-        }],
+        "driver_version": "580.1",
+        "cuda_version": "13.0",
+        "gpus": [
+            {
+                "index": 0,
+                "uuid": "GPU-a",
+                "name": "NVIDIA H200",
+                "pci_bus_id": "00000000:01:00.0",
+                "memory_total_bytes": 141 * GIB,
+                "memory_used_bytes": GIB,
+                "mig": [],
+                "processes": [
+                    {"pid": 71, "used_bytes": GIB},
+                    {"pid": 72, "used_bytes": None},
+                    {"pid": 73, "used_bytes": 5},
+                ],
+            }
+        ],
         **changes,
-    }  # fmt: skip
+    }
 
 
 PROC = {
@@ -77,10 +92,15 @@ PROC = {
 
 
 def saved(probes: dict[str, Any], commands: dict[str, Any] | None = None, **environ: str) -> SavedHost:
-    return SavedHost({
-        "dirs": {"/dev": ["null", "nvidiactl"]}, "files": PROC, "probes": probes, "commands": commands or {},
-        "environ": environ,
-    })  # fmt: skip
+    return SavedHost(
+        {
+            "dirs": {"/dev": ["null", "nvidiactl"]},
+            "files": PROC,
+            "probes": probes,
+            "commands": commands or {},
+            "environ": environ,
+        }
+    )
 
 
 def test_asks_no_child_where_there_is_no_driver() -> None:
@@ -148,10 +168,15 @@ class FakeNvml:
 
     def __getattr__(self, name: str) -> Any:
         values: dict[str, Any] = {
-            "nvmlInit": None, "nvmlShutdown": None, "nvmlSystemGetDriverVersion": b"580.1",
-            "nvmlSystemGetCudaDriverVersion_v2": 13010, "nvmlDeviceGetCount": 2, "nvmlDeviceGetUUID": "GPU-a",
-            "nvmlDeviceGetName": "NVIDIA H200", "nvmlDeviceGetMaxMigDeviceCount": 0,
-        }  # fmt: skip
+            "nvmlInit": None,
+            "nvmlShutdown": None,
+            "nvmlSystemGetDriverVersion": b"580.1",
+            "nvmlSystemGetCudaDriverVersion_v2": 13010,
+            "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetUUID": "GPU-a",
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetMaxMigDeviceCount": 0,
+        }
         return lambda *_, **__: values[name]
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name

@@ -127,8 +127,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         words = str(error)
     print(json.dumps([time.monotonic() - started, words]))'
         """,
-        "mount", mount=True,
-    )  # fmt: skip
+        "mount",
+        mount=True,
+    )
     assert words == "no answer from the resolver within 0.4 s"
     assert waited < 5
 
@@ -179,9 +180,11 @@ def test_a_recording_replays_answers_and_refusals_and_keeps_no_secret(tmp_path: 
 def test_a_saved_answer_of_the_wrong_shape_is_unavailable() -> None:
     host = SavedHost({"files": {"a": 3}, "dirs": {"a": "x"}, "commands": {"a": []}, "names": {"a": [1]}})
     for ask in (
-        lambda: host.read("a"), lambda: host.listdir("a"), lambda: host.run(["a"], timeout_s=1),
+        lambda: host.read("a"),
+        lambda: host.listdir("a"),
+        lambda: host.run(["a"], timeout_s=1),
         lambda: host.resolve("a", timeout_s=1),
-    ):  # fmt: skip
+    ):
         with pytest.raises(FactUnavailable, match="saved answer"):
             ask()
 

@@ -30,9 +30,16 @@ ff000000000000000000000000000000 08 00000000000000000000000000000000 00 00000000
 
 def row(**changes: Any) -> dict[str, Any]:
     healthy = {
-        "name": "eth0", "flags": 0x1043, "mtu": 9000, "hwtype": 1, "mac": "02:00:00:00:00:01", "link_kind": None,
-        "driver": "mlx5_core", "speed_mbit_per_s": 100_000, "addresses": ["10.0.0.1/24"],
-    }  # fmt: skip
+        "name": "eth0",
+        "flags": 0x1043,
+        "mtu": 9000,
+        "hwtype": 1,
+        "mac": "02:00:00:00:00:01",
+        "link_kind": None,
+        "driver": "mlx5_core",
+        "speed_mbit_per_s": 100_000,
+        "addresses": ["10.0.0.1/24"],
+    }
     return {**healthy, **changes}
 
 
@@ -140,9 +147,15 @@ print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
     """)
     by_name = {i["name"]: i for i in found["interfaces"]}
     assert {n: i["kind"] for n, i in by_name.items()} == {
-        "lo": "loopback", "veth7": "veth", "veth7:1": "veth", "peer7": "veth", "veth8": "veth", "peer8": "veth",
-        "br7": "bridge", "tap7": "tunnel",
-    }  # fmt: skip
+        "lo": "loopback",
+        "veth7": "veth",
+        "veth7:1": "veth",
+        "peer7": "veth",
+        "veth8": "veth",
+        "peer8": "veth",
+        "br7": "bridge",
+        "tap7": "tunnel",
+    }
     assert (by_name["veth7"]["mtu_bytes"], by_name["br7"]["mtu_bytes"]) == (1400, 9000)
     assert by_name["veth7"]["is_up"]
     assert by_name["veth7"]["addresses"][0] == "10.7.0.1/24"

@@ -126,9 +126,10 @@ def test_takes_at_most_sixteen() -> None:
 def test_the_bootstrap_follows_nccl_comm_id(comm_id: str, chosen: str) -> None:
     machine = (LO, ETH0, ETH1, ETH10, interface("eth6", "fd00::6/64"))
     choice = choose_nccl(
-        machine, {"NCCL_COMM_ID": comm_id, "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_SOCKET_IFNAME": "eth"},
+        machine,
+        {"NCCL_COMM_ID": comm_id, "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_SOCKET_IFNAME": "eth"},
         resolve=lambda name: ("10.10.0.7",) if name == "head" else (),
-    )  # fmt: skip
+    )
     assert choice.interfaces == tuple(chosen.split())
     assert choice.error is None
 
@@ -250,8 +251,12 @@ print(json.dumps(failed))
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", child, json.dumps(patterns)],
-        capture_output=True, text=True, timeout=110, check=True, env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+        env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+    )
     really = set(json.loads(done.stdout.splitlines()[-1]))
     ours = {p for p in patterns if choose_gloo(net.interfaces, {"GLOO_SOCKET_IFNAME": p}).error}
     assert ours == really

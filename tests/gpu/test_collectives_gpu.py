@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from allready.exchange.channel import silent
+from allready.messaging.channel import silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import GIB, MIB, STAGES
@@ -72,10 +72,21 @@ def plain_times(folder: Path, gpus: int, sizes: tuple[int, ...]) -> dict[int, fl
     script = folder / "plain.py"
     script.write_text(_PLAIN)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), str(script),
-         *map(str, sizes)],
-        capture_output=True, text=True, timeout=110, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(gpus),
+            str(script),
+            *map(str, sizes),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
     line = next((row for row in done.stdout.splitlines() if row.startswith("TIMES ")), None)
     assert line is not None, done.stderr[-2000:]
     return {int(k): v for k, v in json.loads(line[6:]).items()}
@@ -107,9 +118,14 @@ def test_a_stopped_rank_in_the_nccl_sweep_is_named_and_all_are_ended(gpus: int) 
             rank_processes()[1].send_signal(signal.SIGSTOP)
 
     asked = spec(
-        {0: 1, 1: 1}, "nccl", min_bytes=256 * MIB, max_bytes=256 * MIB, iters=5000, size_budget_s=1000.0,
+        {0: 1, 1: 1},
+        "nccl",
+        min_bytes=256 * MIB,
+        max_bytes=256 * MIB,
+        iters=5000,
+        size_budget_s=1000.0,
         devices={0: ("0",), 1: ("1",)},
-    )  # fmt: skip
+    )
     bad = asyncio.run(run(asked, watch=stop_rank_1)).bad
     assert time.monotonic() - stopped[0] < 10
     assert bad is not None

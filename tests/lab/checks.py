@@ -79,10 +79,25 @@ class _Watch:
 
 def argv(node_rank: int, num_nodes: int, folder: Path, *extra: str, master: str = "10.77.0.1") -> list[str]:
     return [
-        sys.executable, "-m", "allready", "check", "--nnodes", str(num_nodes), "--node-rank", str(node_rank),
-        "--nproc-per-node", "1", "--master-addr", master, "--master-port", str(PORT), "--quick",
-        "--report-dir", str(folder), *extra,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "allready",
+        "check",
+        "--nnodes",
+        str(num_nodes),
+        "--node-rank",
+        str(node_rank),
+        "--nproc-per-node",
+        "1",
+        "--master-addr",
+        master,
+        "--master-port",
+        str(PORT),
+        "--quick",
+        "--report-dir",
+        str(folder),
+        *extra,
+    ]
 
 
 def check(

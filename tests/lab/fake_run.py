@@ -21,8 +21,13 @@ def write_report(folder: Path, status: str, verdict: dict[str, Any] | None) -> N
     if verdict is not None:
         full = {"code": "X001", "confidence": "certain", "sentence": "it is so", "detect_s": 1.0, **verdict}
         full["culprits"] = {"nodes": [], "ranks": [], "links": [], "variables": [], **verdict.get("culprits", {})}
-    report: dict[str, Any] = {"schema": "allready.report/1", "status": status, "verdict": full, "findings": [],
-              "world": {"world_size": 4}}  # fmt: skip
+    report: dict[str, Any] = {
+        "schema": "allready.report/1",
+        "status": status,
+        "verdict": full,
+        "findings": [],
+        "world": {"world_size": 4},
+    }
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / ".new"
     temporary.write_text(json.dumps(report))
@@ -62,8 +67,15 @@ def play(args: argparse.Namespace, wish: dict[str, Any]) -> None:
         time.sleep(0.6)
         write_report(args.report_dir, "healthy", None)
     for fault in plan["faults"]:
-        told = {"id": fault["id"], "kind": fault["kind"], "rank": fault["rank"], "step": fault["step"],
-                "status": wish.get("truth", "injected"), "injected_s": time.time(), "why": "a test"}  # fmt: skip
+        told = {
+            "id": fault["id"],
+            "kind": fault["kind"],
+            "rank": fault["rank"],
+            "step": fault["step"],
+            "status": wish.get("truth", "injected"),
+            "injected_s": time.time(),
+            "why": "a test",
+        }
         (Path(plan["folder"]) / f"fault-{fault['id']}.{fault['rank']}.json").write_text(json.dumps(told))
     time.sleep(float(wish.get("after_s", 0.2)))
     if wish.get("garbage"):

@@ -61,10 +61,19 @@ def play(
 
     plan = plan_of([fault.split() for fault in faults], step_of=step_of)
     truth = folder / "truth"
-    base = {**os.environ, **plan.write(truth), "PYTHONPATH": python_path(None), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1", "JOB_MODE": mode,
-            "JOB_FOLDER": str(folder), "TORCH_FR_BUFFER_SIZE": "300",
-            **(env or {})}  # fmt: skip
+    base = {
+        **os.environ,
+        **plan.write(truth),
+        "PYTHONPATH": python_path(None),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "WORLD_SIZE": str(world),
+        "OMP_NUM_THREADS": "1",
+        "JOB_MODE": mode,
+        "JOB_FOLDER": str(folder),
+        "TORCH_FR_BUFFER_SIZE": "300",
+        **(env or {}),
+    }
     command = list(argv) or [sys.executable, "-u", str(Path(__file__).resolve())]
     processes: dict[int, subprocess.Popen[bytes]] = {}
     outside = Driver(plan, truth, None) if driver else None
@@ -74,9 +83,13 @@ def play(
         for rank in range(world):
             with (folder / f"rank{rank}.log").open("wb") as log:
                 processes[rank] = subprocess.Popen(
-                    command, env={**base, "RANK": str(rank)}, stdout=log, stderr=subprocess.STDOUT,
-                    stdin=subprocess.DEVNULL, start_new_session=True,
-                )  # fmt: skip
+                    command,
+                    env={**base, "RANK": str(rank)},
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
         if outside is not None:
             outside.start()
         while time.monotonic() < deadline:
@@ -101,8 +114,9 @@ def play(
             outside.remove_groups()
     seen = {
         rank: json.loads((folder / f"ring{rank}.json").read_text()).get("entries", [])
-        for rank in processes if (folder / f"ring{rank}.json").exists()
-    }  # fmt: skip
+        for rank in processes
+        if (folder / f"ring{rank}.json").exists()
+    }
     words = {rank: (folder / f"rank{rank}.log").read_text() for rank in processes}
     return Outcome(
         codes=codes, words=words, truth=read_truth(truth), problems=problems(truth), seen=seen, history=states

@@ -132,8 +132,12 @@ def test_a_node_0_that_drops_its_own_answers_is_told_which_rule_and_what_to_type
 
 def test_a_second_network_that_only_nccl_would_use_is_no_fault_of_a_gloo_job(lab2: Lab, tmp_path: Path) -> None:
     for node in (0, 1):
-        commands = ("link add eth1 type veth peer name peer1", f"addr add 192.168.{node}.7/24 dev eth1",
-                    "link set eth1 up", "link set peer1 up")  # fmt: skip
+        commands = (
+            "link add eth1 type veth peer name peer1",
+            f"addr add 192.168.{node}.7/24 dev eth1",
+            "link set eth1 up",
+            "link set peer1 up",
+        )
         for command in commands:
             done = lab2.run(node, ["ip", *command.split()])
             assert done.returncode == 0, done.stderr

@@ -19,8 +19,12 @@ LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
 
 
 def test_words_become_a_plan_that_the_ranks_can_read(tmp_path: Path) -> None:
-    words = [["kill", "rank=3", "step=20", "signal=SIGTERM"], ["link_down", "node=1", "step=7", "rank=2", "lasts_s=2"],
-             ["oom", "rank=1", "limit_bytes=64M"], ["exception", "rank=0", "step=import", "module=jax"]]  # fmt: skip
+    words = [
+        ["kill", "rank=3", "step=20", "signal=SIGTERM"],
+        ["link_down", "node=1", "step=7", "rank=2", "lasts_s=2"],
+        ["oom", "rank=1", "limit_bytes=64M"],
+        ["exception", "rank=0", "step=import", "module=jax"],
+    ]
     plan = plan_of(words, seed=4)
     env = plan.write(tmp_path)
     written = json.loads(Path(env["ALLREADY_LAB_INJECT"]).read_text())
@@ -101,8 +105,14 @@ def test_the_list_of_faults_shows_those_of_ranks(capsys: pytest.CaptureFixture[s
 def test_launchers_get_the_flags_of_each_node_and_keep_their_own() -> None:
     first, second = node_commands(["torchrun", "--nproc-per-node=1", "train.py", "--nnodes", "9"], LAYOUT)
     flags = [word for word in second.argv if word.startswith("--")]
-    assert flags == ["--nnodes=2", "--node-rank=1", "--master-addr=10.77.0.1", "--master-port=29500",
-                     "--nproc-per-node=1", "--nnodes"]  # fmt: skip
+    assert flags == [
+        "--nnodes=2",
+        "--node-rank=1",
+        "--master-addr=10.77.0.1",
+        "--master-port=29500",
+        "--nproc-per-node=1",
+        "--nnodes",
+    ]
     assert first.env == {}
 
 
@@ -143,9 +153,14 @@ def test_no_command_and_no_such_program_are_refused() -> None:
 def python(tmp_path: Path, code: str, **env: str) -> "subprocess.CompletedProcess[str]":
     own = {"PYTHONPATH": python_path(env.pop("AFTER", None)), **env}
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False, env=os.environ | own,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env=os.environ | own,
         cwd=tmp_path,
-    )  # fmt: skip
+    )
 
 
 def test_the_users_own_sitecustomize_still_runs(tmp_path: Path) -> None:

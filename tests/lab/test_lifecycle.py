@@ -50,9 +50,13 @@ def nothing_is_left(scene: str, *, user_namespace: bool) -> None:
     alone = ["unshare", *user, "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--net"]
     done = subprocess.run(
         [*alone, sys.executable, "-m", "tests.lab.leftovers", scene],
-        capture_output=True, text=True, timeout=90, check=False,
-        env=os.environ | {"LEFTOVERS_ID": uuid.uuid4().hex}, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        env=os.environ | {"LEFTOVERS_ID": uuid.uuid4().hex},
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert seen["after"] == seen["before"]
@@ -191,8 +195,11 @@ def test_where_user_namespaces_are_forbidden_the_reason_is_told() -> None:
     forbid = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin "$0" -c "$1"'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, sys.executable, script],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "this machine refuses a namespace of the lab: unshare: " in done.stdout
     assert "user namespaces are forbidden by user.max_user_namespaces = 0: run as root" in done.stdout
@@ -205,8 +212,11 @@ def test_a_limit_of_no_namespaces_is_named(kind: str) -> None:
     forbid = f'echo 0 > /proc/sys/user/max_{kind}_namespaces && exec "$0" -c "$1"'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", forbid, sys.executable, script],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"; namespaces are forbidden by user.max_{kind}_namespaces = 0")
 

@@ -38,10 +38,27 @@ def test_the_node_whose_link_is_down_names_itself(make_lab: Callable[..., Lab], 
         for node in range(2):
             env = {"TOUCH": str(moves), "STEPS": "100000", "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
             argv = [
-                sys.executable, "-m", "allready", "run", "--nnodes", "2", "--node-rank", str(node),
-                "--nproc-per-node", "1", "--master-addr", lab.view.address(0), "--master-port", "29600",
-                "--grace", "1", "-q", "--report-dir", str(tmp_path / f"node{node}"), str(script),
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "allready",
+                "run",
+                "--nnodes",
+                "2",
+                "--node-rank",
+                str(node),
+                "--nproc-per-node",
+                "1",
+                "--master-addr",
+                lab.view.address(0),
+                "--master-port",
+                "29600",
+                "--grace",
+                "1",
+                "-q",
+                "--report-dir",
+                str(tmp_path / f"node{node}"),
+                str(script),
+            ]
             null = subprocess.DEVNULL
             jobs.append(lab.popen(node, argv, env=env, stdin=null, stdout=null, stderr=null))
         deadline = time.monotonic() + 60

@@ -27,8 +27,14 @@ RANK_3 = Expected(answers=(Answer(classes=("DEAD",), ranks=(3,)),))
 
 
 def verdict(fault_class: str = "DEAD", *, confidence: str = "certain", **culprits: Any) -> dict[str, Any]:
-    return {"code": "X001", "fault_class": fault_class, "confidence": confidence, "culprits": culprits,
-            "sentence": "it is so", "detect_s": 1.0}  # fmt: skip
+    return {
+        "code": "X001",
+        "fault_class": fault_class,
+        "confidence": confidence,
+        "culprits": culprits,
+        "sentence": "it is so",
+        "detect_s": 1.0,
+    }
 
 
 def said(time_s: float, status: str, what: dict[str, Any] | None = None, node: int = 0) -> Said:
@@ -174,8 +180,9 @@ def test_a_control_is_quiet_while_it_waits_and_an_alarm_when_it_accuses() -> Non
 def test_a_fault_that_was_not_injected_proves_nothing() -> None:
     truth = [replace_struct(TRUTH[0], status="not_injected", why="no such call")]
     row = make_row(RANK_3)
-    result = judge(row, 0, row.setup(0), [said(1, "healthy")], truth, shows_s=1.0, ended_s=9.0, problem="",
-                   duration_s=1)  # fmt: skip
+    result = judge(
+        row, 0, row.setup(0), [said(1, "healthy")], truth, shows_s=1.0, ended_s=9.0, problem="", duration_s=1
+    )
     assert (result.outcome, result.problem) == ("not played", "no such call")
 
 
@@ -223,10 +230,15 @@ def test_a_saved_scoreboard_makes_the_page_in_both_languages(tmp_path: Path) -> 
         Result(**base, outcome="wrong", victim="rank 3", culprits={"ranks": (1,)}, code="X|1"),
     )
     made = board.Scoreboard(
-        made="2026-01-02T03:04:05+0000", versions={"torch": "9.9"}, num_cpus=2, seeds=(0,), duration_s=1.0,
-        results=results, not_shown=(board.NotShown(row="B14", title="GPU", why="needs a GPU"),),
+        made="2026-01-02T03:04:05+0000",
+        versions={"torch": "9.9"},
+        num_cpus=2,
+        seeds=(0,),
+        duration_s=1.0,
+        results=results,
+        not_shown=(board.NotShown(row="B14", title="GPU", why="needs a GPU"),),
         summary=board.summarize(results),
-    )  # fmt: skip
+    )
     board.save(made, tmp_path / "s.json")
     assert board.load(tmp_path / "s.json") == made
     (tmp_path / "docs" / "zh").mkdir(parents=True)
@@ -248,10 +260,15 @@ def test_scoreboards_of_parts_of_the_suite_make_one_page(tmp_path: Path) -> None
             for seed in seeds
         )
         made = board.Scoreboard(
-            made=f"2026-01-0{len(seeds)}", versions={"torch": "9.9"}, num_cpus=2, seeds=seeds, duration_s=1.0,
-            results=results, not_shown=(board.NotShown(row="B14", title="GPU", why="needs a GPU"),),
+            made=f"2026-01-0{len(seeds)}",
+            versions={"torch": "9.9"},
+            num_cpus=2,
+            seeds=seeds,
+            duration_s=1.0,
+            results=results,
+            not_shown=(board.NotShown(row="B14", title="GPU", why="needs a GPU"),),
             summary=board.summarize(results),
-        )  # fmt: skip
+        )
         path = tmp_path / f"{row}{len(seeds)}{len(changes)}.json"
         board.save(msgspec.structs.replace(made, **changes), path)
         return path
@@ -273,8 +290,15 @@ def test_scoreboards_of_parts_of_the_suite_make_one_page(tmp_path: Path) -> None
 # --- played in a lab, with a stand-in for `allready run`
 
 
-def played(tmp_path: Path, wish: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, control: bool = False,
-           limit_s: float = 3.0, **rest: Any) -> Result:  # fmt: skip
+def played(
+    tmp_path: Path,
+    wish: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    control: bool = False,
+    limit_s: float = 3.0,
+    **rest: Any,
+) -> Result:
     monkeypatch.setenv("FAKE", json.dumps(wish))
     expected = Expected() if control else RANK_3
     row = make_row(expected, control=control, limit_s=limit_s, runs_to_its_end=control, **rest)

@@ -42,9 +42,13 @@ def plan_of(folder: Path, command: Command, *, nproc: int = 2, **more: Any) -> A
     """One node's plan; `more` overrides."""
     first = more.get("first_rank", 0)
     values: dict[str, Any] = {
-        "num_nodes": 1, "node_rank": 0, "store_port": free_port(), "grace_s": 10.0, "join_timeout_s": 30.0,
+        "num_nodes": 1,
+        "node_rank": 0,
+        "store_port": free_port(),
+        "grace_s": 10.0,
+        "join_timeout_s": 30.0,
         "log_dirs": tuple(folder / f"rank{first + r}" for r in range(nproc)),
-    }  # fmt: skip
+    }
     return AttemptPlan(command=command, nproc_per_node=nproc, **(values | more))
 
 
@@ -53,11 +57,18 @@ def plans_of(folder: Path, command: Command, nprocs: Sequence[int], **more: Any)
     port, world = free_port(), sum(nprocs)
     return [
         plan_of(
-            folder, command, nproc=nproc, num_nodes=len(nprocs), node_rank=node, store_port=port, world_size=world,
-            first_rank=sum(nprocs[:node]), **more,
+            folder,
+            command,
+            nproc=nproc,
+            num_nodes=len(nprocs),
+            node_rank=node,
+            store_port=port,
+            world_size=world,
+            first_rank=sum(nprocs[:node]),
+            **more,
         )
         for node, nproc in enumerate(nprocs)
-    ]  # fmt: skip
+    ]
 
 
 class Nodes:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from allready.launch import keeper
-from allready.launch.keeping import MARK
+from allready.launch import log_relay
+from allready.launch.log_relay_client import MARK
 from allready.launch.workers import Worker, WorkerGroup
 
 DEADLINE_S = 20.0
@@ -56,7 +56,7 @@ def state_of(pid: int) -> str:
 
 def marked(group: WorkerGroup) -> list[int]:
     """All living processes of a group."""
-    return keeper.marked(f"{MARK}={group._keeping.mark}".encode())
+    return log_relay.marked(f"{MARK}={group._keeping.mark}".encode())
 
 
 def num_fds() -> int:

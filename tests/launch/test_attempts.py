@@ -25,9 +25,12 @@ def lines_of(folder: Path) -> list[dict[str, object]]:
 
 
 @given(
-    base=st.floats(0.01, 10), most=st.floats(0.01, 100), jitter=st.floats(0, 1), n=st.integers(0, 5000),
+    base=st.floats(0.01, 10),
+    most=st.floats(0.01, 100),
+    jitter=st.floats(0, 1),
+    n=st.integers(0, 5000),
     seed=st.integers(),
-)  # fmt: skip
+)
 def test_waits_follow_base_times_two_to_the_n_with_jitter_and_cap(
     base: float, most: float, jitter: float, n: int, seed: int
 ) -> None:

@@ -251,9 +251,11 @@ def orders(tmp_path: Path, *argv: str, environ: dict[str, str] | None = None, me
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return request_from(
-        parser.parse_args(["--config", str(file), *argv]), environ or {}, count_gpus=lambda: 0,
+        parser.parse_args(["--config", str(file), *argv]),
+        environ or {},
+        count_gpus=lambda: 0,
         read_config=lambda path, name: read_config(path, name, identity=lambda: machine(me)),
-    )  # fmt: skip
+    )
 
 
 def test_flag_beats_environment_beats_node_beats_job_beats_default(tmp_path: Path) -> None:

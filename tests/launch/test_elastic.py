@@ -58,10 +58,27 @@ def test_ranks_have_exactly_torchruns_environment(tmp_path: Path) -> None:
     assert run(ours, TELL, max_restarts=3, job_id="job7", role="trainer").is_success
     command = script(theirs, TELL)
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "3",
-         "--rdzv-id", "job7", "--role", "trainer", "--master-port", str(free_port()), command.target, str(theirs)],
-        check=True, capture_output=True, timeout=100,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--max-restarts",
+            "3",
+            "--rdzv-id",
+            "job7",
+            "--role",
+            "trainer",
+            "--master-port",
+            str(free_port()),
+            command.target,
+            str(theirs),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
     for rank in range(2):
         mine, torchruns = told(ours, rank), told(theirs, rank)
         assert set(mine) - OURS - NOT_THE_SAME == set(torchruns) - NOT_THE_SAME

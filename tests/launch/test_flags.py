@@ -12,7 +12,7 @@ from allready.launch.config import Settings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
-from allready.launch.meeting import split_endpoint
+from allready.launch.rendezvous import split_endpoint
 from allready.launch.request import Backoff, RunRequest
 from allready.text.ui import table, ui
 
@@ -170,8 +170,13 @@ def test_c10d_agrees_on_the_order_and_says_that_the_node_rank_is_not_used() -> N
 
 
 def test_c10d_under_slurm_agrees_too() -> None:
-    environ = {"SLURM_JOB_ID": "77", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu[01-02]",
-               "SLURM_LOCALID": "0"}  # fmt: skip
+    environ = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_NODEID": "1",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "SLURM_LOCALID": "0",
+    }
     request = ask("--rdzv-backend=c10d", "--rdzv-endpoint=gpu01:29500", "t.py", environ=environ)
     assert (request.max_nodes, request.node_rank, request.master_addr) == (2, None, "gpu01")
 
@@ -204,8 +209,15 @@ def test_a_backend_that_needs_another_server_is_refused(backend: str) -> None:
 
 
 def test_standalone_is_one_node_on_a_free_port_whatever_the_scheduler_says() -> None:
-    environ = {"SLURM_JOB_ID": "77", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "gpu[01-02]",
-               "MASTER_ADDR": "gpu01", "MASTER_PORT": "4444", "SLURM_LOCALID": "0"}  # fmt: skip
+    environ = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_NODEID": "1",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NODELIST": "gpu[01-02]",
+        "MASTER_ADDR": "gpu01",
+        "MASTER_PORT": "4444",
+        "SLURM_LOCALID": "0",
+    }
     request = ask("--standalone", "--rdzv-endpoint=x:1", "--nproc-per-node=2", "t.py", environ=environ)
     assert (request.max_nodes, request.node_rank) == (1, 0)
     assert (request.master_addr, request.master_port) == ("127.0.0.1", 0)
@@ -231,8 +243,14 @@ def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
 
 
 def test_devices_give_the_number_of_ranks_even_under_a_scheduler() -> None:
-    environ = {"SLURM_JOB_ID": "77", "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_NTASKS_PER_NODE": "1",
-               "SLURM_JOB_NODELIST": "gpu01", "SLURM_LOCALID": "0"}  # fmt: skip
+    environ = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_NODEID": "0",
+        "SLURM_NNODES": "1",
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_JOB_NODELIST": "gpu01",
+        "SLURM_LOCALID": "0",
+    }
     request = ask("--devices", "2, 3", "t.py", environ=environ)
     assert (request.nproc_per_node, request.devices) == (2, ("2", "3"))
     with pytest.raises(UsageError, match="3 devices"):
@@ -267,8 +285,13 @@ def test_one_task_of_a_node_acts_and_the_others_are_told() -> None:
 
 
 def test_mpi_ranks_become_one_agent_per_node() -> None:
-    environ = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-               "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "n0"}  # fmt: skip
+    environ = {
+        "OMPI_COMM_WORLD_RANK": "3",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "MASTER_ADDR": "n0",
+    }
     request = ask("t.py", environ=environ)
     assert (request.acts, request.node_rank, request.max_nodes, request.nproc_per_node) == (False, 1, 2, 2)
 
@@ -337,8 +360,10 @@ def test_graces_of_torchrun_and_of_ours() -> None:
 def test_what_torchelastic_itself_understands_is_passed_on() -> None:
     request = ask("--numa-binding=socket", "--virtual-local-rank", "--signals-to-handle=SIGTERM,SIGUSR1", "t.py")
     assert request.torchrun == {
-        "numa_binding": "socket", "virtual_local_rank": "1", "signals_to_handle": "SIGTERM,SIGUSR1"
-    }  # fmt: skip
+        "numa_binding": "socket",
+        "virtual_local_rank": "1",
+        "signals_to_handle": "SIGTERM,SIGUSR1",
+    }
     with pytest.raises(UsageError, match="SIGFOO"):
         ask("--signals-to-handle=SIGFOO", "t.py")
 
@@ -424,8 +449,15 @@ def test_endpoints_that_are_none_are_refused(text: str) -> None:
 def test_random_orders_survive_being_written_out_and_read_again() -> None:
     chance = random.Random(4)
     choices = [[f"--{dest}", value] for dest, values in VALUES.items() for value in values]
-    choices += [["--backoff=1,2,0.5"], ["--standalone"], ["--nccl-log=WARN"], ["--devices", "0,GPU-1"],
-                ["--ssh-option", "A=b c", "--ssh-option=C=d"], ["--quiet-ranks=1-3"], ["--hang-after=5"]]  # fmt: skip
+    choices += [
+        ["--backoff=1,2,0.5"],
+        ["--standalone"],
+        ["--nccl-log=WARN"],
+        ["--devices", "0,GPU-1"],
+        ["--ssh-option", "A=b c", "--ssh-option=C=d"],
+        ["--quiet-ranks=1-3"],
+        ["--hang-after=5"],
+    ]
     for _ in range(200):
         words = [word for part in chance.sample(choices, 6) for word in part]
         args = parser().parse_args([*words, "train.py", "--x", "-m"])

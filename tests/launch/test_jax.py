@@ -16,18 +16,21 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.launch import jax_rank, jax_roll
+from allready.launch import jax_rank, jax_rendezvous
 from allready.launch.jax import coordinator_ports, jax_environment, local_devices, new_token
-from allready.launch.jax_roll import GiveUpError, Orders, listening, meet
+from allready.launch.jax_rendezvous import GiveUpError, Orders, listening, meet
 from allready.launch.request import Backoff, Command, RunRequest
 
 QUICK = RunRequest(
     command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
 )
 IMPATIENT = RunRequest(
-    command=Command(target="t.py"), nproc_per_node=2, jax_attempts=2, jax_timeout_s=1.5,
+    command=Command(target="t.py"),
+    nproc_per_node=2,
+    jax_attempts=2,
+    jax_timeout_s=1.5,
     jax_backoff=Backoff(base_s=0.2, most_s=0.2),
-)  # fmt: skip
+)
 NODES = (("gpu01", 1), ("gpu02", 1))
 
 SUM = """
@@ -63,14 +66,22 @@ class Ranks:
         file = self.folder / f"rank{process}.py"
         file.write_text(script)
         added = jax_environment(
-            self.request, process_id=process, local_rank=process, nodes=NODES, host="127.0.0.1", ports=self.ports,
+            self.request,
+            process_id=process,
+            local_rank=process,
+            nodes=NODES,
+            host="127.0.0.1",
+            ports=self.ports,
             token=self.token,
-        )  # fmt: skip
+        )
         child = subprocess.Popen(
             [sys.executable, "-c", RUNNER, str(file)],
             env={**os.environ, "JAX_PLATFORMS": "cpu", **added, **environ},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         self.processes.append(child)
         return child
 
@@ -114,9 +125,13 @@ def stale_coordinator(port: int) -> Iterator[None]:
         f"s = _jax.get_distributed_runtime_service('[::]:{port}', 2)\nprint('up', flush=True)\nsys.stdin.read()\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
@@ -242,9 +257,13 @@ def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path
     )
     for text, note in (("", False), ("{}", True)):
         done = subprocess.run(
-            [sys.executable, "-c", RUNNER, str(file)], capture_output=True, text=True, timeout=60, check=True,
+            [sys.executable, "-c", RUNNER, str(file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
             env={**os.environ, "JAX_PLATFORMS": "cpu", "ALLREADY_JAX": text},
-        )  # fmt: skip
+        )
         assert done.stdout.split()[0] == "plain"
         assert ("not wrapped" in done.stderr) == note
 
@@ -255,10 +274,17 @@ def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path
 def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Orders:
     return Orders(
         **{
-            "process": process, "num_processes": number, "host": "127.0.0.1", "ports": ports, "token": "mine",
-            "attempts": 2, "timeout_s": 2.0, "backoff": (0.1, 0.1, 0.0), **more,
+            "process": process,
+            "num_processes": number,
+            "host": "127.0.0.1",
+            "ports": ports,
+            "token": "mine",
+            "attempts": 2,
+            "timeout_s": 2.0,
+            "backoff": (0.1, 0.1, 0.0),
+            **more,
         }
-    )  # fmt: skip
+    )
 
 
 class Meeting(threading.Thread):
@@ -341,9 +367,15 @@ def test_garbage_at_the_port_neither_counts_nor_hurts() -> None:
     ports = coordinator_ports(1)
     host = Meeting(orders(0, 2, ports, timeout_s=10.0))
     host.start()
-    sent = [b"GET / HTTP/1.1\r\n\r\n", b"{" * 500 + b"\n", b"[1]\nnull\n", b"\xff\x00" * 60_000,
-            b'{"token": "mine"}\n',
-            b'{"token": "mine", "process": true}\n', b'{"token": "mine", "process": 9}\n']  # fmt: skip
+    sent = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"{" * 500 + b"\n",
+        b"[1]\nnull\n",
+        b"\xff\x00" * 60_000,
+        b'{"token": "mine"}\n',
+        b'{"token": "mine", "process": true}\n',
+        b'{"token": "mine", "process": 9}\n',
+    ]
     socks: list[socket.socket] = []
     deadline = time.monotonic() + 5
     while len(socks) < len(sent):
@@ -421,21 +453,45 @@ def test_addresses_of_both_families_and_of_the_script_are_understood() -> None:
 def test_the_environment_has_what_jax_and_scripts_read() -> None:
     request = RunRequest(command=Command(target="t"), nproc_per_node=4)
     added = jax_environment(
-        request, process_id=5, local_rank=1, nodes=(("a", 4), ("b", 4)), host="a", ports=(7, 8), token="x", num_gpus=8,
-    )  # fmt: skip
+        request,
+        process_id=5,
+        local_rank=1,
+        nodes=(("a", 4), ("b", 4)),
+        host="a",
+        ports=(7, 8),
+        token="x",
+        num_gpus=8,
+    )
     assert added["JAX_COORDINATOR_ADDRESS"] == "a:7"
     assert (added["JAX_NUM_PROCESSES"], added["JAX_PROCESS_ID"]) == ("8", "5")
     assert added["JAX_LOCAL_DEVICE_IDS"] == "2,3"
     again = Orders.from_json(added[jax_rank.VARIABLE])
     assert (again.attempts, again.timeout_s, again.backoff, again.shown(5)) == (5, 10.0, (1.0, 30.0, 0.25), "5 (b)")
     grouped = RunRequest(command=Command(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
-    assert jax_environment(
-        grouped, process_id=1, local_rank=1, nodes=(("a", 2),), host="a", ports=(7,), token="x", num_gpus=2,
-    )["JAX_LOCAL_DEVICE_IDS"] == "2,3"  # fmt: skip
+    assert (
+        jax_environment(
+            grouped,
+            process_id=1,
+            local_rank=1,
+            nodes=(("a", 2),),
+            host="a",
+            ports=(7,),
+            token="x",
+            num_gpus=2,
+        )["JAX_LOCAL_DEVICE_IDS"]
+        == "2,3"
+    )
     kept = jax_environment(
-        request, process_id=5, local_rank=1, nodes=(("a", 8),), host="a", ports=(7,), token="x", num_gpus=8,
+        request,
+        process_id=5,
+        local_rank=1,
+        nodes=(("a", 8),),
+        host="a",
+        ports=(7,),
+        token="x",
+        num_gpus=8,
         environ={"JAX_LOCAL_DEVICE_IDS": "0"},
-    )  # fmt: skip
+    )
     assert "JAX_LOCAL_DEVICE_IDS" not in kept
 
 
@@ -467,4 +523,4 @@ def test_ports_are_free_distinct_and_within_what_is_allowed() -> None:
 
 def test_tokens_differ() -> None:
     assert new_token() != new_token()
-    assert jax_roll.SILENCE_S > jax_roll.STATUS_S * 5
+    assert jax_rendezvous.SILENCE_S > jax_rendezvous.STATUS_S * 5

@@ -65,8 +65,13 @@ def test_reads_the_variables_of_every_scheduler(
     layout = lay(environ)
     launch = layout.launch
     seen = (
-        launch.num_nodes, launch.node_rank, launch.nproc_per_node, launch.master_addr, launch.master_port, launch.job_id
-    )  # fmt: skip
+        launch.num_nodes,
+        launch.node_rank,
+        launch.nproc_per_node,
+        launch.master_addr,
+        launch.master_port,
+        launch.job_id,
+    )
     assert (launch.scheduler, seen) == (name, expected)
     assert layout.acts
 
@@ -78,9 +83,11 @@ def test_reads_the_variables_of_every_scheduler(
 )  # fmt: skip
 def test_only_local_rank_0_acts_for_its_node(environ: dict[str, str], local: str) -> None:
     rank = {
-        "LOCAL_RANK": "RANK", "SLURM_LOCALID": "SLURM_PROCID", "OMPI_COMM_WORLD_LOCAL_RANK": "OMPI_COMM_WORLD_RANK",
+        "LOCAL_RANK": "RANK",
+        "SLURM_LOCALID": "SLURM_PROCID",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "OMPI_COMM_WORLD_RANK",
         "MPI_LOCALRANKID": "PMI_RANK",
-    }[local]  # fmt: skip
+    }[local]
     second = {**environ, local: "1", rank: str(int(environ[rank]) + 1)}
     layout = lay(second)
     assert not layout.acts

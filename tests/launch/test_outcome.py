@@ -226,9 +226,16 @@ def test_a_hang_that_was_ended_as_asked_is_tried_again_and_is_no_success() -> No
 
 def verdict(fault_class: FaultClass = FaultClass.DESYNC_FLOW) -> Verdict:
     return Verdict(
-        code="COL001", fault_class=fault_class, confidence=Confidence.CERTAIN, culprits=Culprits(),
-        sentence="rank 1 is late", remedy="", fault_time=None, detected_time="", detect_s=None,
-    )  # fmt: skip
+        code="COL001",
+        fault_class=fault_class,
+        confidence=Confidence.CERTAIN,
+        culprits=Culprits(),
+        sentence="rank 1 is late",
+        remedy="",
+        fault_time=None,
+        detected_time="",
+        detect_s=None,
+    )
 
 
 def test_the_judge_knows_better_why_connections_broke() -> None:

@@ -33,8 +33,12 @@ def test_ranks_know_who_they_are(tmp_path: Path) -> None:
         assert all(r.is_success for r in nodes.join().values())
     env = json.loads((tmp_path / "env2").read_text())
     assert [env[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")] == [
-        "2", "1", "3", "2", "1",
-    ]  # fmt: skip
+        "2",
+        "1",
+        "3",
+        "2",
+        "1",
+    ]
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("10.0.0.1", str(plans[0].store_port))
     assert json.loads((tmp_path / "env1").read_text())["A"] == "b"
     assert not any(name.startswith("TORCHELASTIC") for name in env)

@@ -71,8 +71,10 @@ def test_nccls_log_is_asked_for_and_never_against_the_user(tmp_path: Path) -> No
     assert nccl_log({}, tmp_path, None, None) == ({}, [])
     variables, notes = nccl_log({}, tmp_path, "INFO", "INIT,NET")
     assert variables == {
-        "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p.log",
-    }  # fmt: skip
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET",
+        "NCCL_DEBUG_FILE": f"{tmp_path}/nccl.%h.%p.log",
+    }
     assert notes == []
     variables, notes = nccl_log({"NCCL_DEBUG": "TRACE"}, tmp_path, "INFO", None)
     assert "NCCL_DEBUG" not in variables

@@ -105,10 +105,18 @@ def test_every_word_arrives_as_it_was_whatever_is_in_it(tmp_path: Path) -> None:
 
 def test_the_nodes_get_what_the_job_reads_and_no_secret() -> None:
     environ = {
-        "NCCL_DEBUG": "INFO", "PYTHONPATH": "/x", "HOME": "/root", "PET_MAX_RESTARTS": "3", "CUDA_VISIBLE_DEVICES": "0",
-        "AWS_SECRET_ACCESS_KEY": "x", "TORCH_API_TOKEN": "abc", "NCCL_CONF": "password=hunter22", "JAX_X": "a\nb",
-        "WANDB_MODE": "offline", "HF_TOKEN": "hf_0123456789abcdef0123",
-    }  # fmt: skip
+        "NCCL_DEBUG": "INFO",
+        "PYTHONPATH": "/x",
+        "HOME": "/root",
+        "PET_MAX_RESTARTS": "3",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "TORCH_API_TOKEN": "abc",
+        "NCCL_CONF": "password=hunter22",
+        "JAX_X": "a\nb",
+        "WANDB_MODE": "offline",
+        "HF_TOKEN": "hf_0123456789abcdef0123",
+    }
     assert passed_environment(environ) == {"NCCL_DEBUG": "INFO", "PET_MAX_RESTARTS": "3", "PYTHONPATH": "/x"}
     assert passed_environment(environ, ["WANDB_MODE"])["WANDB_MODE"] == "offline"
     for name, words in (("HF_TOKEN", "secret"), ("NOT_SET", "not set"), ("A B", "not a name"), ("JAX_X", "secret")):
@@ -177,8 +185,10 @@ class Sshd:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        (folder / "known").write_text(f"[127.0.0.1]:{self.port} {(folder / 'host_key.pub').read_text()}"
-                                      f"[127.0.0.2]:{self.port} {(folder / 'host_key.pub').read_text()}")  # fmt: skip
+        (folder / "known").write_text(
+            f"[127.0.0.1]:{self.port} {(folder / 'host_key.pub').read_text()}"
+            f"[127.0.0.2]:{self.port} {(folder / 'host_key.pub').read_text()}"
+        )
         (folder / "config").write_text(
             f"ListenAddress 127.0.0.1:{self.port}\nListenAddress 127.0.0.2:{self.port}\nHostKey {folder}/host_key\n"
             f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 50\n"
@@ -201,8 +211,14 @@ class Sshd:
                 time.sleep(0.05)
 
     def options(self, **more: object) -> SshOptions:
-        base = ("IdentitiesOnly=yes", f"IdentityFile={self.folder}/user_key", f"UserKnownHostsFile={self.folder}/known",
-                "GlobalKnownHostsFile=/dev/null", "ControlPath=none", f"User={ME}")  # fmt: skip
+        base = (
+            "IdentitiesOnly=yes",
+            f"IdentityFile={self.folder}/user_key",
+            f"UserKnownHostsFile={self.folder}/known",
+            "GlobalKnownHostsFile=/dev/null",
+            "ControlPath=none",
+            f"User={ME}",
+        )
         extra = more.pop("extra", ())
         assert isinstance(extra, tuple)
         given = {"directory": str(self.folder), "end_s": 10.0, "settle_s": 10.0, **more}
@@ -251,13 +267,20 @@ class Heard:
 
 
 async def run(
-    sshd: Sshd, commands: list[list[str]], heard: Heard, *, options: SshOptions | None = None,
+    sshd: Sshd,
+    commands: list[list[str]],
+    heard: Heard,
+    *,
+    options: SshOptions | None = None,
     targets: tuple[Target, ...] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     return await run_hosts(
-        commands, targets or sshd.targets(len(commands)), options or sshd.options(), on_line=heard.line,
+        commands,
+        targets or sshd.targets(len(commands)),
+        options or sshd.options(),
+        on_line=heard.line,
         on_note=heard.notes.append,
-    )  # fmt: skip
+    )
 
 
 def python(code: str, *arguments: str) -> list[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from allready.launch import keeper, workers
-from allready.launch.keeping import MARK
+from allready.launch import log_relay, workers
+from allready.launch.log_relay_client import MARK
 from allready.launch.request import Note
 from allready.launch.workers import Worker, WorkerEnd, WorkerGroup
 from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, until, worker
@@ -359,7 +359,7 @@ class Agent:
         self.process: subprocess.Popen[str] | None = None
         self.mark = ""
         self.pids: list[int] = []
-        self.keeper = 0
+        self.log_relay = 0
 
     def start(self, code: str, count: int = 2) -> None:
         self.process = subprocess.Popen(
@@ -370,10 +370,10 @@ class Agent:
         )
         assert self.process.stdout is not None
         told = json.loads(self.process.stdout.readline())
-        self.pids, self.keeper, self.mark = told["pids"], told["keeper"], told["mark"]
+        self.pids, self.log_relay, self.mark = told["pids"], told["keeper"], told["mark"]
 
     def left(self) -> list[int]:
-        return keeper.marked(f"{MARK}={self.mark}".encode())
+        return log_relay.marked(f"{MARK}={self.mark}".encode())
 
     def end(self) -> None:
         if self.process is not None:
@@ -381,7 +381,7 @@ class Agent:
             self.process.wait(20)
             assert self.process.stdout is not None
             self.process.stdout.close()
-            until(lambda: not self.left() and not is_alive(self.keeper), "nothing is left of the agent")
+            until(lambda: not self.left() and not is_alive(self.log_relay), "nothing is left of the agent")
 
 
 def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path)
     agent.process.kill()
     until(lambda: not agent.left())
     until(lambda: not any(is_alive(pid) for pid in (*agent.pids, *children)))
-    until(lambda: not is_alive(agent.keeper), "the keeper ends as well")
+    until(lambda: not is_alive(agent.log_relay), "the keeper ends as well")
 
 
 def test_what_was_printed_before_the_agent_died_is_in_the_logs(agent: Agent, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_what_was_printed_before_the_agent_died_is_in_the_logs(agent: Agent, tmp
     os.kill(agent.process.pid, signal.SIGSTOP)  # an agent that does nothing holds nobody up
     until(lambda: is_up(tmp_path))
     agent.process.kill()
-    until(lambda: not agent.left() and not is_alive(agent.keeper))
+    until(lambda: not agent.left() and not is_alive(agent.log_relay))
     assert list(numbers_in(tmp_path)) == list(range(100000))
 
 
@@ -422,7 +422,7 @@ def test_ctrl_c_reaches_the_agent_alone_and_through_it_the_ranks(agent: Agent, t
     assert json.loads(agent.process.stdout.readline()) == [[0, 0, None], [1, 0, None]]
     assert agent.process.wait(20) == 0
     assert output(tmp_path, 1) == b"up\nsaved\n"  # once: they were not interrupted twice
-    until(lambda: not agent.left() and not is_alive(agent.keeper))
+    until(lambda: not agent.left() and not is_alive(agent.log_relay))
 
 
 def test_the_whole_group_of_the_agent_may_be_killed(agent: Agent, tmp_path: Path) -> None:
@@ -463,7 +463,9 @@ def test_a_job_inside_a_rank_has_a_mark_of_its_own(tmp_path: Path, monkeypatch: 
     group = WorkerGroup()
     group.start([worker(tmp_path, python(SLEEPS))])
     until(lambda: is_up(tmp_path))
-    assert keeper.marked(f"{MARK}=outer".encode()) == []  # neither the rank nor the keeper: the inner agent ends them
+    assert (
+        log_relay.marked(f"{MARK}=outer".encode()) == []
+    )  # neither the rank nor the keeper: the inner agent ends them
     group.close()
 
 

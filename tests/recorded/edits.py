@@ -86,9 +86,10 @@ def replaced(pattern: str, by: str, *parts: str) -> Edit:
     def edit(files: Files) -> Files:
         return {
             n: re.sub(pattern.encode(), by.encode(), b)
-            if n.endswith((".log", ".txt")) and (not parts or any(p in n for p in parts)) else b
+            if n.endswith((".log", ".txt")) and (not parts or any(p in n for p in parts))
+            else b
             for n, b in files.items()
-        }  # fmt: skip
+        }
 
     return edit
 

@@ -76,13 +76,19 @@ def quiet(run: str, edit: Edit, status: str = "healthy unknown") -> Case:
 
 
 OTHER_HOSTS = both(
-    replaced(r"\bvm:", "gpu17:", "node0"), replaced(r"\bvm:", "gpu18:", "node1"),
-    renamed("node0", "gpu17"), renamed("node1", "gpu18"), renamed(r"\bvm\.", ""),
-)  # fmt: skip
+    replaced(r"\bvm:", "gpu17:", "node0"),
+    replaced(r"\bvm:", "gpu18:", "node1"),
+    renamed("node0", "gpu17"),
+    renamed("node1", "gpu18"),
+    renamed(r"\bvm\.", ""),
+)
 EQUAL_PIDS = both(
-    replaced(r"\b1279\b", "1278", "node1"), replaced(r"\b1281\b", "1280", "node1"),
-    renamed("node1.vm.1279", "node1.vm.1278"), renamed("node1.vm.1281", "node1.vm.1280"), without("ras", "pyspy"),
-)  # fmt: skip
+    replaced(r"\b1279\b", "1278", "node1"),
+    replaced(r"\b1281\b", "1280", "node1"),
+    renamed("node1.vm.1279", "node1.vm.1278"),
+    renamed("node1.vm.1281", "node1.vm.1280"),
+    without("ras", "pyspy"),
+)
 FAULTS = {
     "sigstop": ("CPU-STUCK", (1,)), "sigkill": ("DEAD", (3,)), "exception": ("DEAD", (2,)),
     "eval_branch": ("DESYNC-FLOW", (0,)), "dataloader_stall": ("CPU-STUCK", (2,)), "v2_lock": ("CPU-STUCK", (3,)),
@@ -105,10 +111,15 @@ CASES: dict[str, Case] = {
     for run, (classes, ranks) in FAULTS.items()
     for name, edit in HARMLESS_EDITS.items()
 }
-CASES |= {f"{run}: in one log of kubectl": fault(run, in_one_log(pods), c, *r)
-          for run, (c, r) in FAULTS.items() if not run.startswith("gloo")}  # fmt: skip
-CASES |= {f"{run}: other names of hosts": fault(run, OTHER_HOSTS, *FAULTS[run][:1], *FAULTS[run][1])
-          for run in ("sigstop", "sigkill", "exception", "eval_branch", "v2_lock")}  # fmt: skip
+CASES |= {
+    f"{run}: in one log of kubectl": fault(run, in_one_log(pods), c, *r)
+    for run, (c, r) in FAULTS.items()
+    if not run.startswith("gloo")
+}
+CASES |= {
+    f"{run}: other names of hosts": fault(run, OTHER_HOSTS, *FAULTS[run][:1], *FAULTS[run][1])
+    for run in ("sigstop", "sigkill", "exception", "eval_branch", "v2_lock")
+}
 CASES |= {
     f"{run}: a heartbeat abort eight minutes later": fault(run, into("stdout.node0", HEARTBEAT), c, *FAULTS[run][1])
     for run, c in (("sigstop", "CPU-STUCK"), ("sigkill", "DEAD"), ("eval_branch", "DESYNC-FLOW"))
@@ -116,9 +127,12 @@ CASES |= {
 
 # Healthy runs: nothing that lies beside them or is missing makes a fault of them.
 HEALTHY = ("ok", "v2_ok", "many_iters_coll", "jax_ok")
-CASES |= {f"{run}: {name}": quiet(run, edit, "healthy")
-          for run in HEALTHY for name, edit in HARMLESS_EDITS.items()
-          if "time limit" not in name and "one log" not in name}  # fmt: skip
+CASES |= {
+    f"{run}: {name}": quiet(run, edit, "healthy")
+    for run in HEALTHY
+    for name, edit in HARMLESS_EDITS.items()
+    if "time limit" not in name and "one log" not in name
+}
 CASES |= {f"{run}: in one log of kubectl": quiet(run, in_one_log(pods), "healthy") for run in HEALTHY}
 CASES |= {f"{run}: without node {n}": quiet(run, without(f"node{n}"), "unknown") for run in HEALTHY for n in (0, 1)}
 CASES |= {f"{run}: node 0 cut in the middle": quiet(run, cut(0.5, "node0")) for run in HEALTHY}
@@ -183,13 +197,11 @@ CASES |= {
     "sigkill: the memory killer of the other node": fault(
         "sigkill", beside("dmesg.node0.txt", OOM.format(48231, "python3")), "DEAD", 3
     ),
-    "sigstop: a GPU fell off the bus in time": fault(
-        "sigstop", beside("dmesg.node1.txt", XID), "HW-HANG", nodes=(1,)
-    ),
+    "sigstop: a GPU fell off the bus in time": fault("sigstop", beside("dmesg.node1.txt", XID), "HW-HANG", nodes=(1,)),
     "jax_kill: without the log of process 0": fault("jax_kill", without("rank0"), "DEAD", 1),
     "jax_exc: the process that raised left no log": quiet("jax_exc", without("rank1"), "unknown fault"),
     "jax_absent: two logs of two": fault("jax_absent", without("nothing"), "START-ABSENT", 1),
-}  # fmt: skip
+}
 
 
 def begun_again(last: str) -> Edit:

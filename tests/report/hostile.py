@@ -43,8 +43,9 @@ def _walk(value: Any, change: Callable[[str], str], everywhere: bool) -> Any:
             return value
         # Names of variables and versions are a stranger's; names of facts and their fields are ours.
         return {
-            (change(k) if isinstance(k, str) and (k.isupper() or everywhere) else k):
-            v if k in STRUCTURE and not everywhere else _walk(v, change, everywhere)
+            (change(k) if isinstance(k, str) and (k.isupper() or everywhere) else k): v
+            if k in STRUCTURE and not everywhere
+            else _walk(v, change, everywhere)
             for k, v in value.items()
-        }  # fmt: skip
+        }
     return value

@@ -43,12 +43,22 @@ def report_of(made_up: Fleet, *, more: tuple[Finding, ...] = (), **changes: Any)
         for node in finding.culprits.nodes:
             odd[node] = (*odd.get(node, ()), finding.code)
     report = Report(
-        tool_version="0.1.0", command="check --nnodes 4 --node-rank 0", started=STARTED.isoformat(), duration_s=4.1,
-        world=made_up.world, status=status_of(findings, (), waiting=False), verdict=verdict, findings=findings,
-        not_checked=not_checked, roll=made_up.roll, reach=made_up.reach, collectives=made_up.collectives,
+        tool_version="0.1.0",
+        command="check --nnodes 4 --node-rank 0",
+        started=STARTED.isoformat(),
+        duration_s=4.1,
+        world=made_up.world,
+        status=status_of(findings, (), waiting=False),
+        verdict=verdict,
+        findings=findings,
+        not_checked=not_checked,
+        roll=made_up.roll,
+        reach=made_up.reach,
+        collectives=made_up.collectives,
         facts={n: to_json(node) for n, node in made_up.nodes.items()},
-        odd=odd, notes=("probing 12 paths took 0.4 s",),
-    )  # fmt: skip
+        odd=odd,
+        notes=("probing 12 paths took 0.4 s",),
+    )
     return replace(report, **changes)
 
 
@@ -60,9 +70,15 @@ def sweep(num_ranks: int = 8, peak: float = 370.0) -> tuple[BenchPoint, ...]:
         time_s = 2e-5 + size / (peak * 1e9)
         alg = size / time_s / 1e9
         points.append(
-            BenchPoint(size_bytes=size, time_s=time_s, algbw_gb_per_s=alg,
-                       busbw_gb_per_s=alg * 2 * (num_ranks - 1) / num_ranks, num_errors=0, num_iterations=20)
-        )  # fmt: skip
+            BenchPoint(
+                size_bytes=size,
+                time_s=time_s,
+                algbw_gb_per_s=alg,
+                busbw_gb_per_s=alg * 2 * (num_ranks - 1) / num_ranks,
+                num_errors=0,
+                num_iterations=20,
+            )
+        )
     return tuple(points)
 
 
@@ -99,13 +115,26 @@ def faulty_report(num_nodes: int = 4) -> Report:
     entered = tuple(r for r in ranks if r != 5)
     ok = healthy_collectives(2 * num_nodes).runs[0].stages[:5]
     hung = StageResult(
-        name="nccl_init", outcome="hung", deadline_s=5.0, duration_s=5.0, entered=entered,
+        name="nccl_init",
+        outcome="hung",
+        deadline_s=5.0,
+        duration_s=5.0,
+        entered=entered,
         detail="rank 5 did not enter",
         ranks=(
-            RankState(rank=5, node_rank=2, local_rank=1, pid=4711, step="entered gloo_barrier", state="stopped",
-                      cpu_s=0.0, wchan="do_signal_stop", stack=("train.py:12 main", "train.py:40 <module>")),
+            RankState(
+                rank=5,
+                node_rank=2,
+                local_rank=1,
+                pid=4711,
+                step="entered gloo_barrier",
+                state="stopped",
+                cpu_s=0.0,
+                wchan="do_signal_stop",
+                stack=("train.py:12 main", "train.py:40 <module>"),
+            ),
         ),
-    )  # fmt: skip
+    )
     skipped = StageResult(name="sweep", outcome="skipped", deadline_s=60.0, duration_s=0.0, detail="nccl_init hung")
     run = CollectiveRun(label="all", backend="nccl", ranks=ranks, stages=(*ok, hung, skipped))
     env = EnvFacts(variables={"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "docker0"})
@@ -118,34 +147,50 @@ def faulty_report(num_nodes: int = 4) -> Report:
 def data_ports_filtered(num_nodes: int) -> Finding:
     """As a rule about reachability would say it."""
     return Finding(
-        code="NET901", severity=Severity.BLOCKER, fault_class=FaultClass.START_PATH, confidence=Confidence.CERTAIN,
-        culprits=Culprits(nodes=(2,), links=((0, 2), (1, 2))), title="Data ports are filtered",
+        code="NET901",
+        severity=Severity.BLOCKER,
+        fault_class=FaultClass.START_PATH,
+        confidence=Confidence.CERTAIN,
+        culprits=Culprits(nodes=(2,), links=((0, 2), (1, 2))),
+        title="Data ports are filtered",
         message="TCP ports above 1024 of node 2 (gpu2) are filtered: 3 of 3 nodes reach its address, none its ports",
         remedy="open the ephemeral ports between the nodes: iptables -I INPUT -s 10.0.0.0/24 -p tcp -j ACCEPT",
         evidence=tuple(
-            Evidence(source="TCP probe", node_rank=n, text=f"10.0.0.3:40002 silent for 2.0 s ({i} of 12)",
-                     time="2026-01-02T03:04:07+00:00")
-            for i, n in enumerate([0, 1, 3] * 4) if n < num_nodes
+            Evidence(
+                source="TCP probe",
+                node_rank=n,
+                text=f"10.0.0.3:40002 silent for 2.0 s ({i} of 12)",
+                time="2026-01-02T03:04:07+00:00",
+            )
+            for i, n in enumerate([0, 1, 3] * 4)
+            if n < num_nodes
         ),
-    )  # fmt: skip
+    )
 
 
 def variable_differs() -> Finding:
     """As a rule about variables would say it."""
     return Finding(
-        code="ENV901", severity=Severity.WARNING, fault_class=FaultClass.ENV_MISMATCH, confidence=Confidence.LIKELY,
-        culprits=Culprits(nodes=(2,), variables=("NCCL_SOCKET_IFNAME",)), title="A variable differs between nodes",
-        message="NCCL_SOCKET_IFNAME differs: (not set) [0,1,3], docker0 [2]", remedy="unset NCCL_SOCKET_IFNAME",
+        code="ENV901",
+        severity=Severity.WARNING,
+        fault_class=FaultClass.ENV_MISMATCH,
+        confidence=Confidence.LIKELY,
+        culprits=Culprits(nodes=(2,), variables=("NCCL_SOCKET_IFNAME",)),
+        title="A variable differs between nodes",
+        message="NCCL_SOCKET_IFNAME differs: (not set) [0,1,3], docker0 [2]",
+        remedy="unset NCCL_SOCKET_IFNAME",
         evidence=(Evidence(source="environment", node_rank=2, text="NCCL_SOCKET_IFNAME=docker0"),),
-    )  # fmt: skip
+    )
 
 
 def unknown_report() -> Report:
     """Something necessary was not looked at."""
     return replace(
-        healthy_report(2), status=Status.UNKNOWN, reach=None,
+        healthy_report(2),
+        status=Status.UNKNOWN,
+        reach=None,
         not_checked=(NotChecked(code="NET001", node=None, why="the probes were interrupted"),),
-    )  # fmt: skip
+    )
 
 
 __all__ = ["absent_report", "faulty_report", "healthy_node", "healthy_report", "report_of", "unknown_report"]

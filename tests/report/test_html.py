@@ -85,9 +85,22 @@ def test_both_languages_are_in_the_page_and_one_is_shown_first(language: str) ->
 
 def test_a_faulty_report_says_who_what_and_why() -> None:
     text = Seen(render(faulty_report())).text
-    for part in ("NET901", "START-PATH", "node 2 (gpu2)", "0 (gpu0) → 2 (gpu2)", "iptables -I INPUT", "2.1 s after",
-                 "10.0.0.3:40002 silent for 2.0 s (11 of 12)", "nccl_init", "0-4,6,7", "do_signal_stop",
-                 "train.py:12 main", "docker0", "stuck at 9000 B, passed 64 1400 B", "check --nnodes 4"):  # fmt: skip
+    for part in (
+        "NET901",
+        "START-PATH",
+        "node 2 (gpu2)",
+        "0 (gpu0) → 2 (gpu2)",
+        "iptables -I INPUT",
+        "2.1 s after",
+        "10.0.0.3:40002 silent for 2.0 s (11 of 12)",
+        "nccl_init",
+        "0-4,6,7",
+        "do_signal_stop",
+        "train.py:12 main",
+        "docker0",
+        "stuck at 9000 B, passed 64 1400 B",
+        "check --nnodes 4",
+    ):
         assert part in text
 
 

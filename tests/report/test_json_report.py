@@ -26,12 +26,27 @@ def test_the_keys_are_those_of_the_contract_in_its_order() -> None:
     assert list(body["world"]) == ["num_nodes", "world_size", "nodes"]
     assert list(body["world"]["nodes"][0]) == ["node_rank", "name", "ranks"]
     assert list(body["verdict"]) == [
-        "code", "fault_class", "confidence", "culprits", "sentence", "remedy", "fault_time", "detected_time",
+        "code",
+        "fault_class",
+        "confidence",
+        "culprits",
+        "sentence",
+        "remedy",
+        "fault_time",
+        "detected_time",
         "detect_s",
-    ]  # fmt: skip
+    ]
     assert body["verdict"]["culprits"] == {"nodes": [2], "ranks": [4, 5], "links": [], "variables": []}
-    assert list(body["findings"][0])[:8] == ["code", "severity", "fault_class", "confidence", "culprits", "message",
-                                             "remedy", "evidence"]  # fmt: skip
+    assert list(body["findings"][0])[:8] == [
+        "code",
+        "severity",
+        "fault_class",
+        "confidence",
+        "culprits",
+        "message",
+        "remedy",
+        "evidence",
+    ]
     assert list(body["findings"][0]["evidence"][0])[:3] == ["source", "text", "time"]
     assert list(json.loads(encode(unknown_report()))["not_checked"][0]) == ["code", "node", "why"]
 
@@ -96,8 +111,9 @@ def test_a_number_that_is_none_is_null_and_comes_back_as_none() -> None:
     report = healthy_report(2)
     assert report.collectives is not None
     run = report.collectives.runs[0]
-    point = BenchPoint(size_bytes=8, time_s=math.nan, algbw_gb_per_s=math.inf, busbw_gb_per_s=1.0, num_errors=0,
-                       num_iterations=1)  # fmt: skip
+    point = BenchPoint(
+        size_bytes=8, time_s=math.nan, algbw_gb_per_s=math.inf, busbw_gb_per_s=1.0, num_errors=0, num_iterations=1
+    )
     report = replace(
         report, duration_s=math.inf, collectives=replace(report.collectives, runs=(replace(run, points=(point,)),))
     )

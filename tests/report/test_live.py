@@ -97,8 +97,11 @@ def test_a_state_that_counts_is_said_once_a_second_and_its_last_value_is_not_los
         live.say(KEY, label=tenth)
     live.close()
     assert stream.getvalue().splitlines() == [
-        "[  0.0 s] node 0", "[  1.0 s] node 10", "[  2.0 s] node 20", "[  2.4 s] node 24"
-    ]  # fmt: skip
+        "[  0.0 s] node 0",
+        "[  1.0 s] node 10",
+        "[  2.0 s] node 20",
+        "[  2.4 s] node 24",
+    ]
 
 
 def test_quiet_says_nothing_and_starts_no_thread(screen: Screen) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allready.model import Moment, Report
+from allready.model import Report, TimelineEvent
 from allready.report.html import render
 from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
 from tests.clock import timed
@@ -44,21 +44,48 @@ def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, lan
 def test_everything_that_a_person_must_see_is_in_the_page() -> None:
     text = Seen(render(whole_report())).text
     for part in (
-        "gpu0:1001", "nccl 2.28.9", "-> 2 P2P/CUMEM x2", "libnccl-net.so", "eth0 10.0.0.1", "docker0", "mlx5_0:1/RoCE",
-        "2 coll", "AllReduce RING/SIMPLE ×12", "AllGather: opCount 40 (run/nccl.1.log:148)",
+        "gpu0:1001",
+        "nccl 2.28.9",
+        "-> 2 P2P/CUMEM x2",
+        "libnccl-net.so",
+        "eth0 10.0.0.1",
+        "docker0",
+        "mlx5_0:1/RoCE",
+        "2 coll",
+        "AllReduce RING/SIMPLE ×12",
+        "AllGather: opCount 40 (run/nccl.1.log:148)",
         "default_pg (flight recorder): 65 enqueued, 63 completed, waits in all_reduce #64 (34 all_reduce, 31",
-        "init total 370 ms", "idle in the user's code (train.py:20 <module>)", "Xid 79: GPU has fallen off the bus",
-        "run/dmesg:7", "broken JSON, repaired", "what is this", "NCCL_P2P_DISABLE", "may explain a fault",
-        "busbw up to 375 GB/s", "usual: 2 all_reduce", "the fault began 03:04:15", "gpu1 is 120 ms ± 4 ms ahead",
+        "init total 370 ms",
+        "idle in the user's code (train.py:20 <module>)",
+        "Xid 79: GPU has fallen off the bus",
+        "run/dmesg:7",
+        "broken JSON, repaired",
+        "what is this",
+        "NCCL_P2P_DISABLE",
+        "may explain a fault",
+        "busbw up to 375 GB/s",
+        "usual: 2 all_reduce",
+        "the fault began 03:04:15",
+        "gpu1 is 120 ms ± 4 ms ahead",
         "1 line has no time",
-    ):  # fmt: skip
+    ):
         assert part in text, part
 
 
 def test_the_page_is_chinese_where_the_reader_is() -> None:
     text = Seen(render(whole_report(), language="zh")).text
-    for part in ("时间线", "各 rank 情况", "日志行", "来源", "起因：可能是最初的原因", "故障始于 03:04:15",
-                 "选用的 HCA", "已入队 65, 已完成 63, 卡在 all_reduce #64", "可能导致故障", "迭代"):  # fmt: skip
+    for part in (
+        "时间线",
+        "各 rank 情况",
+        "日志行",
+        "来源",
+        "起因：可能是最初的原因",
+        "故障始于 03:04:15",
+        "选用的 HCA",
+        "已入队 65, 已完成 63, 卡在 all_reduce #64",
+        "可能导致故障",
+        "迭代",
+    ):
         assert part in text
 
 
@@ -103,20 +130,29 @@ def test_the_command_is_the_one_that_was_given() -> None:
 def test_every_rank_has_a_lane_below_its_node_also_the_silent_one() -> None:
     found = drawn(stuck_report())
     assert [lane["label"] for lane in found["lanes"]] == [
-        "node 0 (gpu0)", "rank 0", "rank 1", "rank 2", "rank 3", "node 1 (gpu1)", "rank 4", "rank 5", "rank 6", "rank 7"
-    ]  # fmt: skip
+        "node 0 (gpu0)",
+        "rank 0",
+        "rank 1",
+        "rank 2",
+        "rank 3",
+        "node 1 (gpu1)",
+        "rank 4",
+        "rank 5",
+        "rank 6",
+        "rank 7",
+    ]
     assert [lane["label"] for lane in found["lanes"] if "l-bad" in lane["css"]] == ["rank 1"]
 
 
 def test_a_line_of_a_node_stands_in_the_nodes_lane_and_one_of_nobody_in_a_lane_of_its_own() -> None:
-    loose = Moment(time_s=BEGIN + 5, role="root", text="somebody's", code="X001")
+    loose = TimelineEvent(time_s=BEGIN + 5, role="root", text="somebody's", code="X001")
     found = drawn(stuck_report(moments=(*whole_moments(), loose)))
     assert found["lanes"][-1]["label"] == "rank ?"
     root = next(m for m in found["marks"] if "KRN001" in m["title"])
     assert f" {found['lanes'][0]['y'] - 6:.1f}l" in root["d"]
 
 
-def whole_moments() -> tuple[Moment, ...]:
+def whole_moments() -> tuple[TimelineEvent, ...]:
     ruins = stuck_report().ruins
     assert ruins is not None
     return ruins.moments
@@ -133,15 +169,15 @@ def test_operations_are_bars_as_long_as_they_took_and_the_onset_is_a_line() -> N
 
 
 def test_an_operation_without_an_end_reaches_to_the_end_of_the_drawing() -> None:
-    open_ended = Moment(time_s=BEGIN + 10, role="operation", text="init of x", rank=0, node=0)
-    later = Moment(time_s=BEGIN + 20, role="death", text="x", rank=1, node=0)
+    open_ended = TimelineEvent(time_s=BEGIN + 10, role="operation", text="init of x", rank=0, node=0)
+    later = TimelineEvent(time_s=BEGIN + 20, role="death", text="x", rank=1, node=0)
     found = drawn(stuck_report(moments=(open_ended, later)))
     assert found["bars"][0]["x"] + found["bars"][0]["w"] == pytest.approx(RIGHT - EDGE_PX, abs=0.2)
 
 
 def test_hours_without_events_are_cut_out_and_said_so() -> None:
     fault = tuple(replace(m, time_s=m.time_s + 36_000) for m in whole_moments() if m.time_s and m.role != "harmless")
-    early = Moment(time_s=BEGIN, role="cascade", text="a hiccup", rank=0, node=0, code="X001")
+    early = TimelineEvent(time_s=BEGIN, role="cascade", text="a hiccup", rank=0, node=0, code="X001")
     report = stuck_report(moments=(early, *fault))
     found = drawn(report)
     assert [b["text"] for b in found["breaks"]] == ["⁄⁄ 9 h 59 min"]
@@ -151,7 +187,7 @@ def test_hours_without_events_are_cut_out_and_said_so() -> None:
 
 
 def test_lines_far_from_the_fault_are_counted_not_drawn() -> None:
-    early = tuple(Moment(time_s=BEGIN - 9000 + n, role="harmless", text="x", rank=0, node=0) for n in range(3))
+    early = tuple(TimelineEvent(time_s=BEGIN - 9000 + n, role="harmless", text="x", rank=0, node=0) for n in range(3))
     found = drawn(stuck_report(moments=(*early, *whole_moments())))
     assert found["outside"] == 12
     assert found["breaks"] == []
@@ -168,15 +204,24 @@ def test_the_axis_keeps_the_order_of_times_and_stays_inside(times: list[float]) 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(
-    st.one_of(st.none(), st.floats()), st.one_of(st.none(), st.floats()), st.sampled_from(["root", "operation", "?"]),
-    st.one_of(st.none(), st.integers(-5, 5)), st.one_of(st.none(), st.integers(-5, 5))), max_size=12,
-))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.floats()),
+            st.one_of(st.none(), st.floats()),
+            st.sampled_from(["root", "operation", "?"]),
+            st.one_of(st.none(), st.integers(-5, 5)),
+            st.one_of(st.none(), st.integers(-5, 5)),
+        ),
+        max_size=12,
+    )
+)
 def test_no_number_whatever_breaks_the_page(
     told: list[tuple[float | None, float | None, str, int | None, int | None]],
 ) -> None:
     made = tuple(
-        Moment(time_s=t, duration_s=d, role=role, rank=rank, node=node, text="x") for t, d, role, rank, node in told
+        TimelineEvent(time_s=t, duration_s=d, role=role, rank=rank, node=node, text="x")
+        for t, d, role, rank, node in told
     )
     page = render(stuck_report(moments=made))
     assert not re.search(r'="-?(nan|inf)"', page)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allready.model import Culprits, Moment, Report
+from allready.model import Culprits, Report, TimelineEvent
 from allready.report.ruins_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
 from allready.report.safe import width
 from allready.report.terminal import show
@@ -83,10 +83,16 @@ def test_quiet_leaves_only_the_verdict() -> None:
 def test_chinese_is_chinese_in_every_part() -> None:
     text = shown(whole_report(), "zh")
     for part in (
-        "已读取：2 个来源", "事件链 (2026-01-02)", "进入 default_pg 的 all_reduce #64，之后再未完成",
-        "停在用户代码中 (train.py:20 <module>); flight recorder: 没有转储", "卡在 all_reduce #64", "第 7 次迭代",
-        "与 good 的差异 (2)", "时钟：gpu1 比参考节点快 120 ms ± 4 ms", "2 个错误值",
-    ):  # fmt: skip
+        "已读取：2 个来源",
+        "事件链 (2026-01-02)",
+        "进入 default_pg 的 all_reduce #64，之后再未完成",
+        "停在用户代码中 (train.py:20 <module>); flight recorder: 没有转储",
+        "卡在 all_reduce #64",
+        "第 7 次迭代",
+        "与 good 的差异 (2)",
+        "时钟：gpu1 比参考节点快 120 ms ± 4 ms",
+        "2 个错误值",
+    ):
         assert part in text
 
 
@@ -94,8 +100,28 @@ def test_a_good_run_says_so_and_tells_no_story() -> None:
     lines = shown(well_report()).splitlines()
     assert lines[1] == "  8 of 8 ranks ended well · 900 ms"
     assert "Chain of events" not in "\n".join(lines)
-    assert any(line.split() == ["0-7", "0,1", "2", "hosts", "·", "8", "processes", "0-3", "complete", "IB", "34",
-                                "all_reduce,", "31", "all_gather", "ended", "well"] for line in lines)  # fmt: skip
+    assert any(
+        line.split()
+        == [
+            "0-7",
+            "0,1",
+            "2",
+            "hosts",
+            "·",
+            "8",
+            "processes",
+            "0-3",
+            "complete",
+            "IB",
+            "34",
+            "all_reduce,",
+            "31",
+            "all_gather",
+            "ended",
+            "well",
+        ]
+        for line in lines
+    )
 
 
 def test_no_difference_is_said() -> None:
@@ -193,10 +219,12 @@ def test_an_init_that_never_completed_is_said() -> None:
 
 def test_the_chain_keeps_the_cause_however_much_else_there_is() -> None:
     noise = tuple(
-        Moment(time_s=BEGIN + n, role="cascade", text=f"noise {chr(97 + n % 26)}{n // 26}", code=f"X{n:03}", rank=n)
+        TimelineEvent(
+            time_s=BEGIN + n, role="cascade", text=f"noise {chr(97 + n % 26)}{n // 26}", code=f"X{n:03}", rank=n
+        )
         for n in range(300)
     )
-    root = Moment(time_s=BEGIN + 500, role="root", text="the cause", rank=9, code="R001")
+    root = TimelineEvent(time_s=BEGIN + 500, role="root", text="the cause", rank=9, code="R001")
     report = stuck_report(moments=(*noise, root))
     assert report.ruins is not None
     links, more = chain(report.ruins)
@@ -209,8 +237,8 @@ def test_the_chain_keeps_the_cause_however_much_else_there_is() -> None:
 def test_a_line_that_only_repeats_a_death_is_no_link() -> None:
     text = "failed (exitcode: -9) local_rank: 1"
     pair = (
-        Moment(time_s=BEGIN, role="death", text=text, rank=1),
-        Moment(time_s=BEGIN, role="record", text=text, code="ELA001"),
+        TimelineEvent(time_s=BEGIN, role="death", text=text, rank=1),
+        TimelineEvent(time_s=BEGIN, role="record", text=text, code="ELA001"),
     )
     report = stuck_report(moments=pair)
     assert report.ruins is not None
@@ -219,8 +247,8 @@ def test_a_line_that_only_repeats_a_death_is_no_link() -> None:
 
 def test_times_of_several_days_have_their_date() -> None:
     two = (
-        Moment(time_s=BEGIN, role="root", text="a", code="A001"),
-        Moment(time_s=BEGIN + 86_400, role="death", text="b", rank=1),
+        TimelineEvent(time_s=BEGIN, role="root", text="a", code="A001"),
+        TimelineEvent(time_s=BEGIN + 86_400, role="death", text="b", rank=1),
     )
     text = shown(stuck_report(moments=two))
     assert "2026-01-02 03:04:05" in text
@@ -230,7 +258,7 @@ def test_times_of_several_days_have_their_date() -> None:
 @pytest.mark.parametrize("strange", [float("nan"), float("inf"), 1e300, -1e300, None])
 def test_strange_times_are_unknown(strange: float | None) -> None:
     assert clock(strange) == "–"
-    assert shown(stuck_report(moments=(Moment(time_s=strange, role="root", text="a"),)))
+    assert shown(stuck_report(moments=(TimelineEvent(time_s=strange, role="root", text="a"),)))
     assert onset_s(stuck_report(onset_s=12.0)) == 12.0
 
 
@@ -294,8 +322,15 @@ def big_report() -> Report:
         for n in range(4096)
     )
     told = tuple(
-        Moment(time_s=BEGIN + n / 7, role=("cascade", "record", "root", "death")[n % 4], text=f"line {n} " + "x" * 280,
-               rank=n, node=n // 8, code=f"C{n % 300:03}", source=f"run/out.{n}:{n}")
+        TimelineEvent(
+            time_s=BEGIN + n / 7,
+            role=("cascade", "record", "root", "death")[n % 4],
+            text=f"line {n} " + "x" * 280,
+            rank=n,
+            node=n // 8,
+            code=f"C{n % 300:03}",
+            source=f"run/out.{n}:{n}",
+        )
         for n in range(4000)
-    )  # fmt: skip
+    )
     return stuck_report(4096, ranks=rows, moments=told)

@@ -38,9 +38,14 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rule(code: str, **changes: Any) -> Rule:
     fields: dict[str, Any] = {
-        "code": code, "severity": Severity.WARNING, "fault_class": FaultClass.ENV_LIMIT, "title": "t",
-        "message": "node {node}", "remedy": "mend {node}", "since": "0.1",
-    }  # fmt: skip
+        "code": code,
+        "severity": Severity.WARNING,
+        "fault_class": FaultClass.ENV_LIMIT,
+        "title": "t",
+        "message": "node {node}",
+        "remedy": "mend {node}",
+        "since": "0.1",
+    }
     return Rule(**(fields | changes))
 
 
@@ -224,9 +229,16 @@ def test_what_is_said_for_want_of_a_cause_stays_out_beside_a_cause() -> None:
 
     def found(code: str, severity: Severity) -> Finding:
         return Finding(
-            code=code, severity=severity, fault_class=FaultClass.DEAD, confidence=Confidence.POSSIBLE,
-            culprits=Culprits(), message="", remedy="", title="", values={},
-        )  # fmt: skip
+            code=code,
+            severity=severity,
+            fault_class=FaultClass.DEAD,
+            confidence=Confidence.POSSIBLE,
+            culprits=Culprits(),
+            message="",
+            remedy="",
+            title="",
+            values={},
+        )
 
     gone, cause, hint = (
         found("RES002", Severity.ERROR),
@@ -242,10 +254,17 @@ def test_what_is_said_for_want_of_a_cause_stays_out_beside_a_cause() -> None:
 def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first() -> None:
     def found(code: str, line: int, confidence: Confidence, **values: str) -> Finding:
         return Finding(
-            code=code, severity=Severity.BLOCKER, fault_class=FaultClass.START_ABSENT, confidence=confidence,
-            culprits=Culprits(), message="", remedy="", title="", values=values,
+            code=code,
+            severity=Severity.BLOCKER,
+            fault_class=FaultClass.START_ABSENT,
+            confidence=confidence,
+            culprits=Culprits(),
+            message="",
+            remedy="",
+            title="",
+            values=values,
             evidence=(Evidence(source=f"out.log:{line}", text=""),),
-        )  # fmt: skip
+        )
 
     rules = load()
     assert rules["PYL010"].depth == rules["NLG054"].depth
@@ -261,10 +280,16 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
 def test_a_launchers_word_that_does_not_say_whose_end_is_information_beside_any_clue() -> None:
     def found(code: str, **changes: Any) -> Finding:
         known: dict[str, Any] = {
-            "code": code, "severity": Severity.ERROR, "fault_class": FaultClass.DEAD,
-            "confidence": Confidence.POSSIBLE, "culprits": Culprits(), "message": "", "remedy": "", "title": "",
+            "code": code,
+            "severity": Severity.ERROR,
+            "fault_class": FaultClass.DEAD,
+            "confidence": Confidence.POSSIBLE,
+            "culprits": Culprits(),
+            "message": "",
+            "remedy": "",
+            "title": "",
             "values": {},
-        }  # fmt: skip
+        }
         return Finding(**(known | changes))
 
     def told(*findings: Finding) -> list[tuple[str, Severity]]:
@@ -282,9 +307,16 @@ def test_a_launchers_word_that_does_not_say_whose_end_is_information_beside_any_
 def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() -> None:
     def found(code: str, severity: Severity, fault_class: FaultClass = FaultClass.DEAD) -> Finding:
         return Finding(
-            code=code, severity=severity, fault_class=fault_class, confidence=Confidence.POSSIBLE,
-            culprits=Culprits(), message="", remedy="", title="", values={},
-        )  # fmt: skip
+            code=code,
+            severity=severity,
+            fault_class=fault_class,
+            confidence=Confidence.POSSIBLE,
+            culprits=Culprits(),
+            message="",
+            remedy="",
+            title="",
+            values={},
+        )
 
     def told(*findings: Finding) -> list[tuple[str, Severity]]:
         return [(f.code, f.severity) for f in in_order(findings, load())]
@@ -294,8 +326,10 @@ def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() 
     assert told(word, table) == [("LCH011", Severity.ERROR), ("ELA001", Severity.ERROR)]  # neither knows more
     own = found("DTH005", Severity.ERROR, FaultClass.START_PATH)
     assert told(word, own, table) == [
-        ("DTH005", Severity.ERROR), ("LCH011", Severity.INFO), ("ELA001", Severity.INFO),
-    ]  # fmt: skip
+        ("DTH005", Severity.ERROR),
+        ("LCH011", Severity.INFO),
+        ("ELA001", Severity.INFO),
+    ]
     assert told(word, found("DTH006", Severity.WARNING)) == [("LCH011", Severity.ERROR), ("DTH006", Severity.WARNING)]
     assert told(word, found("NLG080", Severity.WARNING))[0] == ("LCH011", Severity.ERROR)
     assert told(word, found("JAX008", Severity.ERROR))[0] == ("LCH011", Severity.ERROR)  # less deep: an echo itself

@@ -21,9 +21,15 @@ from allready.signatures import FAMILIES
 
 def rule(code: str, **changes: object) -> Rule:
     fields = {
-        "code": code, "severity": Severity.INFO, "fault_class": FaultClass.HEALTHY, "title": "t", "message": "{a} {b}",
-        "remedy": "{b} {c}", "since": "0.1", **changes,
-    }  # fmt: skip
+        "code": code,
+        "severity": Severity.INFO,
+        "fault_class": FaultClass.HEALTHY,
+        "title": "t",
+        "message": "{a} {b}",
+        "remedy": "{b} {c}",
+        "since": "0.1",
+        **changes,
+    }
     return Rule(**fields)  # type: ignore[arg-type]
 
 
@@ -37,9 +43,12 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parameters_say_what_a_rule_needs() -> None:
     @rule("TST001")
     def needy(
-        net: PerNode[NetFacts], roll: RollCall, world: World, env: PerNode[EnvFacts] | None = None,
+        net: PerNode[NetFacts],
+        roll: RollCall,
+        world: World,
+        env: PerNode[EnvFacts] | None = None,
         reach: Reachability | None = None,
-    ) -> Iterator[Hit]:  # fmt: skip
+    ) -> Iterator[Hit]:
         """A page."""
         yield Hit()
 

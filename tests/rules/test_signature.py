@@ -10,7 +10,7 @@ from allready.rules import registry
 from allready.rules.engine import judge
 from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, death, event, operation, ruins
+from tests.rules.runs import ask, death, event, operation, ruins
 
 
 def test_what_such_a_rule_needs_is_what_its_function_asks_for() -> None:
@@ -196,8 +196,12 @@ def test_a_server_that_answers_again_soon_is_a_warning() -> None:
 
 def test_the_hint_fits_the_words_of_the_line() -> None:
     def hint(error: str) -> str:
-        line = event("launcher.slurm_launch_failed", text=f"srun: error: Unable to create step for job 7: {error}",
-                     role=Role.ROOT, values={"error": error})  # fmt: skip
+        line = event(
+            "launcher.slurm_launch_failed",
+            text=f"srun: error: Unable to create step for job 7: {error}",
+            role=Role.ROOT,
+            values={"error": error},
+        )
         [hit] = ask("LCH012", events=(line,)).hits
         return str(hit.values["hint"])
 
@@ -306,11 +310,13 @@ def test_a_switch_that_timed_out_behind_a_fault_of_the_program_is_no_fault_of_th
         origin = Origin(source="dmesg.log", line=1, host="gpu01")
         lines = tuple(
             event(
-                "kernel.xid_application" if xid == "13" else "kernel.xid_firmware", role=Role.ROOT, origin=origin,
+                "kernel.xid_application" if xid == "13" else "kernel.xid_firmware",
+                role=Role.ROOT,
+                origin=origin,
                 values={"pci": "0000:cb:00", "xid": xid, "said": "?"},
             )
             for xid in xids
-        )  # fmt: skip
+        )
         [hit] = ask("KRN004", events=lines).hits
         return hit.severity
 

@@ -12,10 +12,15 @@ UNCHECKED = (NotChecked(code="COL001", node=None, why="x"),)
 
 def finding(severity: Severity, code: str = "NET001") -> Finding:
     return Finding(
-        code=code, severity=severity, fault_class=FaultClass.NET_BROKEN, confidence=Confidence.LIKELY,
-        culprits=Culprits(nodes=(1,)), message=f"{code} says so", remedy="mend it",
+        code=code,
+        severity=severity,
+        fault_class=FaultClass.NET_BROKEN,
+        confidence=Confidence.LIKELY,
+        culprits=Culprits(nodes=(1,)),
+        message=f"{code} says so",
+        remedy="mend it",
         fault_time="2026-01-02T03:04:00+00:00",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(

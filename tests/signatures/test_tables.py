@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from allready.evidence.log import stories
+from allready.evidence.log import event_extraction
 from allready.model import Event, FaultClass, Origin, Role, Severity
 from allready.rules import signature as rules_of_tables
 from allready.rules.registry import HEADINGS, placeholders
@@ -22,8 +22,8 @@ LAUNCHER_PREFIXES = ("", "[default0]:", "0: ", "[1,0]<stdout>:", "worker-3 | ")
 """What launchers put before a line; readers take it off, and the patterns do not depend on that."""
 
 TEXT_SIZE = 20_000
-MOST_CPU_S = 0.01
-MOST_TIMES_OF_A_QUARTER = 8
+MAX_CPU_S = 0.01
+MAX_TIMES_OF_A_QUARTER = 8
 """Four times the text takes four times as long, or sixteen times where the time is quadratic."""
 SHORTEST_HEADING_TEXT = 6
 ANCHORS = frozenset(anchors())
@@ -114,10 +114,10 @@ def assert_linear(line: LinePattern) -> None:
     for part in repeated:
         text = (part * (TEXT_SIZE // len(part) + 1))[:TEXT_SIZE]
         # Compared with itself where it took long: another machine, or a busy one, needs a multiple of the time.
-        took_s = cpu_s(lambda: line.pattern.search(text), enough_s=MOST_CPU_S)  # noqa: B023 - called at once
-        if took_s >= MOST_CPU_S:
+        took_s = cpu_s(lambda: line.pattern.search(text), enough_s=MAX_CPU_S)  # noqa: B023 - called at once
+        if took_s >= MAX_CPU_S:
             quarter = text[: TEXT_SIZE // 4]
-            assert took_s < MOST_TIMES_OF_A_QUARTER * cpu_s(lambda: line.pattern.search(quarter)), part[:60]  # noqa: B023
+            assert took_s < MAX_TIMES_OF_A_QUARTER * cpu_s(lambda: line.pattern.search(quarter)), part[:60]  # noqa: B023
 
 
 @pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
@@ -262,9 +262,9 @@ def test_a_case_that_cannot_be_asked_is_a_mistake(entry: dict[str, str]) -> None
 
 
 def test_what_single_signatures_say_stands_in_the_tables() -> None:
-    for module in (rules_of_tables, stories):
+    for module in (rules_of_tables, event_extraction):
         source = inspect.getsource(module)
-        assert not [s.id for s in SIGNATURES if f'"{s.id}"' in source and s.id != stories.RENDEZVOUS]
+        assert not [s.id for s in SIGNATURES if f'"{s.id}"' in source and s.id != event_extraction.RENDEZVOUS]
 
 
 def assert_records_of_those_who_waited_accuse_nobody(signature: Signature) -> None:

@@ -6,9 +6,16 @@ from allready.text.catalog import choose_language, say
 
 def finding(code: str = "JOB001", **values: str) -> Finding:
     return Finding(
-        code=code, severity=Severity.ERROR, fault_class=FaultClass.DEAD, confidence=Confidence.CERTAIN,
-        culprits=Culprits(), message="english message", remedy="english remedy", title="english title", values=values,
-    )  # fmt: skip
+        code=code,
+        severity=Severity.ERROR,
+        fault_class=FaultClass.DEAD,
+        confidence=Confidence.CERTAIN,
+        culprits=Culprits(),
+        message="english message",
+        remedy="english remedy",
+        title="english title",
+        values=values,
+    )
 
 
 GIVEN = {"nodes": "1 (a{b})", "waited_s": "3", "num_nodes": "2", "present": "1", "ranks": "1"}

@@ -87,6 +87,10 @@ def test_links_lead_to_files_that_exist(folder: Path) -> None:
 def test_runs_as_a_module(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "allready.docs", str(folder), "--check"],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

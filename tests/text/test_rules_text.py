@@ -18,7 +18,7 @@ SLOTS = {"title", "message", "remedy", "page"}
 RULES = list(load().values())
 WRITTEN = [rule for rule in RULES if not rule.area.startswith("log_")]
 """Rules with a file of their own; the others are rows of the signature tables, tested in tests/signatures."""
-LEAST_TESTS = 4
+MIN_TESTS = 4
 
 
 def name_of(rule: Rule) -> str:
@@ -91,7 +91,7 @@ def test_the_rule_its_file_and_its_test_share_one_name(rule: Rule) -> None:
         for node in ast.walk(ast.parse(test_file.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
-    assert len(set(tests)) >= LEAST_TESTS, tests
+    assert len(set(tests)) >= MIN_TESTS, tests
     assert rule.code in test_file.read_text(encoding="utf-8")
 
 

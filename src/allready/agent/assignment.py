@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allready.agent.orders import Offer
+from allready.agent.messages import Offer
 from allready.launch.ranks import Entry, assign
 
 

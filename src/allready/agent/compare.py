@@ -65,7 +65,12 @@ class Comparison:
         if cause is None:
             return report
         told = replace(
-            verdict, code=cause.code, fault_class=cause.fault_class, confidence=cause.confidence,
-            culprits=cause.culprits, sentence=cause.message, remedy=cause.remedy,
-        )  # fmt: skip
+            verdict,
+            code=cause.code,
+            fault_class=cause.fault_class,
+            confidence=cause.confidence,
+            culprits=cause.culprits,
+            sentence=cause.message,
+            remedy=cause.remedy,
+        )
         return replace(report, verdict=told, findings=(cause, *report.findings))

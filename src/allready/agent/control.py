@@ -19,11 +19,11 @@ from typing import Any, Self
 import msgspec
 
 from allready import __version__
-from allready.agent.terms import Terms
+from allready.agent.context import AgentContext
 from allready.evidence.secrets import masked
-from allready.exchange.wire import Hello, to_json
 from allready.launch.request import RunRequest
 from allready.live.node.process import read_stat
+from allready.messaging.wire import Hello, to_json
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ ABOUT = "job.json"
 LONGEST_LINE_BYTES = 4096
 LONGEST_COMMAND = 8192
 LONGEST_ADDRESS = 100
-MOST_WATCHERS = 32
+MAX_WATCHERS = 32
 QUIET_S = 30.0
 """A client that asks nothing for this long is closed."""
 WATCHED_S = 4.0
@@ -43,7 +43,7 @@ WATCHED_S = 4.0
 class Control:
     """The server; `open`, and `close` always."""
 
-    def __init__(self, terms: Terms, about: dict[str, Any]) -> None:
+    def __init__(self, terms: AgentContext, about: dict[str, Any]) -> None:
         self._terms = terms
         self._about = about
         self._server: asyncio.Server | None = None
@@ -51,18 +51,28 @@ class Control:
         self._unwatch: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, run_dir: Path, terms: Terms, request: RunRequest, hello: Hello) -> Self:
+    async def open(cls, run_dir: Path, terms: AgentContext, request: RunRequest, hello: Hello) -> Self:
         """Listen, and write `job.json`.  Where a socket cannot be had, there is only the file."""
         command = masked(" ".join([request.command.target, *request.command.arguments]))
         own = read_stat(os.getpid())
         about = {
-            "version": VERSION, "tool_version": __version__, "pid": os.getpid(), "job_id": request.job_id,
-            "instance": terms.instance, "name": terms.name, "node_rank": hello.node_rank, "num_nodes": hello.num_nodes,
-            "master_addr": request.master_addr, "master_port": request.master_port,
-            "report_dir": str(terms.report_dir.absolute()), "started_s": time.time(),
-            "command": command[:LONGEST_COMMAND].split(" "), "framework": request.framework,
-            "start_ticks": own.start_ticks if own is not None else 0, "diagnosis": request.diagnosis,
-        }  # fmt: skip
+            "version": VERSION,
+            "tool_version": __version__,
+            "pid": os.getpid(),
+            "job_id": request.job_id,
+            "instance": terms.instance,
+            "name": terms.name,
+            "node_rank": hello.node_rank,
+            "num_nodes": hello.num_nodes,
+            "master_addr": request.master_addr,
+            "master_port": request.master_port,
+            "report_dir": str(terms.report_dir.absolute()),
+            "started_s": time.time(),
+            "command": command[:LONGEST_COMMAND].split(" "),
+            "framework": request.framework,
+            "start_ticks": own.start_ticks if own is not None else 0,
+            "diagnosis": request.diagnosis,
+        }
         control = cls(terms, about)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -86,7 +96,7 @@ class Control:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= MOST_WATCHERS:
+        if len(self._writers) >= MAX_WATCHERS:
             writer.close()
             return
         self._writers.add(writer)
@@ -115,10 +125,12 @@ class Control:
             self._is_watched()
             terms = self._terms
             return {
-                "job": self._about, "now_s": time.time(), "report": terms.last_report,
+                "job": self._about,
+                "now_s": time.time(),
+                "report": terms.last_report,
                 # Nobody who watches has a use for the single operations, which are most of it.
                 "statuses": [replace(terms.statuses[n], pace=()) for n in sorted(terms.statuses)],
-            }  # fmt: skip
+            }
         if op == "gather":
             has_ranks = self._terms.on_wish is not None and bool(self._terms.statuses)
             return {"folder": self._terms.want_evidence() if has_ranks else ""}
@@ -150,7 +162,7 @@ def _listen(run_dir: Path) -> socket.socket:
     try:
         is_long = len(os.fsencode(path)) > LONGEST_ADDRESS
         sock.bind(f"/proc/self/fd/{folder}/{SOCKET}" if is_long else str(path))
-        sock.listen(MOST_WATCHERS)
+        sock.listen(MAX_WATCHERS)
         sock.setblocking(False)
     except OSError:
         sock.close()

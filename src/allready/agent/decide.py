@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allready.agent import orders
-from allready.agent.terms import Terms
+from allready.agent import messages
+from allready.agent.context import AgentContext
 from allready.launch.attempts import Attempts
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
@@ -17,7 +17,7 @@ class AttemptEnd:
     """How one attempt ended on all nodes.  `lost`: nodes whose agent was lost on the way.  `why`: why we ended it, ""
     when it ended by itself."""
 
-    ends: Mapping[int, orders.Ended]
+    ends: Mapping[int, messages.Ended]
     started_s: float = 0.0
     world_size: int = 0
     lost: Mapping[int, str] = field(default_factory=dict)
@@ -42,11 +42,9 @@ class Decision:
 class Decider:
     """Counts the attempts of one job; `after` each."""
 
-    def __init__(self, request: RunRequest, terms: Terms) -> None:
+    def __init__(self, request: RunRequest, terms: AgentContext) -> None:
         self._request = request
-        self._attempts = Attempts(
-            max_restarts=request.max_restarts, backoff=request.backoff, folder=terms.report_dir
-        )  # fmt: skip
+        self._attempts = Attempts(max_restarts=request.max_restarts, backoff=request.backoff, folder=terms.report_dir)
         for name in request.excluded_nodes:
             self._attempts.exclude(name, "--exclude-nodes")
 
@@ -59,9 +57,12 @@ class Decider:
         """Judge one attempt, and write it down."""
         outcome = self._outcome(end, clock_offsets_s)
         decision = self._attempts.ended(
-            outcome, started_s=end.started_s, ended_s=time.time(), num_nodes=len(end.ends) + len(end.lost),
+            outcome,
+            started_s=end.started_s,
+            ended_s=time.time(),
+            num_nodes=len(end.ends) + len(end.lost),
             world_size=end.world_size,
-        )  # fmt: skip
+        )
         number = self._attempts.record[-1].number
         notes = [] if number == 0 and not decision.again else [f"attempt {number}: {outcome.end}: {outcome.reason}"]
         if self._attempts.problem:

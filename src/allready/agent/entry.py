@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from allready import __version__
+from allready.agent.context import AgentContext
 from allready.agent.control import Control
-from allready.agent.lead import JobEnd, JobLead, PortIsHeld
-from allready.agent.member import JobMember
+from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
+from allready.agent.participant import JobParticipant
 from allready.agent.ports import free_port
-from allready.agent.terms import Terms
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.exchange.channel import Narrator
-from allready.exchange.wire import ANY_RANK, PROTOCOL, Hello
 from allready.facts.collect import collect
 from allready.facts.host import Host
+from allready.launch.file_rendezvous import Announcement
 from allready.launch.request import Note, RunRequest
-from allready.launch.sync_folder import Announcement
 from allready.launch.syncdir import find_each_other
-from allready.live.places import make_run_dir, run_dirs
+from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
+from allready.messaging.channel import Narrator
+from allready.messaging.wire import ANY_RANK, PROTOCOL, Hello
 from allready.model import LaunchFacts, NodeFacts, Report
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
@@ -60,7 +60,7 @@ class Job:
         self._inquiry = inquiry
         self._show, self._narrator = show, narrator
         self._say, self._on_start = say, on_start
-        self.side: JobLead | JobMember | None = None
+        self.side: JobCoordinator | JobParticipant | None = None
         self._interrupted: str | None = None
 
     async def run(self) -> JobEnd:
@@ -74,10 +74,17 @@ class Job:
         instance = secrets.token_hex(8)
         _remove_stale_run_dirs()
         run_dir = make_run_dir(request.job_id)
-        terms = Terms(
-            request=request, name=name, instance=instance, run_dir=run_dir, report_dir=self.report_dir, show=self._show,
-            say=self._say, on_start=self._on_start, addresses=addresses,
-        )  # fmt: skip
+        terms = AgentContext(
+            request=request,
+            name=name,
+            instance=instance,
+            run_dir=run_dir,
+            report_dir=self.report_dir,
+            show=self._show,
+            say=self._say,
+            on_start=self._on_start,
+            addresses=addresses,
+        )
         if request.framework != "jax":
             _preload_torch()
         control: Control | None = None
@@ -109,9 +116,15 @@ class Job:
         """Learn from files in a shared folder where node 0 is and who this node is; `request` then says so."""
         request = self.request
         own = Announcement(
-            host=name, nproc=request.nproc_per_node, num_nodes=request.max_nodes, pid=os.getpid(), addresses=addresses,
-            job_id=request.job_id, node_rank=request.node_rank, start_rank=request.start_rank,
-        )  # fmt: skip
+            host=name,
+            nproc=request.nproc_per_node,
+            num_nodes=request.max_nodes,
+            pid=os.getpid(),
+            addresses=addresses,
+            job_id=request.job_id,
+            node_rank=request.node_rank,
+            start_rank=request.start_rank,
+        )
 
         def missing(number: int, here: Sequence[str]) -> None:
             self._narrator.log(
@@ -119,43 +132,63 @@ class Job:
             )
 
         found = await find_each_other(
-            folder, own, timeout_s=request.wait_s, choose_port=lambda: free_port(request.master_port),
+            folder,
+            own,
+            timeout_s=request.wait_s,
+            choose_port=lambda: free_port(request.master_port),
             on_missing=missing,
-        )  # fmt: skip
+        )
         self.request = replace(
             request, master_addr=found.master_addr, master_port=found.master_port, node_rank=found.node_rank
         )
 
     async def _begin(
-        self, terms: Terms, check: CheckRequest, own_facts: "asyncio.Future[NodeFacts]", *, leads: bool
+        self, terms: AgentContext, check: CheckRequest, own_facts: "asyncio.Future[NodeFacts]", *, leads: bool
     ) -> Control:
         """Make this node's side of the job, and the socket for those who watch."""
         request, launch = self.request, check.launch
         hello = Hello(
-            protocol=PROTOCOL, tool_version=__version__, name=terms.name, pid=os.getpid(), instance=terms.instance,
+            protocol=PROTOCOL,
+            tool_version=__version__,
+            name=terms.name,
+            pid=os.getpid(),
+            instance=terms.instance,
             node_rank=0 if leads else ANY_RANK if request.node_rank is None else request.node_rank,
-            num_nodes=launch.num_nodes, nproc_per_node=launch.nproc_per_node, job_id=launch.job_id,
+            num_nodes=launch.num_nodes,
+            nproc_per_node=launch.nproc_per_node,
+            job_id=launch.job_id,
             master_addr=launch.master_addr,
-        )  # fmt: skip
+        )
         if leads:
-            lead = JobLead(
-                check, hello, own_facts, host=self._host, resolve=self._resolve, inquiry=self._inquiry,
-                publish=self._show, narrator=self._narrator,
-            )  # fmt: skip
+            lead = JobCoordinator(
+                check,
+                hello,
+                own_facts,
+                host=self._host,
+                resolve=self._resolve,
+                inquiry=self._inquiry,
+                publish=self._show,
+                narrator=self._narrator,
+            )
             lead.equip(request, terms, yields=self._leads_by_agreement())
             self.side = lead
         else:
-            member = JobMember(
-                check, hello, own_facts, resolve=self._resolve, inquiry=self._inquiry, publish=self._show,
+            member = JobParticipant(
+                check,
+                hello,
+                own_facts,
+                resolve=self._resolve,
+                inquiry=self._inquiry,
+                publish=self._show,
                 narrator=self._narrator,
-            )  # fmt: skip
+            )
             member.equip(request, terms)
             self.side = member
         if self._interrupted is not None:
             self.side.interrupt(self._interrupted)
         return await Control.open(terms.run_dir, terms, request, hello)
 
-    def _side(self) -> JobLead | JobMember:
+    def _side(self) -> JobCoordinator | JobParticipant:
         assert self.side is not None
         return self.side
 
@@ -168,10 +201,10 @@ class Job:
         cancelled."""
         self._interrupted = name
         side = self.side
-        if isinstance(side, JobLead) and side.stage == "job":
+        if isinstance(side, JobCoordinator) and side.stage == "job":
             side.interrupt(name)
             return True
-        if isinstance(side, JobMember) and side.has_joined:
+        if isinstance(side, JobParticipant) and side.has_joined:
             side.interrupt(name)
             return True
         return False

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allready.agent import orders
-from allready.agent.terms import Terms
+from allready.agent import messages
+from allready.agent.context import AgentContext
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import NodeSide, convert
 from allready.launch.request import RunRequest
-from allready.live.judge.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
+from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
+from allready.messaging.channel import NodeSide, convert
 from allready.model import NodeStatus, Report
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Over:
 class NodeAgent:
     """Follows node 0's orders until FINISH.  `follow` once; `close` always."""
 
-    def __init__(self, node: NodeSide, request: RunRequest, terms: Terms) -> None:
+    def __init__(self, node: NodeSide, request: RunRequest, terms: AgentContext) -> None:
         self._node = node
         self._request = request
         self._terms = terms
@@ -76,22 +76,22 @@ class NodeAgent:
                     kind, body = await self._node.receive(timeout_s=1.0)
                 except DeadlineExceeded:
                     continue
-                if kind == orders.PLAN:
-                    await self._begin(convert(body, orders.Plan))
-                elif kind == orders.GATHER:
-                    task = self._spawn(self._gather(convert(body, orders.Gather)))
+                if kind == messages.PLAN:
+                    await self._begin(convert(body, messages.Plan))
+                elif kind == messages.GATHER:
+                    task = self._spawn(self._gather(convert(body, messages.Gather)))
                     self._gathers.add(task)
                     task.add_done_callback(self._gathers.discard)
-                elif kind == orders.VERDICT:
+                elif kind == messages.VERDICT:
                     self._terms.publish(convert(body, Report))
-                elif kind == orders.OVERVIEW:
+                elif kind == messages.OVERVIEW:
                     self._terms.overview(body)
-                elif kind == orders.STOP:
-                    stop = convert(body, orders.Stop)
+                elif kind == messages.STOP:
+                    stop = convert(body, messages.Stop)
                     if self._attempt is not None and self._attempt.number == stop.attempt:
                         self._spawn(self._stop(self._attempt, stop.signal))
-                elif kind == orders.FINISH:
-                    finish = convert(body, orders.Finish)
+                elif kind == messages.FINISH:
+                    finish = convert(body, messages.Finish)
                     return Over(exit_code=finish.exit_code, why=finish.why)
         finally:
             looks.cancel()
@@ -102,15 +102,15 @@ class NodeAgent:
         if self._attempt is not None:
             self._spawn(self._attempt.stop(name))
         with contextlib.suppress(ExchangeError):
-            await self._node.send(orders.WISH, {"stop": name})
+            await self._node.send(messages.WISH, {"stop": name})
 
     def wish(self, body: dict[str, Any]) -> None:
         """Ask something of node 0 (from the loop's thread)."""
-        self._spawn(self._node.send(orders.WISH, body))
+        self._spawn(self._node.send(messages.WISH, body))
 
     async def look_now(self) -> None:
         """A last look at everything, for a node that has lost node 0: evidence is kept, nobody is told."""
-        await self._gather(orders.Gather(number=0, why="node 0 was lost", keep=True), tell=False)
+        await self._gather(messages.Gather(number=0, why="node 0 was lost", keep=True), tell=False)
 
     async def end_ranks(self) -> None:
         """End what still runs, and wait for it."""
@@ -150,7 +150,7 @@ class NodeAgent:
             await asyncio.wait(set(self._gathers), timeout=KEEP_S)
         await attempt.stop(name)
 
-    async def _begin(self, plan: orders.Plan) -> None:
+    async def _begin(self, plan: messages.Plan) -> None:
         if self._attempt is not None:
             await self._attempt.wait()
             self._attempt.close()
@@ -160,23 +160,23 @@ class NodeAgent:
 
     def _attempt_told(self, kind: str, body: Any) -> None:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
-        if kind == orders.STARTED and not self._has_frozen:
+        if kind == messages.STARTED and not self._has_frozen:
             self._has_frozen = True
             # torch and the rules have made 200,000 objects that stay: every search for garbage among them takes 50 ms
             # of a processor that the ranks may need.
             gc.freeze()
-        if kind == orders.STARTED and self._attempt is not None and self._observer is not None:
+        if kind == messages.STARTED and self._attempt is not None and self._observer is not None:
             self._observer.set_ranks(self._attempt.handles(), self._attempt.number)
         self._spawn(self._tell(kind, body))
 
-    def _rank_ended(self, end: orders.End) -> None:
+    def _rank_ended(self, end: messages.End) -> None:
         if self._observer is None:
             return
         self._observer.note_end(end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s)
         self._spawn(self._look(at_once=True))
 
     async def _tell(self, kind: str, body: Any) -> None:
-        if kind == orders.ENDED:
+        if kind == messages.ENDED:
             await self._look(at_once=True)
         await self._node.send(kind, body)
 
@@ -197,9 +197,7 @@ class NodeAgent:
                 return
             changed = self._observer.changed()
         clock = self._terms.clock
-        status = replace(
-            status, attempt=attempt, clock_offset_s=clock[0], clock_uncertainty_s=clock[1]
-        )  # fmt: skip
+        status = replace(status, attempt=attempt, clock_offset_s=clock[0], clock_uncertainty_s=clock[1])
         self._status = status
         self._terms.seen(status)
         now = time.monotonic()
@@ -210,9 +208,9 @@ class NodeAgent:
         self._waiting = waiting
         if is_news or status.pace or status.sockets or now - self._told_s >= TOLD_EVERY_S - 0.05:
             self._told_s = now
-            await self._node.send(orders.STATUS, status)
+            await self._node.send(messages.STATUS, status)
 
-    async def _gather(self, order: orders.Gather, *, tell: bool = True) -> None:
+    async def _gather(self, order: messages.Gather, *, tell: bool = True) -> None:
         if self._attempt is None or not self._attempt.has_started or self._observer is None:
             return
         attempt = self._attempt.number
@@ -221,12 +219,10 @@ class NodeAgent:
         except DeadlineExceeded as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return
-        evidence = replace(
-            evidence, addresses=self._terms.addresses, status=replace(evidence.status, attempt=attempt)
-        )  # fmt: skip
+        evidence = replace(evidence, addresses=self._terms.addresses, status=replace(evidence.status, attempt=attempt))
         self.last_evidence = evidence
         if tell:
-            await self._node.send(orders.EVIDENCE, evidence)
+            await self._node.send(messages.EVIDENCE, evidence)
         if order.keep:
             folder = self._terms.evidence_dir(attempt, self._node.node_rank)
             await asyncio.to_thread(self._observer.keep, evidence, folder)
@@ -237,11 +233,11 @@ class Attempt:
 
     def __init__(
         self,
-        plan: orders.Plan,
+        plan: messages.Plan,
         request: RunRequest,
-        terms: Terms,
+        terms: AgentContext,
         tell: Callable[[str, Any], None],
-        on_end: Callable[[orders.End], None],
+        on_end: Callable[[messages.End], None],
     ) -> None:
         self.number = plan.attempt
         self.plan = plan
@@ -292,12 +288,12 @@ class Attempt:
 
     def _run(self) -> None:
         """In the thread."""
-        ended: orders.Ended
+        ended: messages.Ended
         try:
             ended = self._runner.run(stop=self._stop, on_started=self._started, on_end=self._rank_ended)
         except Exception as error:
             log.exception("attempt %s", self.number)
-            ended = orders.Ended(attempt=self.number, problem=f"{type(error).__name__}: {error}"[:2000])
+            ended = messages.Ended(attempt=self.number, problem=f"{type(error).__name__}: {error}"[:2000])
         ended = replace(ended, was_stopped=self._stopping is not None)
         self._in_loop(self._finished, ended)
 
@@ -310,11 +306,11 @@ class Attempt:
 
     def _tell_started(self, pids: dict[int, int], notes: tuple[str, ...]) -> None:
         self.has_started = True
-        self._tell(orders.STARTED, orders.Started(attempt=self.number, pids=pids, notes=notes))
+        self._tell(messages.STARTED, messages.Started(attempt=self.number, pids=pids, notes=notes))
 
-    def _rank_ended(self, end: orders.End) -> None:
+    def _rank_ended(self, end: messages.End) -> None:
         self._in_loop(self._on_end, end)
 
-    def _finished(self, ended: orders.Ended) -> None:
+    def _finished(self, ended: messages.Ended) -> None:
         self._done.set()
-        self._tell(orders.ENDED, ended)
+        self._tell(messages.ENDED, ended)

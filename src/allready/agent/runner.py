@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from allready.agent import orders
+from allready.agent import messages
 from allready.launch import logs
 from allready.launch import plan as planning
 from allready.launch.outcome import TAIL_BYTES, RankOutcome, rank_outcome
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
 from allready.launch.workers import WorkerEnd, WorkerGroup
-from allready.live import beacon, places
+from allready.live import beacon, run_paths
 from allready.live.beacon.environment import beacon_environment, installed_torch
 from allready.live.node.handle import RankHandle
 
@@ -29,7 +29,7 @@ class Runner:
     """One attempt; `run` once, in a thread; `close` always."""
 
     def __init__(
-        self, plan: orders.Plan, request: RunRequest, *, run_dir: Path, report_dir: Path, say: Callable[[Note], None]
+        self, plan: messages.Plan, request: RunRequest, *, run_dir: Path, report_dir: Path, say: Callable[[Note], None]
     ) -> None:
         self._orders = plan
         self._request = request
@@ -37,9 +37,10 @@ class Runner:
         self._report_dir = report_dir
         self._say = say
         self._pids: Mapping[int, int] = {}
-        self._on_end: Callable[[orders.End], None] = lambda _end: None
+        self._on_end: Callable[[messages.End], None] = lambda _end: None
         self._log_dirs = {
-            rank: places.rank_log_dir(report_dir.absolute(), plan.attempt, plan.node_rank, rank) for rank in plan.ranks
+            rank: run_paths.rank_log_dir(report_dir.absolute(), plan.attempt, plan.node_rank, rank)
+            for rank in plan.ranks
         }
         show = _show_of(request)
         local = {rank: number for number, rank in enumerate(plan.ranks)}
@@ -51,9 +52,12 @@ class Runner:
             on_problem=say,
         )
         self._group = WorkerGroup(
-            on_line=terminal.line, on_batch=terminal.flush, on_end=self._ended, on_problem=say,
+            on_line=terminal.line,
+            on_batch=terminal.flush,
+            on_end=self._ended,
+            on_problem=say,
             scratch=run_dir,
-        )  # fmt: skip
+        )
         self._show = show
 
     def run(
@@ -61,8 +65,8 @@ class Runner:
         *,
         stop: threading.Event,
         on_started: Callable[[Mapping[int, int], tuple[str, ...]], None],
-        on_end: Callable[[orders.End], None],
-    ) -> orders.Ended:
+        on_end: Callable[[messages.End], None],
+    ) -> messages.Ended:
         """Start the ranks, watch them to their end."""
         self._on_end = on_end
 
@@ -73,10 +77,10 @@ class Runner:
         plan = self._plan()
         result = self._run_attempt(plan, stop, started)
         ends = tuple(
-            orders.End(rank=e.rank, exit_code=e.exit_code, signal=e.signal, time_s=e.time_s)
+            messages.End(rank=e.rank, exit_code=e.exit_code, signal=e.signal, time_s=e.time_s)
             for _, e in sorted(result.ends.items())
         )
-        return orders.Ended(
+        return messages.Ended(
             attempt=self._orders.attempt,
             ends=ends,
             problem=result.problem or None,
@@ -86,10 +90,8 @@ class Runner:
         )
 
     def _outcome(self, end: WorkerEnd, result: AttemptResult) -> RankOutcome:
-        tail = b"" if end.is_success else _tail(places.output_path(self._log_dirs[end.rank]))
-        return rank_outcome(
-            end, tail, by_us=end.rank in result.ended_by_us, error=result.errors.get(end.rank, "")
-        )  # fmt: skip
+        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[end.rank]))
+        return rank_outcome(end, tail, by_us=end.rank in result.ended_by_us, error=result.errors.get(end.rank, ""))
 
     def handles(self) -> Mapping[int, RankHandle]:
         """What the observer needs to know."""
@@ -99,7 +101,7 @@ class Runner:
                 rank=rank,
                 local_rank=local[rank],
                 pid=pid,
-                log_path=places.output_path(self._log_dirs[rank]),
+                log_path=run_paths.output_path(self._log_dirs[rank]),
                 nccl_log_glob=f"{self._log_dirs[rank]}/nccl.*.log",
                 gpu=_gpu_of(local[rank], self._request.devices),
             )
@@ -162,7 +164,7 @@ class Runner:
             for number, rank in enumerate(told.ranks):
                 rank_env[number] |= {
                     "ALLREADY_RUN_DIR": str(self._run_dir),
-                    "ALLREADY_RANK_DIR": str(places.make_rank_dir(self._run_dir, rank)),
+                    "ALLREADY_RANK_DIR": str(run_paths.make_rank_dir(self._run_dir, rank)),
                 }
         if request.framework == "jax":
             self._jax(environ | env, rank_env)
@@ -224,7 +226,7 @@ class Runner:
             )
 
     def _ended(self, end: WorkerEnd) -> None:
-        self._on_end(orders.End(rank=end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s))
+        self._on_end(messages.End(rank=end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s))
 
 
 def _show_of(request: RunRequest) -> logs.Show:

@@ -57,9 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to check")
     what.add_argument("--wait", type=positive_s, default=60.0, metavar="S", help="for late nodes (default 60 s)")
     what.add_argument(
-        "--stages", metavar="LIST",
+        "--stages",
+        metavar="LIST",
         help=f"of {','.join(STAGES)} (default: all); or single ones of the collectives: {','.join(COLLECTIVE_STAGES)}",
-    )  # fmt: skip
+    )
     add_both_spellings(what, "port-range", type=port_range, metavar="A-B", help="also try ports of this range")
     add_both_spellings(what, "min-bytes", type=size_bytes, metavar="SIZE", help="first size of the sweep")
     add_both_spellings(what, "max-bytes", type=size_bytes, metavar="SIZE", help="last size of the sweep")

@@ -17,7 +17,7 @@ from allready.errors import UsageError
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
     from allready.cli.output import Output
-    from allready.evidence.read import Crew, Progress, ReadOptions
+    from allready.evidence.read import Progress, ReaderPool, ReadOptions
     from allready.evidence.reading import Reading
     from allready.model import Report
 
@@ -29,7 +29,7 @@ _QUIET_S = 1.0
 """Reading that takes less says nothing of how far it is."""
 
 _BAR = 20
-_MOST_RANKS = 1_000_000
+_MAX_RANKS = 1_000_000
 
 EPILOG = """\
 Give it everything there is, in any mixture; what each file is, is found from its content:
@@ -57,9 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--rank", type=ranks, metavar="LIST", help="show only what these ranks wrote: 0,2,5-7")
     what.add_argument("--only", type=kinds, metavar="KINDS", help=f"only sources of these kinds: {','.join(KINDS)}")
     add_both_spellings(
-        what, "iteration-marker", type=marker, metavar="REGEX",
+        what,
+        "iteration-marker",
+        type=marker,
+        metavar="REGEX",
         help=r"how the job prints an iteration's number, as a group: 'global_step=(\d+)'",
-    )  # fmt: skip
+    )
     what.add_argument("--baseline", metavar="GOOD", help="a good run's folder or file: say what differs from it")
     how = parser.add_argument_group("how")
     how.add_argument("--explain-line", metavar="TEXT", help="say what this line means (- to read it), and nothing else")
@@ -101,11 +104,11 @@ def _run(args: argparse.Namespace) -> int:
 
 def _once(args: argparse.Namespace) -> int:
     from allready.evidence.inputs import find
-    from allready.evidence.read import Crew
+    from allready.evidence.read import ReaderPool
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with Crew(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
         with Output.from_arguments(args) as output:
@@ -127,7 +130,7 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
 
 
 def _question(args: argparse.Namespace) -> "Question":
-    from allready.cli.diagnose_judge import Question, aftermath_of
+    from allready.cli.diagnose_judge import Question, run_evidence_of
 
     good = None
     if args.baseline:
@@ -136,7 +139,7 @@ def _question(args: argparse.Namespace) -> "Question":
 
         readings = read_all(find([args.baseline]), options=read_options(args), workers=args.jobs)
         refuse_nothing(readings, option="--baseline ")
-        good = aftermath_of(readings, Question(ranks=args.rank))
+        good = run_evidence_of(readings, Question(ranks=args.rank))
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
 
 
@@ -165,7 +168,7 @@ def report_on(
     return report, codes.get(report.status, EXIT_UNCHECKED)
 
 
-def read(crew: "Crew", output: "Output", *, quiet: bool) -> "list[Reading]":
+def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
     shown_s = 0.0
@@ -238,7 +241,7 @@ def ranks(text: str) -> frozenset[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not low <= high <= _MOST_RANKS:
+        if not low <= high <= _MAX_RANKS:
             raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks; write 0,2,5-7")
         found |= set(range(low, high + 1))
     return frozenset(found)

@@ -22,8 +22,8 @@ from allready.text.catalog import choose_language, say
 from allready.text.ui import ui
 
 SCHEMA = "allready.explain/1"
-MOST_LINES = 1_000
-MOST_BYTES = 1 << 20
+MAX_LINES = 1_000
+MAX_BYTES = 1 << 20
 _UNKNOWN = "?"
 
 _WATCHDOG = expression(
@@ -64,8 +64,8 @@ def explain(args: argparse.Namespace) -> int:
 
 def _lines(text: str) -> list[str]:
     if text == "-":
-        text = sys.stdin.buffer.read(MOST_BYTES).decode("utf-8", "replace")
-    return text.replace("\r\n", "\n").split("\n")[:MOST_LINES]
+        text = sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").split("\n")[:MAX_LINES]
 
 
 def meaning_of(line: str) -> dict[str, Any]:

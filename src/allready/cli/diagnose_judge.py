@@ -1,4 +1,4 @@
-"""Readings -> aftermath -> findings -> report: the way of `allready diagnose` once everything was read."""
+"""Readings -> run evidence -> findings -> report: the way of `allready diagnose` once everything was read."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
-from allready.model import Aftermath, Difference, Finding, Fleet, NotChecked, Report, Status
+from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status
 from allready.records import dataclass
 from allready.rules.engine import in_order
 from allready.rules.registry import load
@@ -18,7 +18,7 @@ INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 
 INPUT = "input"
 NODE_0_LOST = "JOB010"
-MOST_NOTES = 50
+MAX_NOTES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Question:
 
     since: Since | None = None
     ranks: frozenset[int] | None = None
-    baseline: Aftermath | None = None
+    baseline: RunEvidence | None = None
     baseline_name: str | None = None
 
 
@@ -39,7 +39,7 @@ def is_readable(readings: Sequence[Reading]) -> bool:
     return any(r.source.kind in sniff.READ for r in readings)
 
 
-def aftermath_of(readings: Sequence[Reading], question: Question) -> Aftermath:
+def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvidence:
     """Everything joined, and cut to what was asked for.
 
     Raises:
@@ -54,7 +54,7 @@ def aftermath_of(readings: Sequence[Reading], question: Question) -> Aftermath:
     return assemble(readings, since_s=since_s)
 
 
-def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, Aftermath]:
+def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
     from allready import __version__
     from allready.evidence.baseline import compare
@@ -65,16 +65,16 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.rules.hang._when import onset
     from allready.rules.verdict import status_of, verdict_of
 
-    after = aftermath_of(readings, question)
+    run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
-    fleet = fleet_of(after, saved.check)
+    fleet = fleet_of(run_evidence, saved.check)
     findings, unchecked = judge(fleet)
     if question.since is None:
         findings = with_live(findings, saved.runs)
     crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
-    open_questions = undecided(after, readings, saved)
-    shown = after if question.ranks is None else only_ranks(after, question.ranks)
-    ruins = digest(shown, onset_s=onset(after))
+    open_questions = undecided(run_evidence, readings, saved)
+    shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
+    ruins = digest(shown, onset_s=onset(run_evidence))
     if question.baseline is not None:
         good = question.baseline if question.ranks is None else only_ranks(question.baseline, question.ranks)
         differences: tuple[Difference, ...] = compare(good, shown)
@@ -89,11 +89,11 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         status=status_of(findings, (*open_questions, *crashed), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
-        not_checked=(*open_questions, *unseen_speed(after), *unchecked),
+        not_checked=(*open_questions, *unseen_speed(run_evidence), *unchecked),
         ruins=ruins,
-        notes=(*notes(readings), *saved.refused, *after.notes[:MOST_NOTES]),
+        notes=(*notes(readings), *saved.refused, *run_evidence.notes[:MAX_NOTES]),
     )
-    return masked_all(report), after
+    return masked_all(report), run_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ def saved_reports(readings: Sequence[Reading]) -> Saved:
     return Saved(
         check=max(checks, key=lambda r: r.started, default=None),
         runs=tuple(sorted(job, key=lambda r: (-len(r.world.nodes), r.started))),
-        refused=tuple(refused[:MOST_NOTES]),
+        refused=tuple(refused[:MAX_NOTES]),
     )
 
 
@@ -166,23 +166,23 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
     return in_order(known.values(), rules)
 
 
-def fleet_of(after: Aftermath, checked: Report | None) -> Fleet:
+def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
     from allready.evidence.join import world_of
     from allready.facts.saved import fleet_from_report
 
     if checked is None:
-        return Fleet(world=world_of(after), aftermath=after, inapplicable=INAPPLICABLE)
-    world = world_of(after)
-    before = fleet_from_report(checked)
-    return replace(before, world=world if any(n.ranks for n in world.nodes) else checked.world, aftermath=after)
+        return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, inapplicable=INAPPLICABLE)
+    world = world_of(run_evidence)
+    world = world if any(n.ranks for n in world.nodes) else checked.world
+    return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence)
 
 
 ENDED_BY = {"elastic.death_signal", "launcher.slurm_cancelled", "launcher.slurm_time_limit"}
 """Lines of launchers that tell of an end, and do not call it a good one."""
 
 
-def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
+def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be said: nothing decisive was found.
 
     Decisive is that every expected rank says that it ended well, or `allready run` that its job did.  That all
@@ -192,27 +192,27 @@ def undecided(after: Aftermath, readings: Sequence[Reading], saved: Saved) -> tu
         return (
             NotChecked(code=INPUT, node=None, why="nothing in the input is a log, a dump, a stack or an answer of RAS"),
         )
-    expected, checked = after.expected_ranks, saved.check
+    expected, checked = run_evidence.expected_ranks, saved.check
     if saved.has_ended_well and expected in {0, saved.runs[0].world.world_size}:  # else the logs are of another job
         return ()
-    if expected and len(after.ended_well) >= expected:
+    if expected and len(run_evidence.ended_well) >= expected:
         return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)
-    if expected and after.ended_well:
-        missing = expected - len(after.ended_well)
+    if expected and run_evidence.ended_well:
+        missing = expected - len(run_evidence.ended_well)
         why = f"{missing} of {expected} ranks do not say how they ended"
-    elif after.deaths or any(e.signature in ENDED_BY for e in after.events):
+    elif run_evidence.deaths or any(e.signature in ENDED_BY for e in run_evidence.events):
         why = "nobody says that the run ended well"
     else:
         why = "nothing read says how the run ended"
     return (NotChecked(code=INPUT, node=None, why=why),)
 
 
-def unseen_speed(after: Aftermath) -> tuple[NotChecked, ...]:
+def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
     """Why nobody can say here that no rank was slow: operations were counted, and nothing tells when they were."""
-    is_timed = any(q.time_s is not None for p in after.progress for q in p.positions.values())
-    if after.lags or is_timed or not any(p.op_counts for p in after.processes):
+    is_timed = any(q.time_s is not None for p in run_evidence.progress for q in p.positions.values())
+    if run_evidence.lags or is_timed or not any(p.op_counts for p in run_evidence.processes):
         return ()
     why = (
         "no operation has a time, so a slow rank cannot be seen: NCCL_DEBUG_TIMESTAMP_LEVELS=ALL or the flight "
@@ -229,5 +229,5 @@ def _open_in(checked: Report) -> tuple[NotChecked, ...]:
 def notes(readings: Sequence[Reading]) -> list[str]:
     """What could not be read, or only in part, in the order of the input."""
     told = [f"{r.source.path}: {r.source.problem}" for r in readings if r.source.problem]
-    more = len(told) - MOST_NOTES
-    return told if more <= 0 else [*told[:MOST_NOTES], f"and {more:,} more sources that could not be read whole"]
+    more = len(told) - MAX_NOTES
+    return told if more <= 0 else [*told[:MAX_NOTES], f"and {more:,} more sources that could not be read whole"]

@@ -31,23 +31,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=count, default=2, help="number of nodes (default: %(default)s)")
     parser.add_argument("--nproc-per-node", type=count, default=2, help="ranks per node (default: %(default)s)")
     parser.add_argument(
-        "--fault", action="append", nargs="+", default=[], metavar=("KIND", "PARAMETER=VALUE"),
+        "--fault",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar=("KIND", "PARAMETER=VALUE"),
         help="for example: kill rank=3 step=50, or link_down node=1 step=50; may be repeated; all kinds: "
         "allready lab fault list",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--step-of", default="auto", metavar="WHAT",
+        "--step-of",
+        default="auto",
+        metavar="WHAT",
         help="what counts as a step: optimizer, collective, jit or MODULE:FUNCTION (default: what the job has)",
-    )  # fmt: skip
+    )
     parser.add_argument("--seed", type=int, default=0, help="of faults that come by chance (default: %(default)s)")
     parser.add_argument("--name", help="use this running lab (default: make one, and take it down)")
     parser.add_argument("--master-port", type=count, default=29500, help="on node 0 (default: %(default)s)")
     parser.add_argument("--timeout", type=positive_s, metavar="S", help="end everything after so long, exit code 124")
     parser.add_argument("--grace", type=positive_s, default=10.0, metavar="S", help="between SIGTERM and SIGKILL")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the plan and what was injected there")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND",
-                        help="allready run SCRIPT, torchrun SCRIPT, or python SCRIPT; launchers get their flags for "
-                        "each node, a plain program gets RANK, WORLD_SIZE and so on")  # fmt: skip
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND",
+        help="allready run SCRIPT, torchrun SCRIPT, or python SCRIPT; launchers get their flags for "
+        "each node, a plain program gets RANK, WORLD_SIZE and so on",
+    )
 
 
 def run(args: argparse.Namespace, language: str) -> int:
@@ -99,9 +109,11 @@ def _run(args: argparse.Namespace, language: str, command: list[str], lab: "Lab"
     from allready.lab.inject.job import Job
 
     layout = Layout(
-        num_nodes=args.nodes, nproc_per_node=args.nproc_per_node, master_addr=lab.view.address(0),
+        num_nodes=args.nodes,
+        nproc_per_node=args.nproc_per_node,
+        master_addr=lab.view.address(0),
         master_port=args.master_port,
-    )  # fmt: skip
+    )
     for fault in plan.rank_faults:
         if isinstance(fault.rank, int) and fault.rank >= layout.world_size:
             raise UsageError(f"fault {fault.kind}: no rank {fault.rank}; there are {layout.world_size}")

@@ -37,9 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="save the scoreboard there (- for standard output)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="save it as a page, too")
     parser.add_argument(
-        "--out", type=Path, default=Path("lab-score"), metavar="DIR",
+        "--out",
+        type=Path,
+        default=Path("lab-score"),
+        metavar="DIR",
         help="reports, logs and truth of every scenario (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument("--discard", action="store_true", help="keep only the folders of scenarios that were not right")
     parser.add_argument("--list", action="store_true", help="print the rows and whether this machine can show them")
 
@@ -146,9 +149,12 @@ def _print(made: "Scoreboard", language: str) -> None:
         times = sorted(r.culprit_s for r in played if r.culprit_s is not None)
         times_text = f"{times[len(times) // 2]:.1f} s / {times[-1]:.1f} s" if times else ""
         table.add_row(
-            results[0].row, results[0].title, f"{sum(r.passed for r in played)}/{len(played)}", times_text,
+            results[0].row,
+            results[0].title,
+            f"{sum(r.passed for r in played)}/{len(played)}",
+            times_text,
             timeout_words(results[0], language),
-        )  # fmt: skip
+        )
     console.print(table)
     console.print()
     for name, value in summary_rows(made.summary, language):

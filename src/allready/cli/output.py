@@ -21,9 +21,15 @@ class Output:
     """Context manager; `interim` as often as there is news, `finish` once."""
 
     def __init__(
-        self, *, json_path: str | None, html_path: str | None, report_dir: Path | None, language: str, verbose: int,
+        self,
+        *,
+        json_path: str | None,
+        html_path: str | None,
+        report_dir: Path | None,
+        language: str,
+        verbose: int,
         quiet: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._json_files = [Path(json_path)] if json_path and json_path != "-" else []
         self._json_to_stdout = json_path == "-"
         self._html_files = [Path(html_path)] if html_path else []

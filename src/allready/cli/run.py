@@ -73,9 +73,15 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         show.say(note)
     try:
         job = Job(
-            request, LiveHost(), report_dir=folder.path, inquiry=Inquiry(command="run"), show=show.take,
-            say=show.say, on_start=show.ranks_begin, narrator=show.narrator,
-        )  # fmt: skip
+            request,
+            LiveHost(),
+            report_dir=folder.path,
+            inquiry=Inquiry(command="run"),
+            show=show.take,
+            say=show.say,
+            on_start=show.ranks_begin,
+            narrator=show.narrator,
+        )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
         show.finish(end)
         return int(end.exit_code)
@@ -85,7 +91,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
 
 async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> Any:
-    from allready.agent.lead import JobEnd
+    from allready.agent.coordinator import JobEnd
 
     task = asyncio.ensure_future(job.run())
 

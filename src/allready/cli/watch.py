@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAID_AGAIN = 10
 """Without a terminal the table comes when the verdict changes, and every so many looks."""
-MOST_STACK_BYTES = 1 << 20
+MAX_STACK_BYTES = 1 << 20
 
 EPILOG = """\
   allready watch                     the job of this user on this machine; keys: s stacks, b bundle, q quit
@@ -120,9 +120,9 @@ def _stacks(folder: Path) -> dict[str, str]:
     for path in sorted([*folder.glob("rank*/evidence/stacks.txt"), *folder.glob("node*/rank*/evidence/stacks.txt")]):
         name = path.parent.parent.name.removeprefix("rank")
         with path.open("rb") as file:
-            text = file.read(MOST_STACK_BYTES).decode("utf-8", "replace")
+            text = file.read(MAX_STACK_BYTES).decode("utf-8", "replace")
         if name.isdecimal():
-            found[name] = plain(text, most=MOST_STACK_BYTES, keep_newlines=True)
+            found[name] = plain(text, most=MAX_STACK_BYTES, keep_newlines=True)
     return {name: found[name] for name in sorted(found, key=int)}
 
 

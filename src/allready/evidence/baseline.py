@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 
-from allready.model import Aftermath, Difference, ProcessRecord
+from allready.model import Difference, ProcessRecord, RunEvidence
 
 TIME_RATIO = 1.3
-"""A phase that takes this much longer, and at least `LEAST_TIME_S` more, is worth a word."""
+"""A phase that takes this much longer, and at least `MIN_TIME_S` more, is worth a word."""
 
-LEAST_TIME_S = 0.5
+MIN_TIME_S = 0.5
 
 NOT_SET = "(not set)"
 
@@ -17,7 +17,7 @@ OWN = {"NCCL_HOSTID", "NCCL_DEBUG_FILE"}
 """Settings that name a place or a file of the run."""
 
 
-def compare(good: Aftermath, bad: Aftermath) -> tuple[Difference, ...]:
+def compare(good: RunEvidence, bad: RunEvidence) -> tuple[Difference, ...]:
     """What differs, the most telling first.
 
     Values are compared as sets over ranks, so that runs of different size compare too; where both have the same ranks,
@@ -37,7 +37,7 @@ def compare(good: Aftermath, bad: Aftermath) -> tuple[Difference, ...]:
     return tuple(sorted(found, key=lambda d: (-d.weight, d.area, d.what)))
 
 
-def _world(good: Aftermath, bad: Aftermath) -> Iterator[Difference]:
+def _world(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
     if good.expected_ranks and bad.expected_ranks and good.expected_ranks != bad.expected_ranks:
         yield Difference(
             area="topology", what="world size", good=str(good.expected_ranks), bad=str(bad.expected_ranks), weight=2
@@ -77,7 +77,7 @@ def _transports(process: ProcessRecord) -> Mapping[str, str]:
 
 
 def _by_rank(
-    area: str, good: Aftermath, bad: Aftermath, read: Callable[[ProcessRecord], Mapping[str, str]], *, weight: int
+    area: str, good: RunEvidence, bad: RunEvidence, read: Callable[[ProcessRecord], Mapping[str, str]], *, weight: int
 ) -> Iterator[Difference]:
     before, now = _table(good, read), _table(bad, read)
     if not before or not now:
@@ -92,14 +92,17 @@ def _by_rank(
         # A connection concerns its two ends only; everywhere else, not having a value is one.
         skip = {NOT_SET} if area == "transport" else set()
         yield Difference(
-            area=area, what=name, weight=weight, ranks=() if len(ranks) == len(new) else ranks,
+            area=area,
+            what=name,
+            weight=weight,
+            ranks=() if len(ranks) == len(new) else ranks,
             good=_said(v for v in old.values() if v not in skip) or NOT_SET,
             bad=_said(v for v in new.values() if v not in skip) or NOT_SET,
-        )  # fmt: skip
+        )
 
 
-def _table(after: Aftermath, read: Callable[[ProcessRecord], Mapping[str, str]]) -> dict[int, Mapping[str, str]]:
-    return {p.rank: read(p) for p in after.processes if p.rank is not None and p.comms}
+def _table(run: RunEvidence, read: Callable[[ProcessRecord], Mapping[str, str]]) -> dict[int, Mapping[str, str]]:
+    return {p.rank: read(p) for p in run.processes if p.rank is not None and p.comms}
 
 
 def _said(values: Iterable[str]) -> str:
@@ -109,7 +112,7 @@ def _said(values: Iterable[str]) -> str:
     )
 
 
-def _operations(good: Aftermath, bad: Aftermath) -> Iterator[Difference]:
+def _operations(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
     before = {p.rank: p.op_counts for p in good.processes if p.rank is not None and p.op_counts}
     now = {p.rank: p.op_counts for p in bad.processes if p.rank is not None and p.op_counts}
     if not before or not now:
@@ -122,29 +125,37 @@ def _operations(good: Aftermath, bad: Aftermath) -> Iterator[Difference]:
         usual = Counter(new.values()).most_common(1)[0][0]
         odd = tuple(sorted(r for r, n in new.items() if n != usual))
         yield Difference(
-            area="operations", what=name, good=_said(map(str, old.values())), bad=_said(map(str, new.values())),
-            ranks=odd, weight=2 if odd else 1,
-        )  # fmt: skip
+            area="operations",
+            what=name,
+            good=_said(map(str, old.values())),
+            bad=_said(map(str, new.values())),
+            ranks=odd,
+            weight=2 if odd else 1,
+        )
 
 
-def _times(good: Aftermath, bad: Aftermath) -> Iterator[Difference]:
+def _times(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
     before, now = _durations(good), _durations(bad)
     for name in sorted(set(before) & set(now)):
         old, new = median(before[name].values()), median(now[name].values())
         usual, worst = max(before[name].values()), max(now[name].values())
-        limit = max(usual * TIME_RATIO, usual + LEAST_TIME_S)
-        if worst > limit or worst < min(before[name].values()) / TIME_RATIO - LEAST_TIME_S:
+        limit = max(usual * TIME_RATIO, usual + MIN_TIME_S)
+        if worst > limit or worst < min(before[name].values()) / TIME_RATIO - MIN_TIME_S:
             slow = tuple(sorted(r for r, t in now[name].items() if t > limit))
             yield Difference(
-                area="time", what=name, good=f"{old:.3f} s", bad=f"{new:.3f} s (largest {worst:.3f} s)",
-                ranks=() if len(slow) == len(now[name]) else slow, weight=1,
-            )  # fmt: skip
+                area="time",
+                what=name,
+                good=f"{old:.3f} s",
+                bad=f"{new:.3f} s (largest {worst:.3f} s)",
+                ranks=() if len(slow) == len(now[name]) else slow,
+                weight=1,
+            )
 
 
-def _durations(after: Aftermath) -> dict[str, dict[int, float]]:
+def _durations(run: RunEvidence) -> dict[str, dict[int, float]]:
     """Phase -> rank -> seconds."""
     found: dict[str, dict[int, float]] = {}
-    for process in after.processes:
+    for process in run.processes:
         if process.rank is None:
             continue
         for name, seconds in process.phases_s.items():
@@ -154,7 +165,7 @@ def _durations(after: Aftermath) -> dict[str, dict[int, float]]:
                 found.setdefault("communicator init", {})[process.rank] = max(0.0, comm.completed_s - comm.started_s)
         if process.first_time_s is not None and process.last_time_s is not None:
             found.setdefault("whole run", {})[process.rank] = process.last_time_s - process.first_time_s
-    for lag in after.lags:
+    for lag in run.lags:
         if lag.median_period_s:
             found.setdefault("operation to operation", {})[min(lag.median_late_s, default=0)] = lag.median_period_s
     return found

@@ -7,65 +7,65 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from allready.model import (
-    Aftermath,
     CommRecord,
     Death,
     Event,
     GroupProgress,
     IterationCounts,
-    Moment,
     Operation,
     ProcessRecord,
     ProcessStack,
     RankRow,
     Role,
-    Ruins,
+    RunEvidence,
+    RunSummary,
+    TimelineEvent,
 )
 from allready.signatures import load
 
-MOST_ROWS = 4096
-MOST_MOMENTS = 4000
-MOST_SOURCES = 500
-MOST_ODD_ITERATIONS = 200
+MAX_ROWS = 4096
+MAX_MOMENTS = 4000
+MAX_SOURCES = 500
+MAX_ODD_ITERATIONS = 200
 _GRAVE = {Role.ROOT, "death"}
 
 
-def digest(after: Aftermath, *, onset_s: float | None = None) -> Ruins:
+def digest(run: RunEvidence, *, onset_s: float | None = None) -> RunSummary:
     """Small enough for report.json, however much was read."""
-    sources = sorted(after.sources, key=lambda s: (s.problem is None, -s.num_understood, s.path))
-    return Ruins(
-        ranks=tuple(_rows(after))[:MOST_ROWS],
-        moments=_moments(after),
-        clocks=after.clocks,
-        sources=tuple(sources[:MOST_SOURCES]),
-        benches=after.benches[:16],
-        iterations=_iterations(after),
+    sources = sorted(run.sources, key=lambda s: (s.problem is None, -s.num_understood, s.path))
+    return RunSummary(
+        ranks=tuple(_rows(run))[:MAX_ROWS],
+        moments=_moments(run),
+        clocks=run.clocks,
+        sources=tuple(sources[:MAX_SOURCES]),
+        benches=run.benches[:16],
+        iterations=_iterations(run),
         onset_s=onset_s,
-        num_sources=len(after.sources),
-        num_bytes=sum(s.size_bytes for s in after.sources),
-        num_lines=sum(s.num_lines for s in after.sources),
-        num_understood=sum(s.num_understood for s in after.sources),
-        num_unknown=sum(s.num_unknown for s in after.sources),
-        num_operations=sum(sum(p.op_counts.values()) for p in after.processes),
+        num_sources=len(run.sources),
+        num_bytes=sum(s.size_bytes for s in run.sources),
+        num_lines=sum(s.num_lines for s in run.sources),
+        num_understood=sum(s.num_understood for s in run.sources),
+        num_unknown=sum(s.num_unknown for s in run.sources),
+        num_operations=sum(sum(p.op_counts.values()) for p in run.processes),
     )
 
 
-def _rows(after: Aftermath) -> Iterator[RankRow]:
-    known = {p.rank: p for p in after.processes if p.rank is not None}
-    ranks = set(known) | set(after.node_of_rank) | {d.rank for d in after.deaths if d.rank is not None}
-    ranks |= {r for g in after.progress for r in (*g.positions, *g.absent)}
-    ranks |= set(range(min(after.expected_ranks, MOST_ROWS)))
-    stacks = {s.rank: s for s in reversed(after.stacks) if s.rank is not None and s.role == "rank"}  # the first of each
-    deaths = {d.rank: d for d in reversed(after.deaths) if d.rank is not None}
+def _rows(run: RunEvidence) -> Iterator[RankRow]:
+    known = {p.rank: p for p in run.processes if p.rank is not None}
+    ranks = set(known) | set(run.node_of_rank) | {d.rank for d in run.deaths if d.rank is not None}
+    ranks |= {r for g in run.progress for r in (*g.positions, *g.absent)}
+    ranks |= set(range(min(run.expected_ranks, MAX_ROWS)))
+    stacks = {s.rank: s for s in reversed(run.stacks) if s.rank is not None and s.role == "rank"}  # the first of each
+    deaths = {d.rank: d for d in reversed(run.deaths) if d.rank is not None}
     for rank in sorted(ranks):
-        yield _row(after, rank, known.get(rank), stacks.get(rank), deaths.get(rank))
-    for process in after.processes:
+        yield _row(run, rank, known.get(rank), stacks.get(rank), deaths.get(rank))
+    for process in run.processes:
         if process.rank is None:
-            yield _row(after, None, process)
+            yield _row(run, None, process)
 
 
 def _row(
-    after: Aftermath,
+    run: RunEvidence,
     rank: int | None,
     process: ProcessRecord | None,
     stack: ProcessStack | None = None,
@@ -74,7 +74,7 @@ def _row(
     p = process or ProcessRecord()
     return RankRow(
         rank=rank,
-        node=None if rank is None else after.node_of_rank.get(rank),
+        node=None if rank is None else run.node_of_rank.get(rank),
         host=p.host,
         pid=p.pid if p.pid is not None else (stack.pid if stack else None),
         gpu=_gpu(p),
@@ -88,12 +88,12 @@ def _row(
         transports=_transports(p),
         num_channels=dict(p.num_channels),
         algorithms=dict(p.algorithms),
-        op_counts=dict(p.op_counts) or _counts(after, rank),
-        groups={} if rank is None else dict(_groups(after, rank)),
-        group_counts={} if rank is None else _group_counts(after, rank),
+        op_counts=dict(p.op_counts) or _counts(run, rank),
+        groups={} if rank is None else dict(_groups(run, rank)),
+        group_counts={} if rank is None else _group_counts(run, rank),
         phases_s=dict(p.phases_s),
         activity=f"{stack.activity} {stack.site}".strip() if stack else "",
-        ending=_ending(after, rank, death),
+        ending=_ending(run, rank, death),
         last_line=(p.last_line or "")[:300],
         last_line_class=p.last_line_class or "",
         last_source=str(p.last_origin) if p.last_origin else "",
@@ -122,16 +122,16 @@ def _transports(process: ProcessRecord) -> tuple[str, ...]:
     return tuple(f"{what} x{n}" if n > 1 else what for what, n in list(found.items())[:64])
 
 
-def _counts(after: Aftermath, rank: int | None) -> dict[str, int]:
+def _counts(run: RunEvidence, rank: int | None) -> dict[str, int]:
     """Where no log counts operations: RAS's counters or a recorder's, of the group with most operations."""
     if rank is None:
         return {}
-    best = [dict(g.positions[rank].counts) for g in after.progress if rank in g.positions]
+    best = [dict(g.positions[rank].counts) for g in run.progress if rank in g.positions]
     return max(best, key=lambda c: sum(c.values()), default={})
 
 
-def _groups(after: Aftermath, rank: int) -> Iterator[tuple[str, str]]:
-    for group in after.progress:
+def _groups(run: RunEvidence, rank: int) -> Iterator[tuple[str, str]]:
+    for group in run.progress:
         name = _name(group)
         if rank in group.positions:
             position = group.positions[rank]
@@ -147,10 +147,10 @@ def _name(group: GroupProgress) -> str:
     return f"{group.label or group.group} ({group.source})"
 
 
-def _group_counts(after: Aftermath, rank: int) -> dict[str, dict[str, int]]:
+def _group_counts(run: RunEvidence, rank: int) -> dict[str, dict[str, int]]:
     return {
         _name(group): dict(group.positions[rank].counts)
-        for group in after.progress
+        for group in run.progress
         if rank in group.positions and group.positions[rank].counts
     }
 
@@ -159,14 +159,14 @@ def _named(operation: Operation) -> str:
     return f"{operation.name} #{operation.seq}"
 
 
-def _ending(after: Aftermath, rank: int | None, death: Death | None) -> str:
+def _ending(run: RunEvidence, rank: int | None, death: Death | None) -> str:
     if rank is None:
         return ""
     if death is not None:
         return _died(death)
-    if rank in after.ended_well:
+    if rank in run.ended_well:
         return "ended well"
-    waits = [_wait(g, rank) for g in after.progress]
+    waits = [_wait(g, rank) for g in run.progress]
     return next((w for w in waits if w), "")
 
 
@@ -185,17 +185,17 @@ class _Draft(NamedTuple):
 
     time_s: float | None
     role: str
-    made: Callable[[], Moment]
+    made: Callable[[], TimelineEvent]
 
 
-def _moments(after: Aftermath) -> tuple[Moment, ...]:
+def _moments(run: RunEvidence) -> tuple[TimelineEvent, ...]:
     """Everything with a time, on the reference node's clock; root causes are kept when there is too much."""
-    shifts = {clock.node: -clock.offset_s for clock in after.clocks}
-    found = sorted(_drafts(after, shifts), key=_when)
-    if len(found) > MOST_MOMENTS:
-        grave = [d for d in found if d.role in _GRAVE][: MOST_MOMENTS // 2]
+    shifts = {clock.node: -clock.offset_s for clock in run.clocks}
+    found = sorted(_drafts(run, shifts), key=_when)
+    if len(found) > MAX_MOMENTS:
+        grave = [d for d in found if d.role in _GRAVE][: MAX_MOMENTS // 2]
         rest = [d for d in found if d.role not in _GRAVE]
-        half = (MOST_MOMENTS - len(grave)) // 2
+        half = (MAX_MOMENTS - len(grave)) // 2
         found = sorted([*grave, *rest[:half], *rest[-half:]], key=_when)
     return tuple(draft.made() for draft in found)
 
@@ -204,94 +204,117 @@ def _when(draft: _Draft) -> tuple[bool, float]:
     return draft.time_s is None, draft.time_s or 0.0
 
 
-def _drafts(after: Aftermath, shifts: Mapping[str, float]) -> Iterator[_Draft]:
-    numbers = {number: key for key, number in after.node_numbers.items()}
+def _drafts(run: RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Draft]:
+    numbers = {number: key for key, number in run.node_numbers.items()}
 
     @functools.cache
     def shift(node: int | None) -> float:
         return 0.0 if node is None else shifts.get(numbers.get(node, ""), shifts.get(str(node), 0.0))
 
-    def draft(make: Callable[..., Moment], time_s: float | None, role: str, node: int | None, *of: object) -> _Draft:
+    def draft(
+        make: Callable[..., TimelineEvent], time_s: float | None, role: str, node: int | None, *of: object
+    ) -> _Draft:
         shift_s = shift(node)
         shifted_s = None if time_s is None else time_s + shift_s
         return _Draft(shifted_s, role, functools.partial(make, *of, time_s=shifted_s, node=node, shift_s=shift_s))
 
-    for event in after.events:
-        node = _node(after, event.origin.rank, event.origin.node or event.origin.host)
+    for event in run.events:
+        node = _node(run, event.origin.rank, event.origin.node or event.origin.host)
         yield draft(_of_event, event.time_s, event.role, node, event)
-    for death in after.deaths:
-        node = _node(after, death.rank, death.node or death.origin.node or death.host)
+    for death in run.deaths:
+        node = _node(run, death.rank, death.node or death.origin.node or death.host)
         yield draft(_of_death, death.time_s, "death", node, death)
-    for process in after.processes:
-        node = after.node_of_rank.get(process.rank) if process.rank is not None else None
+    for process in run.processes:
+        node = run.node_of_rank.get(process.rank) if process.rank is not None else None
         for comm in process.comms:
             if comm.started_s is not None:
                 yield draft(_of_comm, comm.started_s, "operation", node, process, comm)
-    for group in after.progress:
+    for group in run.progress:
         for rank, position in group.positions.items():
             stuck = position.stuck
             if stuck is not None and stuck.created_s is not None:
-                node = after.node_of_rank.get(rank)
-                yield draft(_of_stuck, stuck.created_s, "operation", node, after, group, rank)
+                node = run.node_of_rank.get(rank)
+                yield draft(_of_stuck, stuck.created_s, "operation", node, run, group, rank)
 
 
-def _of_event(event: Event, *, time_s: float | None, node: int | None, shift_s: float) -> Moment:
+def _of_event(event: Event, *, time_s: float | None, node: int | None, shift_s: float) -> TimelineEvent:
     signature = load().get(event.signature)
-    return Moment(
-        time_s=time_s, role=str(event.role), text=event.text[:300], rank=event.origin.rank, node=node,
-        code=signature.code if signature else None, source=str(event.origin), shift_s=shift_s, count=event.count,
-    )  # fmt: skip
-
-
-def _of_death(death: Death, *, time_s: float | None, node: int | None, shift_s: float) -> Moment:
-    return Moment(
-        time_s=time_s, role="death", text=_died(death)[:300], rank=death.rank, node=node, source=str(death.origin),
+    return TimelineEvent(
+        time_s=time_s,
+        role=str(event.role),
+        text=event.text[:300],
+        rank=event.origin.rank,
+        node=node,
+        code=signature.code if signature else None,
+        source=str(event.origin),
         shift_s=shift_s,
-    )  # fmt: skip
+        count=event.count,
+    )
+
+
+def _of_death(death: Death, *, time_s: float | None, node: int | None, shift_s: float) -> TimelineEvent:
+    return TimelineEvent(
+        time_s=time_s,
+        role="death",
+        text=_died(death)[:300],
+        rank=death.rank,
+        node=node,
+        source=str(death.origin),
+        shift_s=shift_s,
+    )
 
 
 def _of_comm(
     process: ProcessRecord, comm: CommRecord, *, time_s: float | None, node: int | None, shift_s: float
-) -> Moment:
+) -> TimelineEvent:
     ended, started = comm.completed_s, comm.started_s
-    return Moment(
-        time_s=time_s, role="operation", text=f"init of {comm.comm_id or comm.comm}", rank=process.rank, node=node,
-        shift_s=shift_s, duration_s=None if ended is None or started is None else max(0.0, ended - started),
-    )  # fmt: skip
+    return TimelineEvent(
+        time_s=time_s,
+        role="operation",
+        text=f"init of {comm.comm_id or comm.comm}",
+        rank=process.rank,
+        node=node,
+        shift_s=shift_s,
+        duration_s=None if ended is None or started is None else max(0.0, ended - started),
+    )
 
 
 def _of_stuck(
-    after: Aftermath, group: GroupProgress, rank: int, *, time_s: float | None, node: int | None, shift_s: float
-) -> Moment:
+    run: RunEvidence, group: GroupProgress, rank: int, *, time_s: float | None, node: int | None, shift_s: float
+) -> TimelineEvent:
     position = group.positions[rank]
-    stuck, end_s = position.stuck, after.last_time_s
+    stuck, end_s = position.stuck, run.last_time_s
     assert stuck is not None
-    return Moment(
-        time_s=time_s, role="operation", rank=rank, node=node,
+    return TimelineEvent(
+        time_s=time_s,
+        role="operation",
+        rank=rank,
+        node=node,
         text=f"enters {_named(stuck)} of {group.label or group.group} and never completes it",
-        source=str(position.origin or group.source), shift_s=shift_s,
+        source=str(position.origin or group.source),
+        shift_s=shift_s,
         duration_s=None if end_s is None or stuck.created_s is None else max(0.0, end_s - stuck.created_s),
-    )  # fmt: skip
+    )
 
 
-def _node(after: Aftermath, rank: int | None, key: str | None) -> int | None:
+def _node(run: RunEvidence, rank: int | None, key: str | None) -> int | None:
     """Of a line's writer: by its rank, else by what its file or prefix calls the node."""
-    if rank is not None and rank in after.node_of_rank:
-        return after.node_of_rank[rank]
-    return after.node_numbers.get(key) if key else None
+    if rank is not None and rank in run.node_of_rank:
+        return run.node_of_rank[rank]
+    return run.node_numbers.get(key) if key else None
 
 
-def _iterations(after: Aftermath) -> IterationCounts | None:
-    if after.iterations is None:
+def _iterations(run: RunEvidence) -> IterationCounts | None:
+    if run.iterations is None:
         return None
     odd = [
         (rank, number, dict(counts))
-        for rank, by_number in sorted(after.iterations.odd.items())
+        for rank, by_number in sorted(run.iterations.odd.items())
         for number, counts in sorted(by_number.items())
     ]
     return IterationCounts(
-        marker=re.sub(r"[\x00-\x1f]", " ", after.iterations.marker)[:200],
-        num_iterations=dict(after.iterations.num_iterations),
-        usual=dict(after.iterations.usual),
-        odd=tuple(odd[:MOST_ODD_ITERATIONS]),
+        marker=re.sub(r"[\x00-\x1f]", " ", run.iterations.marker)[:200],
+        num_iterations=dict(run.iterations.num_iterations),
+        usual=dict(run.iterations.usual),
+        odd=tuple(odd[:MAX_ODD_ITERATIONS]),
     )

@@ -15,9 +15,9 @@ from allready.records import dataclass
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits, Scanned
 
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 _MEMORY_BYTES = 128 << 20  # for the kept lines of all logs together
-_LEAST_KEPT_BYTES = 64 << 10
+_MIN_KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 64 << 10
 
 
@@ -57,11 +57,11 @@ class Growth:
         for item in self._find():
             if isinstance(item, SourceRecord):
                 records[item.path] = item
-            elif item.identity in self._files or len(self._files) < MOST_FILES:
+            elif item.identity in self._files or len(self._files) < MAX_FILES:
                 num_new += self._look_at(item)
             else:
                 records["(more)"] = SourceRecord(
-                    path="(more)", kind="unread", problem=f"only the first {MOST_FILES:,} files are followed"
+                    path="(more)", kind="unread", problem=f"only the first {MAX_FILES:,} files are followed"
                 )
         if records.keys() - self._records.keys():
             num_new += 1
@@ -124,7 +124,7 @@ class Growth:
     def _limits(self) -> "Limits":
         from allready.evidence.lines.model import LIMITS
 
-        kept = max(_LEAST_KEPT_BYTES, _MEMORY_BYTES // max(1, len(self._files)))
+        kept = max(_MIN_KEPT_BYTES, _MEMORY_BYTES // max(1, len(self._files)))
         return replace(LIMITS, kept_bytes=min(LIMITS.kept_bytes, kept))
 
     def _interpreted(self, file: _File) -> Reading:

@@ -15,11 +15,11 @@ from allready.model import Lag, Origin, SourceRecord
 from allready.records import dataclass
 
 LONGEST_OBJECT = 1 << 20
-MOST_KEPT = 1_000
+MAX_KEPT = 1_000
 """Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
-MOST_SUMMARIES = 256
-MOST_EXAMPLES = 5
-LEAST_COMMON = 5
+MAX_SUMMARIES = 256
+MAX_EXAMPLES = 5
+MIN_COMMON = 5
 """Operations that all ranks must have recorded before anybody is called late."""
 NOISE_S = 100e-6
 
@@ -46,7 +46,7 @@ class _Open:
 
     summary: InspectorSummary
     durations: dict[int, float] = field(default_factory=dict)
-    busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+    busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT))
 
 
 def is_inspector(head: bytes) -> bool:
@@ -134,7 +134,7 @@ class _Reader:
         """Something that is no record."""
         self.num_unknown += 1
         self.problem = problem or self.problem
-        if len(self.examples) < MOST_EXAMPLES:
+        if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(text[:200].decode("utf-8", "replace"))
 
     def take(self, text: bytes, number: int) -> None:
@@ -174,7 +174,7 @@ class _Reader:
         if isinstance(name, str) and sequence is not None and time_us is not None:
             opened.summary.num_operations += 1
             opened.durations[operation_number(name, sequence)] = time_us / 1e6
-            if len(opened.durations) > MOST_KEPT:
+            if len(opened.durations) > MAX_KEPT:
                 del opened.durations[next(iter(opened.durations))]
             return True
         if p2p:
@@ -184,7 +184,7 @@ class _Reader:
     def _open(self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int) -> _Open | None:
         key = (group[:40].lower(), rank)
         if key not in self.found:
-            if len(self.found) >= MOST_SUMMARIES:
+            if len(self.found) >= MAX_SUMMARIES:
                 return None
             host, pid = metadata.get("hostname"), metadata.get("pid")
             host = host[:255] if isinstance(host, str) else None
@@ -265,7 +265,7 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
         shared = set.intersection(*(set(s.durations_s) for s in known_ranks.values()))
         for name in _SYNCHRONISING:
             common = sorted(n for n in shared if n % 16 == _CODES[name])
-            if len(common) >= LEAST_COMMON:
+            if len(common) >= MIN_COMMON:
                 lags.append(_lag(f"{group} {name}", known_ranks, common))
     return lags
 

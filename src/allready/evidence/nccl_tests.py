@@ -8,9 +8,9 @@ from allready.expressions import expression
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
 from allready.records import dataclass
 
-MOST_ROWS = 10_000
-MOST_DEVICES = 100_000
-MOST_EXAMPLES = 5
+MAX_ROWS = 10_000
+MAX_DEVICES = 100_000
+MAX_EXAMPLES = 5
 NOT_CHECKED = -1
 """`num_wrong` of a row whose values were not compared (N/A), or whose old `error` column has another meaning."""
 
@@ -117,7 +117,7 @@ class _Reader:
         if match := _PROGRAM.search(line):
             self._operation = _name(match.group(1))
         self.num_unknown += 1
-        if len(self.examples) < MOST_EXAMPLES:
+        if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(line[:200])
 
     def _comment(self, line: str, number: int) -> bool:
@@ -152,7 +152,7 @@ class _Reader:
 
     def _device(self, match: re.Match[str]) -> None:
         self._num_ranks += 1
-        if len(self.processes) < MOST_DEVICES:
+        if len(self.processes) < MAX_DEVICES:
             self.processes.append(
                 ProcessRecord(
                     host=match["host"],
@@ -225,7 +225,7 @@ def _take_row(table: _Table, words: list[str]) -> bool:
     groups = [c for c in range(first, len(columns)) if columns[c] == "time"]
     width = len(columns) - groups[-1]
     lead, rest = words[:first], words[first:]
-    if len(lead) < first or len(rest) < width or len(table.rows) + len(table.in_place) >= MOST_ROWS:
+    if len(lead) < first or len(rest) < width or len(table.rows) + len(table.in_place) >= MAX_ROWS:
         return False
     cells = [rest[i * width : (i + 1) * width] for i in range(len(groups)) if len(rest) >= (i + 1) * width]
     rows = [_measured(int(lead[0]), dict(zip(columns[groups[-1] :], cell, strict=True))) for cell in cells]

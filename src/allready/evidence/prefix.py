@@ -11,11 +11,11 @@ from allready.evidence import clock as clocks
 from allready.evidence import prefix_forms as forms
 from allready.evidence.clock import Clock
 
-MOST_PREFIXES = 8
+MAX_PREFIXES = 8
 _BLANKS = " \t"
-_MOST_FRONT = 400
-_MOST_HEADS = 2048
-_MOST_HEAD = 320
+_MAX_FRONT = 400
+_MAX_HEADS = 2048
+_MAX_HEAD = 320
 _NO_CLOCK = Clock(0.0)
 _HEADS: dict[str, tuple[Any, ...]] = {}
 """Beginnings of NCCL's lines, and what they say; a process's lines have few."""
@@ -86,8 +86,8 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
     if match is not None:
         found = _nccl(match, text, _Parts())
         # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
-        if match.end() == end <= _MOST_HEAD:
-            if len(_HEADS) >= _MOST_HEADS:
+        if match.end() == end <= _MAX_HEAD:
+            if len(_HEADS) >= _MAX_HEADS:
                 _HEADS.clear()
             _HEADS[text[:end]] = found[1:]
         return found
@@ -103,9 +103,21 @@ def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
     if parts.kind != "glog":
         pos = _torch_inside(text, pos, clock, parts)
     return Prefix(
-        text[pos:], parts.time_s, parts.outer_time_s, parts.host, parts.pid, parts.tid, parts.cuda_dev, parts.rank,
-        parts.local_rank, parts.task, parts.node, parts.level, parts.file, parts.kind,
-    )  # fmt: skip
+        text[pos:],
+        parts.time_s,
+        parts.outer_time_s,
+        parts.host,
+        parts.pid,
+        parts.tid,
+        parts.cuda_dev,
+        parts.rank,
+        parts.local_rank,
+        parts.task,
+        parts.node,
+        parts.level,
+        parts.file,
+        parts.kind,
+    )
 
 
 def of_nccl(head: bytes) -> Prefix | None:
@@ -153,26 +165,37 @@ def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
 def _nccl(match: re.Match[str], text: str, parts: _Parts) -> Prefix:
     host, pid, tid, cuda_dev, file, level = match.groups()
     return Prefix(
-        text[match.end() :], parts.time_s, parts.outer_time_s, host, int(pid), int(tid),
-        None if cuda_dev is None else int(cuda_dev), parts.rank, parts.local_rank, parts.task, parts.node, level, file,
+        text[match.end() :],
+        parts.time_s,
+        parts.outer_time_s,
+        host,
+        int(pid),
+        int(tid),
+        None if cuda_dev is None else int(cuda_dev),
+        parts.rank,
+        parts.local_rank,
+        parts.task,
+        parts.node,
+        level,
+        file,
         "nccl",
-    )  # fmt: skip
+    )
 
 
 def _torch_inside(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
     """Where torch's own words begin behind a stamp of any form, or behind half a line of a progress bar."""
     found = None
-    first = text.find("[", pos, pos + _MOST_FRONT)
+    first = text.find("[", pos, pos + _MAX_FRONT)
     if first < 0:
         return pos
-    if parts.rank is None and text.find("[rank", first, pos + _MOST_FRONT) >= 0:
-        found = forms.RANK_INSIDE.search(text, first, pos + _MOST_FRONT)
+    if parts.rank is None and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
+        found = forms.RANK_INSIDE.search(text, first, pos + _MAX_FRONT)
         if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
             stamp = forms.STAMP.match(text, pos, found.start())
             if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
                 return pos  # a sentence about that rank, or one of a list
     if found is None and parts.kind in ("", "python"):
-        found = forms.GLOG_IN_CPP.search(text, first, pos + _MOST_FRONT)
+        found = forms.GLOG_IN_CPP.search(text, first, pos + _MAX_FRONT)
     if found is None or found.start() == pos:
         return pos
     if parts.time_s is None:
@@ -211,7 +234,7 @@ def _full(match: re.Match[str]) -> float | None:
 
 
 def _strip(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -> int:
-    for _ in range(MOST_PREFIXES):
+    for _ in range(MAX_PREFIXES):
         first = text[pos : pos + 1]
         if pos == 0 and first in (" ", "|") and (column := forms.TABLE.match(text)) is not None:
             after = column.end()

@@ -30,12 +30,12 @@ from allready.records import dataclass
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Scanned
 
-__all__ = ["Crew", "Progress", "ReadOptions", "read_all", "read_found", "read_source"]
+__all__ = ["Progress", "ReadOptions", "ReaderPool", "read_all", "read_found", "read_source"]
 
 SPLIT_BYTES = 64 << 20
 """A log above this may be read in parts by several workers."""
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 """By default: each takes memory, and beyond so many the disk is the limit."""
 
 _WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
@@ -43,7 +43,7 @@ _SPAWN_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
 _GARBAGE = 100_000  # objects that come between two searches for cycles
 _LOOK_AHEAD = 20_000  # files that are known before the first is read
-_MOST_BARE = 1_000  # records of one kind of sources that gave nothing
+_MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,22 @@ class _Results:
     def add(self, index: int, reading: Reading) -> None:
         record = reading.source
         gave = (
-            reading.events, reading.processes, reading.deaths, reading.op_streams, reading.dumps, reading.ras,
-            reading.stacks, reading.benches, reading.inspections, reading.reports,
-        )  # fmt: skip
+            reading.events,
+            reading.processes,
+            reading.deaths,
+            reading.op_streams,
+            reading.dumps,
+            reading.ras,
+            reading.stacks,
+            reading.benches,
+            reading.inspections,
+            reading.reports,
+        )
         is_bare = not any(gave)
         if is_bare:
             counts = self.bare.setdefault(record.kind, [0, 0, 0])
             counts[0] += 1
-            if counts[0] > _MOST_BARE:
+            if counts[0] > _MAX_BARE:
                 counts[1] += 1
                 counts[2] += record.size_bytes
                 return
@@ -121,7 +129,7 @@ class _Results:
         return out
 
 
-class Crew:
+class ReaderPool:
     """Context manager: looks at what there is, starts as many workers as it is worth, reads, ends them.
 
     Enter it before this process starts threads: then workers are forked, which takes milliseconds.  They begin at once,
@@ -139,7 +147,7 @@ class Crew:
         self._is_all = following is None
         self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)
         self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
-        self._num = max(1, workers if workers is not None else min(MOST_WORKERS, _num_cpus()))
+        self._num = max(1, workers if workers is not None else min(MAX_WORKERS, _num_cpus()))
         self._thresholds = gc.get_threshold()
         self._results = _Results()
         self._done_bytes = 0
@@ -323,7 +331,7 @@ def read_all(
         workers: most processes besides this one; by default as many as there are CPUs, up to 8.
         progress: see `Crew.read`.
     """
-    with Crew(items, options=options, workers=workers) as crew:
+    with ReaderPool(items, options=options, workers=workers) as crew:
         return crew.read(progress)
 
 

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits as LineLimits
     from allready.evidence.lines.model import Scanned
 
-MOST_WHOLE_BYTES = 256 << 20
+MAX_WHOLE_BYTES = 256 << 20
 """Readers of small kinds take a whole file; of a longer one they get the beginning."""
 
-MOST_REPORT_BYTES = 16 << 20  # of 1,024 nodes it has less than 2 MB; parsing takes ten times its size in memory
-MOST_STACKS_BYTES = 64 << 20
-MOST_DUMP_BYTES = 64 << 20  # of the dumps in one file
+MAX_REPORT_BYTES = 16 << 20  # of 1,024 nodes it has less than 2 MB; parsing takes ten times its size in memory
+MAX_STACKS_BYTES = 64 << 20
+MAX_DUMP_BYTES = 64 << 20  # of the dumps in one file
 
 _FATAL_MARK = b"Fatal Python error: "
 _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
-_MOST_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
-MOST_ASIDE_BYTES = 64 << 20
-_MOST_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
+_MAX_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
+MAX_ASIDE_BYTES = 64 << 20
+_MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _after_hole(path: str) -> bytes | None:
         return None
 
 
-def _whole(stream: BinaryIO, most: int = MOST_WHOLE_BYTES) -> tuple[bytes, str | None]:
+def _whole(stream: BinaryIO, most: int = MAX_WHOLE_BYTES) -> tuple[bytes, str | None]:
     data = stream.read(most + 1)
     if len(data) > most:
         return data[:most], f"only its first {most >> 20} MiB were read"
@@ -161,9 +161,14 @@ def scan_range(
 
     with open_plain(found.path) as file:
         return scan(
-            file, source=found.label, first_byte=start, last_byte=stop, iteration_marker=options.iteration_marker,
-            on_bytes=took, limits=limits or LINE_LIMITS,
-        )  # fmt: skip
+            file,
+            source=found.label,
+            first_byte=start,
+            last_byte=stop,
+            iteration_marker=options.iteration_marker,
+            on_bytes=took,
+            limits=limits or LINE_LIMITS,
+        )
 
 
 def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
@@ -171,16 +176,16 @@ def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
 
     A table begins near the top; stacks stand at either end.
     """
-    is_small = source.size_bytes is not None and source.size_bytes <= MOST_ASIDE_BYTES
+    is_small = source.size_bytes is not None and source.size_bytes <= MAX_ASIDE_BYTES
     is_whole = source.size_bytes is not None and source.size_bytes <= len(source.head)
     tail = b""
     if is_small and source.path is not None:
-        tail = b"" if is_whole else source.head[-_MOST_MARK_BYTES:] + source.tail(sniff.HEAD_BYTES)
-    elif source.size_bytes is not None and not is_whole and source.size_bytes <= _MOST_MEMBER_BYTES:
+        tail = b"" if is_whole else source.head[-_MAX_MARK_BYTES:] + source.tail(sniff.HEAD_BYTES)
+    elif source.size_bytes is not None and not is_whole and source.size_bytes <= _MAX_MEMBER_BYTES:
         return stream.read()
     if not is_small or not (_has_mark(source.head) or _has_mark(tail)):
         return None
-    return stream.read(MOST_ASIDE_BYTES + 1)
+    return stream.read(MAX_ASIDE_BYTES + 1)
 
 
 def _has_mark(data: bytes) -> bool:
@@ -218,7 +223,7 @@ def _read_dump(stream: BinaryIO, source: Source, options: ReadOptions) -> Readin
     from allready.evidence.flight.reader import read_dump
 
     del options
-    data, problem = _whole(stream, MOST_DUMP_BYTES)
+    data, problem = _whole(stream, MAX_DUMP_BYTES)
     return _with_problem(read_dump(data, source.label, name_hint=source.label), problem)
 
 
@@ -234,7 +239,7 @@ def _read_stacks(stream: BinaryIO, source: Source, options: ReadOptions) -> Read
     from allready.evidence.stacks import read_stacks
 
     del options
-    data, problem = _whole(stream, MOST_STACKS_BYTES)
+    data, problem = _whole(stream, MAX_STACKS_BYTES)
     return _with_problem(read_stacks(data, source.label), problem)
 
 
@@ -259,7 +264,7 @@ def _read_table(stream: BinaryIO, source: Source, options: ReadOptions) -> Readi
 
 def _read_report(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
     del options
-    data, problem = _whole(stream, MOST_REPORT_BYTES)
+    data, problem = _whole(stream, MAX_REPORT_BYTES)
     record = SourceRecord(path=source.label, kind=sniff.REPORT, num_understood=1, problem=problem)
     return Reading(source=record, reports=[data.decode("utf-8", "replace")])
 

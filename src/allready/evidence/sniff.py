@@ -27,7 +27,7 @@ _BINARY_MAGICS = (
 )  # fmt: skip
 
 _NOT_TEXT = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
-_MOST_NOT_TEXT = 0.05
+_MAX_NOT_TEXT = 0.05
 """Share of control characters that a log does not have; random bytes have 0.10."""
 
 _TABLE_STARTS = (
@@ -48,7 +48,7 @@ _STATEMENT = expression(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\
 
 _TOP_LEVEL = expression(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
 _PROGRAM_BYTES = 8192
-_MOST_CUTS = 20
+_MAX_CUTS = 20
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -104,7 +104,7 @@ def _is_python(text: bytes, *, is_whole: bool) -> bool:
     ends = [len(text)]
     if not is_whole:
         cuts = [match.start() for match in _TOP_LEVEL.finditer(text, 0, _PROGRAM_BYTES)]
-        ends = [*cuts[: -_MOST_CUTS - 1 : -1], *cuts[1:_MOST_CUTS]]  # the last ones may stand inside a text
+        ends = [*cuts[: -_MAX_CUTS - 1 : -1], *cuts[1:_MAX_CUTS]]  # the last ones may stand inside a text
     for end in ends:
         try:
             with warnings.catch_warnings():
@@ -145,7 +145,7 @@ def is_binary(head: bytes) -> bool:
         return True
     if any(byte in head for byte in _NOT_TEXT):  # most logs have none, which is found faster than how many
         num_wrong = num_meant - len(head.translate(None, _NOT_TEXT + b"\0"))
-        if num_wrong > _MOST_NOT_TEXT * num_meant:
+        if num_wrong > _MAX_NOT_TEXT * num_meant:
             return True
     # Sparse bytes between many zeros: numbers, a core dump.  A log with holes has whole lines between them.
     return num_meant < len(head) // 2 and not _has_words(head)

@@ -11,16 +11,16 @@ from typing import Any, TextIO
 
 from allready.evidence.flight.groups import by_rank
 from allready.evidence.reading import FlightDump
-from allready.model import Aftermath, Ruins
+from allready.model import RunEvidence, RunSummary
 
 NOWHERE = 10_000_000
 """Process number of what belongs to no known node; thread number of what belongs to no known rank."""
 
-MOST_SLICES = 2_000_000
+MAX_SLICES = 2_000_000
 COMPLETED = 2
 
 
-def write_trace(path: str | Path, ruins: Ruins, after: Aftermath, dumps: Sequence[FlightDump] = ()) -> int:
+def write_trace(path: str | Path, ruins: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump] = ()) -> int:
     """Write a Chrome JSON trace; returns the number of events.
 
     Raises:
@@ -29,10 +29,10 @@ def write_trace(path: str | Path, ruins: Ruins, after: Aftermath, dumps: Sequenc
     with Path(path).open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         count = 0
-        for event in _events(ruins, after, dumps):
+        for event in _events(ruins, run, dumps):
             _put(file, event, first=count == 0)
             count += 1
-            if count >= MOST_SLICES:
+            if count >= MAX_SLICES:
                 break
         file.write("\n]}\n")
     return count
@@ -42,8 +42,8 @@ def _put(file: TextIO, event: Mapping[str, Any], *, first: bool) -> None:
     file.write(("" if first else ",\n") + json.dumps(event, ensure_ascii=True, separators=(",", ":")))
 
 
-def _events(ruins: Ruins, after: Aftermath, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
-    nodes = sorted(set(after.node_of_rank.values()))
+def _events(ruins: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
+    nodes = sorted(set(run.node_of_rank.values()))
     for node in nodes:
         yield {"ph": "M", "name": "process_name", "pid": node, "args": {"name": f"node {node}"}}
     for row in ruins.ranks:
@@ -71,15 +71,15 @@ def _events(ruins: Ruins, after: Aftermath, dumps: Sequence[FlightDump]) -> Iter
             "tid": NOWHERE if moment.rank is None else moment.rank,
             "args": {"line": moment.text, "source": moment.source, "clock_shift_s": moment.shift_s},
         }
-    yield from _slices(after, dumps)
+    yield from _slices(run, dumps)
 
 
-def _slices(after: Aftermath, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
-    keys = {number: key for key, number in after.node_numbers.items()}
-    shifts = {clock.node: -clock.offset_s for clock in after.clocks}
+def _slices(run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
+    keys = {number: key for key, number in run.node_numbers.items()}
+    shifts = {clock.node: -clock.offset_s for clock in run.clocks}
     end_ns = max((d.last_ns or 0 for d in dumps), default=0)
     for rank, dump in by_rank(dumps)[0].items():
-        node = after.node_of_rank.get(rank)
+        node = run.node_of_rank.get(rank)
         shift_ns = round(1e9 * (shifts.get(keys.get(node, ""), 0.0) if node is not None else 0.0))
         for name, ring in dump.rings.items():
             label = dump.groups.get(name, ("", ()))[0] or name
@@ -92,10 +92,17 @@ def _slices(after: Aftermath, dumps: Sequence[FlightDump]) -> Iterator[dict[str,
                 until = done if done and state == COMPLETED else max(end_ns, created)
                 shape = dump.shapes[ring.shape[i]]
                 yield {
-                    "ph": "X", "cat": "completed" if state == COMPLETED else "pending",
+                    "ph": "X",
+                    "cat": "completed" if state == COMPLETED else "pending",
                     "name": f"{shape.name} #{ring.seq[i]} {label}",
-                    "ts": (created + shift_ns) / 1000, "dur": max(0, until - created) / 1000,
-                    "pid": NOWHERE if node is None else node, "tid": rank,
-                    "args": {"group": label, "seq": ring.seq[i], "site": dump.sites[ring.site[i]] or "",
-                             "sizes": [list(s) for s in (shape.in_sizes or ())[:4]]},
-                }  # fmt: skip
+                    "ts": (created + shift_ns) / 1000,
+                    "dur": max(0, until - created) / 1000,
+                    "pid": NOWHERE if node is None else node,
+                    "tid": rank,
+                    "args": {
+                        "group": label,
+                        "seq": ring.seq[i],
+                        "site": dump.sites[ring.site[i]] or "",
+                        "sizes": [list(s) for s in (shape.in_sizes or ())[:4]],
+                    },
+                }

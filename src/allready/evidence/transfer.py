@@ -31,9 +31,18 @@ def register() -> None:
     from allready.evidence import reading
 
     for cls in (
-        model.Event, model.Origin, model.ProcessRecord, model.CommRecord, model.Transport, model.Death,
-        model.SourceRecord, model.ProcessStack, reading.OpStream, reading.OpShape, reading.Reading,
-    ):  # fmt: skip
+        model.Event,
+        model.Origin,
+        model.ProcessRecord,
+        model.CommRecord,
+        model.Transport,
+        model.Death,
+        model.SourceRecord,
+        model.ProcessStack,
+        reading.OpStream,
+        reading.OpShape,
+        reading.Reading,
+    ):
         ForkingPickler.register(cls, _reduced)
 
 

@@ -111,10 +111,15 @@ def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], s
         try:
             gpus.append(
                 Gpu(
-                    index=int(index), uuid=uuid, name=name, pci_bus_id=bus, memory_total_bytes=int(total) * MIB,
-                    memory_used_bytes=int(used) * MIB, processes=tuple(by_gpu.get(uuid, ())[:MAX_PROCESSES]),
+                    index=int(index),
+                    uuid=uuid,
+                    name=name,
+                    pci_bus_id=bus,
+                    memory_total_bytes=int(total) * MIB,
+                    memory_used_bytes=int(used) * MIB,
+                    processes=tuple(by_gpu.get(uuid, ())[:MAX_PROCESSES]),
                 )
-            )  # fmt: skip
+            )
         except ValueError as error:
             raise FactUnavailable(f"{SMI}: GPU {index[:8]} does not answer with numbers") from error
     if not gpus:

@@ -118,8 +118,12 @@ class RecordingHost:
     def __init__(self, inner: Host) -> None:
         self._inner = inner
         self._answers: dict[str, dict[str, Any]] = {
-            "files": {}, "dirs": {}, "commands": {}, "probes": {}, "names": {},
-        }  # fmt: skip
+            "files": {},
+            "dirs": {},
+            "commands": {},
+            "probes": {},
+            "names": {},
+        }
 
     @property
     def environ(self) -> Mapping[str, str]:

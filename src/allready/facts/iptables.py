@@ -22,8 +22,10 @@ def parse_iptables(text: str, space: str = "ip") -> dict[str, FilterChain]:
             hook = HOOKS.get(head[1])
             chains[f"{space} {table} {head[1]}"] = FilterChain(
                 label="" if table == "filter" else f"-t {table}",
-                hook=hook, family="ip", policy="drop" if head[2] == "DROP" else "accept",
-            )  # fmt: skip
+                hook=hook,
+                family="ip",
+                policy="drop" if head[2] == "DROP" else "accept",
+            )
         elif table in FILTERING_TABLES and line.startswith("-A "):
             chain = chains.get(f"{space} {table} {line.split()[1]}") if len(line.split()) > 1 else None
             if chain is not None:

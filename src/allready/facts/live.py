@@ -52,9 +52,12 @@ class LiveHost:
         try:
             child = subprocess.Popen(
                 [program, *argv[1:]],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=True, env={**self._environ, "LC_ALL": "C"},
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env={**self._environ, "LC_ALL": "C"},
+            )
         except (OSError, ValueError) as error:
             raise FactUnavailable(f"{name}: {_words(error)}") from error
         try:

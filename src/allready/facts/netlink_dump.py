@@ -11,7 +11,7 @@ RTNETLINK, SOCK_DIAG = 0, 4
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST_DUMP = 0x301
 _HEADER_BYTES = 16
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 
 
 def opened(family: int) -> socket.socket:
@@ -50,7 +50,7 @@ def dump(sock: socket.socket, ask: int, body: bytes, want: int, until: float) ->
         if left <= 0:
             raise TimeoutError("no answer in time")
         sock.settimeout(left)
-        data = memoryview(sock.recv(_MOST_BYTES))
+        data = memoryview(sock.recv(_MAX_BYTES))
         at = 0
         while len(data) - at >= _HEADER_BYTES:
             length, kind = struct.unpack_from("=IH", data, at)

@@ -93,11 +93,19 @@ def _interfaces_by_psutil() -> list[dict[str, Any]]:
             if row.family in {socket.AF_INET, socket.AF_INET6} and row.netmask
         ]
         mac = next((row.address for row in found if row.family == socket.AF_PACKET), None)
-        rows.append({
-            "name": name, "flags": flags, "mtu": about.mtu if about else 0, "hwtype": ARPHRD_ETHER, "mac": mac,
-            "link_kind": None, "driver": None, "speed_mbit_per_s": (about.speed or None) if about else None,
-            "addresses": addresses,
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": name,
+                "flags": flags,
+                "mtu": about.mtu if about else 0,
+                "hwtype": ARPHRD_ETHER,
+                "mac": mac,
+                "link_kind": None,
+                "driver": None,
+                "speed_mbit_per_s": (about.speed or None) if about else None,
+                "addresses": addresses,
+            }
+        )
     return rows
 
 

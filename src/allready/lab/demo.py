@@ -29,10 +29,25 @@ Start = Callable[[int, Sequence[str]], "subprocess.Popen[str]"]
 def check_argv(node_rank: int, master: str, port: int, report_dir: Path, extra: Sequence[str]) -> list[str]:
     """The command of one node."""
     return [
-        sys.executable, "-m", "allready", "check", "--nnodes", str(NUM_NODES), "--node-rank", str(node_rank),
-        "--nproc-per-node", str(NPROC), "--master-addr", master, "--master-port", str(port), "--quick",
-        "--report-dir", str(report_dir), *extra,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "allready",
+        "check",
+        "--nnodes",
+        str(NUM_NODES),
+        "--node-rank",
+        str(node_rank),
+        "--nproc-per-node",
+        str(NPROC),
+        "--master-addr",
+        master,
+        "--master-port",
+        str(port),
+        "--quick",
+        "--report-dir",
+        str(report_dir),
+        *extra,
+    ]
 
 
 def say(text: str) -> None:
@@ -137,9 +152,14 @@ def on_loopback(folder: Path) -> Iterator[tuple[str, int, int]]:
                 os.kill(pid, signal.SIGSTOP)
 
     code, _ = act(
-        title, start, folder=folder / "stopped", master="127.0.0.1", port=_free_port(), on_line=stop_rank_3,
+        title,
+        start,
+        folder=folder / "stopped",
+        master="127.0.0.1",
+        port=_free_port(),
+        on_line=stop_rank_3,
         extra=("--iters", "200"),
-    )  # fmt: skip
+    )
     yield title, 1, code
 
 

@@ -26,9 +26,16 @@ def run_tool(argv: Sequence[str], text: str = "") -> str:
     environ = os.environ | {"LC_ALL": "C"}
     try:
         done = subprocess.run(  # started in its own session; subprocess.run kills and reaps it at the deadline
-            argv, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environ,
-            start_new_session=True, cwd="/",
-        )  # fmt: skip
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=environ,
+            start_new_session=True,
+            cwd="/",
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{argv[0]}: {error}") from error
     if done.returncode != 0 and not done.stdout:

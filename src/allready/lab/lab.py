@@ -202,8 +202,12 @@ class Lab:
             process = subprocess.Popen(
                 [*enter, *shell, os.fspath(cwd or Path.cwd()), *argv],
                 env={key: value for key, value in changed.items() if value is not None},
-                stdin=stdin, stdout=stdout, stderr=stderr, text=text, start_new_session=True,
-            )  # fmt: skip
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                text=text,
+                start_new_session=True,
+            )
             self._started.append(process)
             started = processes.identify(process.pid)
             if started is not None:

@@ -53,9 +53,14 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
         record.write(folder, own)
         hub.settle()
         with subprocess.Popen(  # starts Python and its imports while the nodes come up
-            effects.netlink_argv(own), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True, cwd="/",
-        ) as netlink:  # fmt: skip
+            effects.netlink_argv(own),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            cwd="/",
+        ) as netlink:
             try:
                 own = _make_nodes(folder, own, view, stack, deadline)
                 plan = effects.netlink_plan(own, build(view))

@@ -95,9 +95,16 @@ def build(lab: LabView) -> list[Op]:
     ]
     for node in range(lab.num_nodes):
         ops.append(
-            {"op": "veth", "at": HUB, "name": lab.port(node), "peer": INTERFACE, "peer_at": node,
-             "mtu_bytes": lab.mtu_bytes, "bridge": BRIDGE}
-        )  # fmt: skip
+            {
+                "op": "veth",
+                "at": HUB,
+                "name": lab.port(node),
+                "peer": INTERFACE,
+                "peer_at": node,
+                "mtu_bytes": lab.mtu_bytes,
+                "bridge": BRIDGE,
+            }
+        )
         ops.append({"op": "packet_sizes", "at": HUB, "name": lab.port(node)})
         ops.append({"op": "up", "at": HUB, "name": lab.port(node)})
     for node in range(lab.num_nodes):

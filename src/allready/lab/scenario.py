@@ -76,9 +76,7 @@ def run_scenario(
         UsageError: a node or a fault that makes no sense, or two faults that exclude each other.
         LabError: a fault could not be applied.
     """
-    wanted = {
-        node: c if isinstance(c, Command) else Command(argv=tuple(c)) for node, c in sorted(commands.items())
-    }  # fmt: skip
+    wanted = {node: c if isinstance(c, Command) else Command(argv=tuple(c)) for node, c in sorted(commands.items())}
     num_nodes = lab.view.num_nodes
     if wrong := [node for node in wanted if not 0 <= node < num_nodes]:
         raise UsageError(f"no node {wrong[0]}; the lab has node 0 to {num_nodes - 1}")
@@ -115,9 +113,13 @@ class _Player:
     """Carries a scenario out; everything that it opens is given back by `stack`."""
 
     def __init__(
-        self, lab: Lab, wanted: Mapping[int, Command], stack: contextlib.ExitStack, folder: Path,
+        self,
+        lab: Lab,
+        wanted: Mapping[int, Command],
+        stack: contextlib.ExitStack,
+        folder: Path,
         cwd: str | os.PathLike[str] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.begun = time.monotonic()
         self._lab, self._wanted, self._stack, self._folder, self._cwd = lab, wanted, stack, folder, cwd
         self._running: dict[int, _Running] = {}
@@ -144,9 +146,14 @@ class _Player:
     def _start(self, node: int) -> None:
         command = self._wanted[node]
         process = self._lab.popen(
-            node, command.argv, env=command.env, cwd=self._cwd, stdin=subprocess.DEVNULL,
-            stdout=self._file(node, "out"), stderr=self._file(node, "err"),
-        )  # fmt: skip
+            node,
+            command.argv,
+            env=command.env,
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=self._file(node, "out"),
+            stderr=self._file(node, "err"),
+        )
         self._stack.callback(end_group, process)
         pidfd = open_pidfd(process.pid)
         self._stack.callback(os.close, pidfd)
@@ -185,6 +192,11 @@ class _Player:
             )
         out, err = ((self._folder / f"node{node}.{s}").read_bytes().decode("utf-8", "replace") for s in ("out", "err"))
         return NodeOutcome(
-            node=node, returncode=running.process.returncode, stdout=out, stderr=err, start_s=running.start_s,
-            end_s=running.end_s, timed_out=running.timed_out,
-        )  # fmt: skip
+            node=node,
+            returncode=running.process.returncode,
+            stdout=out,
+            stderr=err,
+            start_s=running.start_s,
+            end_s=running.end_s,
+            timed_out=running.timed_out,
+        )

@@ -29,7 +29,7 @@ from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
 from allready.launch.identity import Identity, own_identity
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 _BY_KEY = {
     name: flag for flag in FLAGS if flag.where for name in (flag.dest, *(a.replace("-", "_") for a in flag.also))
 }
@@ -109,11 +109,11 @@ def load(path: str) -> ConfigFile:
     """Read the file; keys and types are checked, not whether the nodes fit together."""
     try:
         with Path(path).open("rb") as source:
-            data = source.read(MOST_BYTES + 1)
+            data = source.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror or error}") from None
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"--config {path}: larger than {MOST_BYTES >> 20} MiB")
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"--config {path}: larger than {MAX_BYTES >> 20} MiB")
     try:
         text = data.decode("utf-8")
         content = tomllib.loads(text)

@@ -71,10 +71,15 @@ def _ranks_fit(file: "ConfigFile") -> None:
     if None in counts or (asked and asked[1] != len(nodes)):
         return  # node 0 checks when all nodes are there
     entries = [
-        Entry(name=s.name, nproc=count or 1, start_rank=s.values["start_rank"], node_rank=s.values.get("node_rank"),
-              arrival=place)
+        Entry(
+            name=s.name,
+            nproc=count or 1,
+            start_rank=s.values["start_rank"],
+            node_rank=s.values.get("node_rank"),
+            arrival=place,
+        )
         for place, (s, count) in enumerate(zip(nodes, counts, strict=True))
-    ]  # fmt: skip
+    ]
     try:
         assign(entries)
     except RanksError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from allready.launch.request import Backoff
 
-MOST_LISTED = 65_536
+MAX_LISTED = 65_536
 NCCL_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
 _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 
@@ -105,8 +105,8 @@ def numbers(text: str) -> tuple[int, ...]:
             last = count(high) if dash else first
         except ValueError:
             raise ValueError(f"{part!r} is not a number or a range; write 0,2-5") from None
-        if last - first >= MOST_LISTED or len(found) > MOST_LISTED:
-            raise ValueError(f"{text!r} lists more than {MOST_LISTED} numbers")
+        if last - first >= MAX_LISTED or len(found) > MAX_LISTED:
+            raise ValueError(f"{text!r} lists more than {MAX_LISTED} numbers")
         found.update(range(first, last + 1))
     if not found:
         raise ValueError(f"{text!r} lists no number; a range goes upwards, as 2-5")

@@ -17,9 +17,9 @@ from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
 from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
-from allready.launch.meeting import Meeting
+from allready.launch.option_sources import Said
+from allready.launch.rendezvous import Meeting
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
-from allready.launch.said import Said
 
 DEFAULT_GRACE_S = 30.0
 
@@ -221,9 +221,12 @@ def _command(args: argparse.Namespace, said: Said, settings: Settings) -> Comman
     if module and program and not run_path:
         raise UsageError("--module and --no-python exclude each other: a module needs Python")
     return Command(
-        target=target, arguments=arguments, is_module=module and not run_path, is_program=program and not run_path,
+        target=target,
+        arguments=arguments,
+        is_module=module and not run_path,
+        is_program=program and not run_path,
         run_path=run_path,
-    )  # fmt: skip
+    )
 
 
 def _layout(

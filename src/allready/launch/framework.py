@@ -4,7 +4,7 @@ import ast
 import warnings
 from pathlib import Path
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 _TORCH = {"torch", "lightning", "pytorch_lightning", "deepspeed", "accelerate", "transformers", "torchvision"}
 _JAX = {"jax", "flax", "optax", "orbax", "equinox", "haiku", "maxtext"}
 
@@ -21,7 +21,7 @@ def framework_of(path: str, *, is_module: bool = False) -> str:
             return "torch"
         with file.open("rb") as source, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the script's own text: its ranks will hear them
-            tree = ast.parse(source.read(MOST_BYTES))
+            tree = ast.parse(source.read(MAX_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "torch"
     roots = _imported(tree)

@@ -13,7 +13,7 @@ from pathlib import Path
 from allready.errors import UsageError
 from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
-from allready.launch.jax_roll import Orders, listening
+from allready.launch.jax_rendezvous import Orders, listening
 from allready.launch.request import RunRequest
 
 HOOK = "ALLREADY_RANK_HOOK"

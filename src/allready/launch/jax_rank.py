@@ -2,8 +2,9 @@
 
 `install` is called in the rank before the script; standard library only.  It wraps `jax.distributed.initialize` as soon
 as the script imports JAX.  The wrapper fills in what the script left out, lets all processes meet at process 0 first
-(`allready.launch.jax_roll`), and only when everybody is there calls JAX's own function, which then has nothing to wait
-for.  That matters: where JAX waits in vain, its C++ client ends the process by SIGABRT, and nothing can be tried again.
+(`allready.launch.jax_rendezvous`), and only when everybody is there calls JAX's own function, which then has nothing
+to wait for.  That matters: where JAX waits in vain, its C++ client ends the process by SIGABRT, and nothing can be
+tried again.
 """
 
 import functools
@@ -15,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from allready.launch.jax_roll import GiveUpError, Orders, meet, pause, say
+from allready.launch.jax_rendezvous import GiveUpError, Orders, meet, pause, say
 
 VARIABLE = "ALLREADY_JAX"
 MODULE = "jax.distributed"

@@ -10,7 +10,7 @@ from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
 from allready.model import LaunchFacts
 
 DEFAULT_MASTER_PORT = 29500  # torchrun's
-MOST_NODES, MOST_RANKS_PER_NODE = 65_536, 1024  # as the store accepts them (allready.exchange.wire)
+MAX_NODES, MAX_RANKS_PER_NODE = 65_536, 1024  # as the store accepts them (allready.messaging.wire)
 FROM_FALLBACK = "configuration file"
 FIELDS = ("num_nodes", "node_rank", "nproc_per_node", "master_addr", "master_port", "job_id")
 
@@ -190,16 +190,16 @@ def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], 
 
 
 def _check_ranges(launch: LaunchFacts) -> None:
-    if not 1 <= launch.num_nodes <= MOST_NODES:
-        raise UsageError(f"--nnodes {launch.num_nodes}: 1 to {MOST_NODES}")
+    if not 1 <= launch.num_nodes <= MAX_NODES:
+        raise UsageError(f"--nnodes {launch.num_nodes}: 1 to {MAX_NODES}")
     if not 0 <= launch.node_rank < launch.num_nodes:
         origin = launch.sources.get("node_rank", "--node-rank")
         raise UsageError(
             f"node rank {launch.node_rank} (from {origin}) does not exist: "
             f"with {launch.num_nodes} nodes it is 0 to {launch.num_nodes - 1}"
         )
-    if not 1 <= launch.nproc_per_node <= MOST_RANKS_PER_NODE:
-        raise UsageError(f"--nproc-per-node {launch.nproc_per_node}: 1 to {MOST_RANKS_PER_NODE}")
+    if not 1 <= launch.nproc_per_node <= MAX_RANKS_PER_NODE:
+        raise UsageError(f"--nproc-per-node {launch.nproc_per_node}: 1 to {MAX_RANKS_PER_NODE}")
     if not 1 <= launch.master_port <= 65535:
         raise UsageError(f"--master-port {launch.master_port}: 1 to 65535")
 

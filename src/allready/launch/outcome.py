@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from allready.evidence.reading import Reading
 
 TAIL_BYTES = 64 * 1024
-_MOST_TEXT = 500
+_MAX_TEXT = 500
 
 
 class End(StrEnum):
@@ -107,8 +107,11 @@ _TRANSPORT_FAMILIES = frozenset({"store", "gloo", "nccl", "jax", "elastic", "tor
 _IMPORT_NAMES = re.compile(r"(?:^|\.)(?:ImportError|ModuleNotFoundError)\b")
 _MEMORY_NAMES = re.compile(r"(?:^|\.)(?:MemoryError|OutOfMemoryError)\b")
 _PORT_WORDS = re.compile(r"Address already in use|EADDRINUSE", re.IGNORECASE)
-_USAGE_WORDS = re.compile(r"^usage: |: error: (?:argument|unrecognized arguments|the following arguments)|"
-                          r"can't open file '|: No module named |allready: cannot run ", re.MULTILINE)  # fmt: skip
+_USAGE_WORDS = re.compile(
+    r"^usage: |: error: (?:argument|unrecognized arguments|the following arguments)|"
+    r"can't open file '|: No module named |allready: cannot run ",
+    re.MULTILINE,
+)
 
 
 _SYNTAX_WORDS = re.compile(rb"^((?:Syntax|Indentation|Tab)Error: .*)$", re.MULTILINE)
@@ -172,7 +175,7 @@ def rank_outcome(
         exit_code=end.exit_code,
         signal=end.signal,
         time_s=end.time_s,
-        text=" ".join(text.split())[:_MOST_TEXT],
+        text=" ".join(text.split())[:_MAX_TEXT],
         signature=signature,
     )
 

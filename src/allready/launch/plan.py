@@ -13,7 +13,7 @@ from allready.launch.workers import Worker, WorkerEnd
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
-_MOST_ERROR_BYTES = 1 << 20
+_MAX_ERROR_BYTES = 1 << 20
 _RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 _SHIM = Path(__file__).with_name("exec_shim.py")
 
@@ -237,7 +237,7 @@ def read_errors(plan: AttemptPlan) -> dict[int, str]:
     for local_rank in range(plan.nproc_per_node):
         try:
             with error_file(plan, local_rank).open("rb") as file:
-                found[plan.first_rank + local_rank] = file.read(_MOST_ERROR_BYTES).decode("utf-8", "replace")
+                found[plan.first_rank + local_rank] = file.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
         except OSError:
             continue
     return found

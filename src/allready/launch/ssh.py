@@ -21,7 +21,7 @@ from allready.launch.ssh_words import SshOptions, Target, remote_command, ssh_ar
 BEAT_S = 5.0
 SILENCE_S = 60.0
 EXIT_NOT_STARTED = 3
-MOST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
 _LAST_LINES_S = 2.0
 
@@ -95,9 +95,13 @@ async def run_hosts(
 async def _start(rank: int, words: Sequence[str], target: Target, options: SshOptions, token: str) -> _Node:
     argv = ssh_argv(target, remote_command(words, options, token), options)
     process = await asyncio.create_subprocess_exec(
-        *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        start_new_session=True, env={**os.environ, "LC_ALL": "C"},
-    )  # fmt: skip
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     return _Node(rank=rank, target=target, process=process, token=token)
 
 
@@ -205,8 +209,8 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
     buffer = bytearray()
     while data := await reader.read(_CHUNK_BYTES):
         buffer += data
-        while (end := buffer.find(b"\n")) >= 0 or len(buffer) > MOST_LINE_BYTES:
-            end = end if 0 <= end <= MOST_LINE_BYTES else MOST_LINE_BYTES
+        while (end := buffer.find(b"\n")) >= 0 or len(buffer) > MAX_LINE_BYTES:
+            end = end if 0 <= end <= MAX_LINE_BYTES else MAX_LINE_BYTES
             line = bytes(buffer[:end])
             del buffer[: end + (buffer[end : end + 1] == b"\n")]
             yield line.decode(errors="replace").removesuffix("\r")

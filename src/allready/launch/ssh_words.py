@@ -26,7 +26,7 @@ _OF_THE_SHELL = (
     "hosts", "ssh_option", "remote_python", "remote_dir", "pass_env", "end_with_stdin", "nnodes", "node_rank",
     "master_addr", "rdzv_endpoint", "rdzv_backend",
 )  # fmt: skip
-MOST_VALUE_BYTES = 32_768
+MAX_VALUE_BYTES = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
 
 
 def _is_harmless(name: str, value: str) -> bool:
-    return redact(name, value) == value and len(value) <= MOST_VALUE_BYTES and not set(value) & {"\x00", "\n"}
+    return redact(name, value) == value and len(value) <= MAX_VALUE_BYTES and not set(value) & {"\x00", "\n"}
 
 
 def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[list[str]]:
@@ -173,9 +173,12 @@ def ssh_argv(target: Target, remote: str, options: SshOptions) -> list[str]:
     for option in options.options:  # first, because ssh takes the first value that it finds
         argv += ["-o", option]
     for option in (
-        "BatchMode=yes", f"ConnectTimeout={options.connect_s}", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+        "BatchMode=yes",
+        f"ConnectTimeout={options.connect_s}",
+        "ServerAliveInterval=5",
+        "ServerAliveCountMax=3",
         "LogLevel=ERROR",
-    ):  # fmt: skip
+    ):
         argv += ["-o", option]
     argv += ["-l", target.user] if target.user else []
     argv += ["-p", str(target.port)] if target.port else []

@@ -1,8 +1,8 @@
 """`--sync-dir DIR`: nodes that have only a shared folder in common before the start find node 0 through it.
 
-Every node announces itself in a file of its own (`allready.launch.sync_folder`); node 0 (node rank 0, or by agreement)
-waits for the others, then publishes the master's address and port and everybody's node rank.  After that the ordinary
-roll call takes over at that port.
+Every node announces itself in a file of its own (`allready.launch.file_rendezvous`); node 0 (node rank 0, or by
+agreement) waits for the others, then publishes the master's address and port and everybody's node rank.  After that the
+ordinary roll call takes over at that port.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
-from allready.launch import sync_folder
-from allready.launch.sync_folder import Announcement, Found, Meeting, OnMissing, folder_name
+from allready.launch import file_rendezvous
+from allready.launch.file_rendezvous import Announcement, Found, Meeting, OnMissing, folder_name
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ async def _lead(meeting: Meeting, roll: list[Announcement], port: int) -> Found 
         names=tuple(a.host for a in roll),
     )
     await _in_thread(lambda: meeting.publish(answer, instances, final=False))
-    if not await _until(meeting, lambda: meeting.all_agree(others), sync_folder.STALE_S + POLL_S):
+    if not await _until(meeting, lambda: meeting.all_agree(others), file_rendezvous.STALE_S + POLL_S):
         await _in_thread(meeting.withdraw)
         return None
     await _in_thread(lambda: meeting.publish(answer, instances, final=True))

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.launch import keeper
-from allready.launch.keeping import MARK, Keeping
+from allready.launch import log_relay
+from allready.launch.console_output import ConsoleOutput
+from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
-from allready.launch.showing import Showing
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -99,8 +99,8 @@ class WorkerGroup:
         scratch: Path | None = None,
     ) -> None:
         self._on_end, self._on_problem = on_end, on_problem
-        self._showing = Showing(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
-        self._keeping = Keeping(
+        self._showing = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
+        self._keeping = LogRelayClient(
             on_grown=self._showing.grown,
             on_unsaved=self._showing.unsaved,
             on_lost=self._showing.lost,
@@ -403,7 +403,7 @@ class WorkerGroup:
     def _marked(self) -> list[int]:
         with self._lock:
             own = {r.process.pid for r in self._running.values()}  # unkillable ones were waited for already
-        return [pid for pid in keeper.marked(f"{MARK}={self._keeping.mark}".encode()) if pid not in own]
+        return [pid for pid in log_relay.marked(f"{MARK}={self._keeping.mark}".encode()) if pid not in own]
 
     def _forget(self, items: Sequence[_Running]) -> None:
         """Reap, and let go of everything that belonged to them."""

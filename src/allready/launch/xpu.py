@@ -18,9 +18,13 @@ def count_xpus(deadline_s: float = DEADLINE_S) -> int:
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK],
-            capture_output=True, text=True, timeout=deadline_s, check=False, start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            check=False,
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise UsageError(f"--nproc-per-node xpu: torch did not count the XPUs within {deadline_s:.0f} s") from None
     words = done.stdout.split()

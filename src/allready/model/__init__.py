@@ -8,27 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from allready.model.aftermath import (
-        UNNAMED_GROUP,
-        Aftermath,
-        BenchRow,
-        BenchRun,
-        ClockOffset,
-        CommRecord,
-        Death,
-        Frame,
-        GroupProgress,
-        Iterations,
-        Lag,
-        Misfit,
-        Mismatch,
-        Operation,
-        Position,
-        ProcessRecord,
-        ProcessStack,
-        ThreadStack,
-        Transport,
-    )
     from allready.model.events import Event, Origin, Role, SourceRecord, clock_time, wall_clock
     from allready.model.facts import (
         ONLY_HEARD,
@@ -95,10 +74,31 @@ if TYPE_CHECKING:
         SocketRow,
     )
     from allready.model.report import SCHEMA, Report, Status, Verdict
-    from allready.model.ruins import Difference, IterationCounts, Moment, RankRow, Ruins
+    from allready.model.run_evidence import (
+        UNNAMED_GROUP,
+        BenchRow,
+        BenchRun,
+        ClockOffset,
+        CommRecord,
+        Death,
+        Frame,
+        GroupProgress,
+        Iterations,
+        Lag,
+        Misfit,
+        Mismatch,
+        Operation,
+        Position,
+        ProcessRecord,
+        ProcessStack,
+        RunEvidence,
+        ThreadStack,
+        Transport,
+    )
+    from allready.model.run_summary import Difference, IterationCounts, RankRow, RunSummary, TimelineEvent
     from allready.model.split import Split, ranges
 else:
-    _MODULES = ("events", "finding", "aftermath", "split", "ruins", "report", "job", "live", "facts", "fleet")
+    _MODULES = ("events", "finding", "run_evidence", "split", "run_summary", "report", "job", "live", "facts", "fleet")
     """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
 
     def __getattr__(name):
@@ -116,7 +116,6 @@ __all__ = [
     "ONLY_HEARD",
     "SCHEMA",
     "UNNAMED_GROUP",
-    "Aftermath",
     "BenchPoint",
     "BenchRow",
     "BenchRun",
@@ -162,7 +161,6 @@ __all__ = [
     "MasterPortFacts",
     "Misfit",
     "Mismatch",
-    "Moment",
     "NameFacts",
     "NetFacts",
     "NodeEvidence",
@@ -191,7 +189,8 @@ __all__ = [
     "Role",
     "RollCall",
     "Route",
-    "Ruins",
+    "RunEvidence",
+    "RunSummary",
     "ScriptFacts",
     "Severity",
     "SocketRow",
@@ -201,6 +200,7 @@ __all__ = [
     "StageResult",
     "Status",
     "ThreadStack",
+    "TimelineEvent",
     "Transport",
     "TransportFacts",
     "Verdict",

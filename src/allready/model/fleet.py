@@ -9,8 +9,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from allready.model import facts as f
 from allready.model import job as j
-from allready.model.aftermath import Aftermath
 from allready.model.live import Live
+from allready.model.run_evidence import RunEvidence
 from allready.records import dataclass
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Fleet:
     roll: j.RollCall | None = None
     reach: j.Reachability | None = None
     collectives: j.Collectives | None = None
-    aftermath: Aftermath | None = None  # what was read after the fact, or gathered from a running job under suspicion
+    run_evidence: RunEvidence | None = None  # read after the fact, or gathered from a running job under suspicion
     live: Live | None = None  # only of a job that runs
     why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call

@@ -6,7 +6,7 @@ from typing import Any
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
 from allready.model.job import Collectives, Reachability, RollCall, World
-from allready.model.ruins import Ruins
+from allready.model.run_summary import RunSummary
 from allready.records import dataclass
 
 SCHEMA = "allready.report/1"
@@ -57,5 +57,5 @@ class Report:
         default_factory=dict
     )  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> codes of findings that name it
-    ruins: Ruins | None = None  # only of a run that is over (or still writes the logs that were read)
+    ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

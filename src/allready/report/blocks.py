@@ -30,9 +30,9 @@ from allready.report.words import (
     where,
 )
 
-MOST_EVIDENCE = 8
-MOST_MATRIX = 16
-MOST_REASONS = 4
+MAX_EVIDENCE = 8
+MAX_MATRIX = 16
+MAX_REASONS = 4
 
 STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
 SEVERITY_STYLE = {
@@ -96,7 +96,7 @@ def _verdict(report: Report, language: str, *, verbose: int, quiet: bool) -> Ite
 
 
 def _evidence(finding: Finding, language: str, verbose: int) -> Iterator[Block]:
-    most = MOST_EVIDENCE if verbose < 1 else len(finding.evidence)
+    most = MAX_EVIDENCE if verbose < 1 else len(finding.evidence)
     colon = t("colon", language)
     # The lead is the same for all, so that the lines stand under each other and can be found by grep.
     for item in finding.evidence[:most]:
@@ -166,7 +166,7 @@ def _reach(report: Report, language: str, verbose: int) -> Iterator[Block]:
         said.append(t("reach_rtt", language, low=low, median=median, high=high))
     yield Gap()
     yield Line((Piece(" · ".join(said)),), lead=Piece(t("reach", language), "bold"))
-    if not (bad or verbose > 1) or len(table.shown) > MOST_MATRIX:
+    if not (bad or verbose > 1) or len(table.shown) > MAX_MATRIX:
         return
     rows = []
     for src in table.shown:
@@ -213,12 +213,13 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
         names = ("stage_name", "stage_outcome", "stage_duration", "stage_entered", "stage_finished")
         yield Grid(tuple(t(n, language) for n in names), tuple(rows), (False, False, True, False, False))
         if bad is not None:
-            for state in bad.ranks[: MOST_EVIDENCE if not verbose else None]:
+            for state in bad.ranks[: MAX_EVIDENCE if not verbose else None]:
                 words = [state.state, state.step, state.error or state.signal or state.wchan or ""]
                 yield Line(
                     (Piece(plain(" · ".join(w for w in words if w), most=400)),),
-                    lead=Piece(f"rank {state.rank}", "bold"), indent=2,
-                )  # fmt: skip
+                    lead=Piece(f"rank {state.rank}", "bold"),
+                    indent=2,
+                )
 
 
 def _run_name(run: CollectiveRun, language: str) -> str:
@@ -263,7 +264,7 @@ def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]
     if not groups:
         return
     yield Gap()
-    most = MOST_REASONS if verbose < 1 else len(groups)
+    most = MAX_REASONS if verbose < 1 else len(groups)
     for why, codes, nodes in groups[:most]:
         named = t("comma", language).join(codes[:6]) + (f", … +{len(codes) - 6}" if len(codes) > 6 else "")
         place = where(nodes, language)

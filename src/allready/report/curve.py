@@ -10,8 +10,8 @@ from allready.report.safe import plain
 
 WIDTH, HEIGHT = 600, 310
 LEFT, RIGHT, TOP, BOTTOM = 56, 24, 12, 40
-MOST_LINES = 4
-MOST_TICKS = 8
+MAX_LINES = 4
+MAX_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Curve:
 def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
     """Busbw over size of up to four runs; None when no run has two sizes with a busbw above 0 (one rank has none)."""
     lines = [(run, [p for p in run.points if _drawable(p)]) for run in runs]
-    lines = [(run, points) for run, points in lines if len(points) > 1][:MOST_LINES]
+    lines = [(run, points) for run, points in lines if len(points) > 1][:MAX_LINES]
     if not lines:
         return None
     sizes = [p.size_bytes for _, points in lines for p in points]
@@ -102,7 +102,7 @@ def _drawable(point: BenchPoint) -> bool:
 def _exponents(low: float, high: float) -> range:
     """Powers of two to label: every one, or every 2nd, 5th or 10th, so that KiB, MiB and GiB are among them."""
     first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
-    step = next((s for s in (1, 2, 5, 10) if (last - first) / s <= MOST_TICKS), 10)
+    step = next((s for s in (1, 2, 5, 10) if (last - first) / s <= MAX_TICKS), 10)
     return range(math.ceil(first / step) * step, last + 1, step)
 
 

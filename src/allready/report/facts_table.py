@@ -15,7 +15,7 @@ from allready.report import units
 from allready.report.safe import plain
 from allready.report.words import t
 
-MOST_CHARS = 240
+MAX_CHARS = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Value:
 
     def said(self, language: str) -> str:
         """What to show, harmless and not too long."""
-        shown = t(self.key, language, why=plain(self.why)) if self.key else plain(self.text, most=MOST_CHARS)
+        shown = t(self.key, language, why=plain(self.why)) if self.key else plain(self.text, most=MAX_CHARS)
         return shown or units.UNKNOWN
 
     @property

@@ -22,7 +22,7 @@ from allready.errors import UsageError
 from allready.model import SCHEMA, FactMissing, Report, Status
 from allready.text.surrogates import without_surrogates
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
 
 
@@ -67,7 +67,7 @@ def decode(data: bytes) -> Report:
     Raises:
         UsageError: not JSON, not a report, another schema, or a field that is not what it should be.
     """
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise UsageError(f"not a report: {len(data)} bytes is more than any report has")
     try:
         body = msgspec.json.decode(data)
@@ -133,14 +133,14 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(target)
         temporary = None
-        _sync_folder(target.parent)
+        _file_rendezvous(target.parent)
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def _file_rendezvous(folder: Path) -> None:
     # Some file systems cannot sync a folder; the file itself is whole either way.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

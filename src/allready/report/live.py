@@ -29,7 +29,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class LiveNarrator:
-    """A `Narrator` (see `allready.exchange.channel`) for people.  Any thread may call it.
+    """A `Narrator` (see `allready.messaging.channel`) for people.  Any thread may call it.
 
     On a terminal a thread of its own writes, so that a stopped terminal (Ctrl-S) never stops the check; the cursor is
     never hidden, so that nothing is left to restore after a SIGKILL.  Use it as a context manager, or call `close`.

@@ -16,10 +16,10 @@ OUTCOMES = ("ok", "not_run", "error", "refused", "stuck", "no_route", "filtered"
 LETTERS = {"ok": "·", "not_run": "?", "error": "E", "refused": "R", "stuck": "S", "no_route": "N", "filtered": "F"}
 """One letter per outcome, the same in every language and without colour."""
 
-MOST_NODES = 64
-MOST_LISTED = 64
-MOST_DRAWN = 32
-MOST_TALLIES = 16
+MAX_NODES = 64
+MAX_LISTED = 64
+MAX_DRAWN = 32
+MAX_TALLIES = 16
 
 _RANKS = {outcome: rank for rank, outcome in enumerate(OUTCOMES)}
 _ERROR = _RANKS["error"]
@@ -87,22 +87,22 @@ def matrix(reach: Reachability) -> Matrix:
     bad = sorted(pair for pair, rank in worst.items() if rank >= _ERROR)
     nodes = sorted({n for pair in worst for n in pair})
     cover = _cover(bad)
-    shown = tuple(nodes) if len(nodes) <= MOST_NODES else _worst(bad, cover)
+    shown = tuple(nodes) if len(nodes) <= MAX_NODES else _worst(bad, cover)
     drawn = set(shown)
-    listed = set(bad[:MOST_LISTED])
+    listed = set(bad[:MAX_LISTED])
     wanted = {pair for pair in worst if drawn.issuperset(pair)} if drawn else set()
     cells = _cells(reach, wanted | listed)
     spread = sorted(trips.values())
     return Matrix(
         cells={pair: cells[pair] for pair in wanted},
         shown=shown,
-        bad=tuple(cells[pair] for pair in bad[:MOST_LISTED]),
+        bad=tuple(cells[pair] for pair in bad[:MAX_LISTED]),
         num_nodes=len(nodes),
         num_cells=sum(rank != _RANKS["not_run"] for rank in worst.values())
         + sum(n for outcome, n in reach.directions_left_out.items() if outcome != "not_run"),
         num_bad=len(bad) + sum(n for o, n in reach.directions_left_out.items() if _RANKS.get(o, _ERROR) >= _ERROR),
         rtt_s=(spread[0], statistics.median(spread), spread[-1]) if spread else None,
-        tallies=tuple(_tally(n, worst) for n in cover[:MOST_TALLIES]),
+        tallies=tuple(_tally(n, worst) for n in cover[:MAX_TALLIES]),
         letters=tuple(OUTCOMES[rank] for rank in sorted(set(worst.values()))),
     )
 
@@ -128,7 +128,7 @@ def _cover(bad: Iterable[tuple[int, int]]) -> list[int]:
 def _worst(bad: Iterable[tuple[int, int]], cover: list[int]) -> tuple[int, ...]:
     counts = Counter(n for pair in bad for n in pair)
     rest = sorted(counts.keys() - set(cover), key=lambda n: (-counts[n], n))
-    return tuple(sorted([*cover, *rest][:MOST_DRAWN]))
+    return tuple(sorted([*cover, *rest][:MAX_DRAWN]))
 
 
 def _tally(node_rank: int, worst: dict[tuple[int, int], int]) -> Tally:

@@ -33,7 +33,7 @@ from allready.report.words import (
     where,
 )
 
-MOST_EVIDENCE = 100
+MAX_EVIDENCE = 100
 WIDE_MATRIX = 12
 """Up to this many nodes a good cell has room for its round trip."""
 
@@ -117,7 +117,7 @@ def _verdict(report: Report) -> dict[str, Any] | None:
 
 
 def _finding(finding: Finding, report: Report) -> dict[str, Any]:
-    shown = finding.evidence[:MOST_EVIDENCE]
+    shown = finding.evidence[:MAX_EVIDENCE]
     return {
         "main": finding is verdict_finding(report),
         "code": plain(finding.code),
@@ -249,7 +249,7 @@ def _run(run: CollectiveRun, report: Report) -> dict[str, Any]:
         "name": _run_name(run),
         "stages": stages,
         "detailed": any(s["detail"] for s in stages),
-        "ranks": [_rank(r, report) for s in run.stages if s.outcome in BAD_STAGES for r in s.ranks[:MOST_EVIDENCE]],
+        "ranks": [_rank(r, report) for s in run.stages if s.outcome in BAD_STAGES for r in s.ranks[:MAX_EVIDENCE]],
     }
 
 

@@ -9,7 +9,7 @@ from allready.model import Report
 from allready.report.facts_table import Row, Value, rows
 from allready.report.safe import plain
 
-MOST_NODES = 64
+MAX_NODES = 64
 TRANSPOSE_ABOVE = 8
 
 Both = Callable[[Callable[[str], str]], Markup]
@@ -57,10 +57,10 @@ def nodes(report: Report, codes: Sequence[str], both: Both) -> dict[str, Any] | 
 def _shown(report: Report, different: Sequence[Row]) -> list[int]:
     """All nodes, or of very many those that differ most and those that findings name."""
     ranks = sorted(report.facts)
-    if len(ranks) <= MOST_NODES:
+    if len(ranks) <= MAX_NODES:
         return ranks
     weight = {n: len(report.odd.get(n, ())) + sum(n in row.odd for row in different) for n in ranks}
-    return sorted(sorted(ranks, key=lambda n: (-weight[n], n))[:MOST_NODES], key=lambda n: (-weight[n], n))
+    return sorted(sorted(ranks, key=lambda n: (-weight[n], n))[:MAX_NODES], key=lambda n: (-weight[n], n))
 
 
 def _code(code: str, codes: Sequence[str]) -> dict[str, Any]:

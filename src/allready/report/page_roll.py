@@ -11,7 +11,7 @@ from allready.report import units
 from allready.report.safe import plain, shorten
 from allready.report.words import absent, late_by_s, roll_lines, t
 
-MOST_ROWS = 32
+MAX_ROWS = 32
 LEFT, RIGHT = 160, 640
 ROW_HEIGHT = 22
 
@@ -19,7 +19,7 @@ Both = Callable[[Callable[[str], str]], Markup]
 
 
 def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
-    """What the template draws; None without a roll call.  At most `MOST_ROWS` nodes: absent, then late ones first."""
+    """What the template draws; None without a roll call.  At most `MAX_ROWS` nodes: absent, then late ones first."""
     call = report.roll
     if call is None:
         return None
@@ -30,7 +30,7 @@ def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
     claims: dict[int, Claim] = {c.node_rank: c for c in call.claims if c.refused is None}
     members = claims if call.partial else range(call.num_nodes)
     order = sorted(members, key=lambda n: (n in claims, n not in call.lost, -_arrival_s(claims.get(n))))
-    shown = sorted(order[:MOST_ROWS])
+    shown = sorted(order[:MAX_ROWS])
     last_s = max([call.waited_s if absent(call) else 0.0, *(_arrival_s(c) for c in claims.values())])
     ticks, end_s = _ticks(last_s)
     late = late_by_s(call)
@@ -57,7 +57,7 @@ def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
                 "why": "",
             }
         )
-    refused = [_refused(c) for c in call.claims if c.refused is not None][:MOST_ROWS]
+    refused = [_refused(c) for c in call.claims if c.refused is not None][:MAX_ROWS]
     return {
         "lines": lines,
         "title": t("roll_chart", language),
@@ -65,7 +65,7 @@ def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
         "height": 14 + ROW_HEIGHT * len(rows) + 14,
         "drawn": rows,
         "rows": rows + refused,
-        "more": max(0, len(order) - MOST_ROWS),
+        "more": max(0, len(order) - MAX_ROWS),
     }
 
 

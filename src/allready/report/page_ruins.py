@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import BenchRun, RankRow, Report, Ruins, SourceRecord, ranges
+from allready.model import BenchRun, RankRow, Report, RunSummary, SourceRecord, ranges
 from allready.report import units
 from allready.report.ruins_blocks import area_word, bench_words, clock_words
 from allready.report.ruins_words import (
@@ -36,14 +36,14 @@ from allready.report.ruins_words import (
 from allready.report.safe import plain, shorten
 from allready.report.timeline import shape, timeline
 
-MOST_OPEN = 256
+MAX_OPEN = 256
 """Up to this many ranks each one has its row; beyond, the odd ones have, and the others are folded."""
 
-MOST_ODD = 128
-MOST_BANDS = 192
-MOST_LINES = 400
-MOST_SOURCES = 200
-MOST_DIFFERENCES = 300
+MAX_ODD = 128
+MAX_BANDS = 192
+MAX_LINES = 400
+MAX_SOURCES = 200
+MAX_DIFFERENCES = 300
 
 Both = Callable[[Callable[[str], str]], Markup]
 
@@ -81,9 +81,9 @@ def page_ruins(report: Report, codes: Sequence[str], both: Both) -> dict[str, An
                 "ranks": shorten(ranges(d.ranks), 60),
                 "weight": min(2, max(0, d.weight)),
             }
-            for d in sorted(ruins.differences, key=lambda d: -d.weight)[:MOST_DIFFERENCES]
+            for d in sorted(ruins.differences, key=lambda d: -d.weight)[:MAX_DIFFERENCES]
         ],
-        "differences_more": max(0, len(ruins.differences) - MOST_DIFFERENCES),
+        "differences_more": max(0, len(ruins.differences) - MAX_DIFFERENCES),
         "benches": [_bench(bench, both) for bench in ruins.benches],
         "iterations": _iterations(ruins, both),
     }
@@ -97,7 +97,7 @@ def _area_text(area: str) -> Callable[[str], str]:
     return lambda language: area_word(area, language)
 
 
-def _tiles(ruins: Ruins) -> list[dict[str, Any]]:
+def _tiles(ruins: RunSummary) -> list[dict[str, Any]]:
     tiles = [
         {"name": "tile_sources", "text": f"{ruins.num_sources:,}", "off": False},
         {"name": "tile_size", "text": units.size(ruins.num_bytes), "off": False},
@@ -116,14 +116,14 @@ def _ranks(report: Report, both: Both) -> dict[str, Any] | None:
     ruins = report.ruins
     if ruins is None or not ruins.ranks:
         return None
-    few = len(ruins.ranks) <= MOST_OPEN
+    few = len(ruins.ranks) <= MAX_OPEN
     found = bands(report, fold=not few)
     shown: list[Band] = []
     if few:
         shown = found
     else:
-        for band in found[:MOST_BANDS]:
-            room = MOST_ODD - len(shown)
+        for band in found[:MAX_BANDS]:
+            room = MAX_ODD - len(shown)
             alone = len(band.rows) <= max(1, min(16, room))
             shown += [Band((row,), band.culprit) for row in band.rows] if alone else [band]
     singles = sum(len(band.rows) == 1 for band in shown)
@@ -192,13 +192,13 @@ def _group(row: RankRow, name: str, how: str, both: Both) -> Markup:
     return both(text)
 
 
-def _lines(ruins: Ruins, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
+def _lines(ruins: RunSummary, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
     if not ruins.moments:
         return None
     # What is harmless takes one row however many ranks say it.
     rows = [link for link in links(ruins) if link.first.role == HARMLESS]
     rows += [link_of([moment]) for moment in ruins.moments if moment.role != HARMLESS]
-    telling = sorted(rows, key=lambda k: (weight(k.first.role), when(k.first)))[:MOST_LINES]
+    telling = sorted(rows, key=lambda k: (weight(k.first.role), when(k.first)))[:MAX_LINES]
     shown = sorted(telling, key=lambda k: when(k.first))
     dates = days(k.first for k in shown)
     roles = Counter(k.first.role for k in shown)
@@ -237,10 +237,10 @@ def _line(link: Link, first: dict[str, int], both: Both, *, dated: bool) -> dict
     }
 
 
-def _sources(ruins: Ruins) -> dict[str, Any] | None:
+def _sources(ruins: RunSummary) -> dict[str, Any] | None:
     if not ruins.sources:
         return None
-    shown = ruins.sources[:MOST_SOURCES]
+    shown = ruins.sources[:MAX_SOURCES]
     return {
         "rows": [_source(s) for s in shown],
         "more": max(0, ruins.num_sources - len(shown)),
@@ -280,7 +280,7 @@ def _bench(bench: BenchRun, both: Both) -> dict[str, Any]:
     }
 
 
-def _iterations(ruins: Ruins, both: Both) -> dict[str, Any] | None:
+def _iterations(ruins: RunSummary, both: Both) -> dict[str, Any] | None:
     found = ruins.iterations
     if found is None:
         return None
@@ -289,14 +289,15 @@ def _iterations(ruins: Ruins, both: Both) -> dict[str, Any] | None:
     marker = plain(found.marker, most=100)
     return {
         "head": both(
-            lambda lang: r("iterations_usual", lang, marker=marker, low=low, high=high,
-                           usual=operations(found.usual, lang, most=8))
+            lambda lang: r(
+                "iterations_usual", lang, marker=marker, low=low, high=high, usual=operations(found.usual, lang, most=8)
+            )
         ),
         "odd": [
             {"rank": rank, "number": number, "counts": both(_counts_text(counts))}
             for rank, number, counts in found.odd[:200]
         ],
-    }  # fmt: skip
+    }
 
 
 def _counts_text(counts: dict[str, int]) -> Callable[[str], str]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import BenchRun, ClockOffset, Finding, RankRow, Report, Ruins, ranges
+from allready.model import BenchRun, ClockOffset, Finding, RankRow, Report, RunSummary, ranges
 from allready.report import units
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.ruins_words import (
     AREAS,
-    MOST_LINKS,
+    MAX_LINKS,
     Band,
     Link,
     bands,
@@ -26,12 +26,12 @@ from allready.report.ruins_words import (
 )
 from allready.report.safe import plain, shorten
 
-MOST_BANDS = 16
-MOST_ROWS = 64
-MOST_DIFFERENCES = 12
-MOST_PROBLEMS = 4
-MOST_ODD = 8
-MOST_CLOCKS = 8
+MAX_BANDS = 16
+MAX_ROWS = 64
+MAX_DIFFERENCES = 12
+MAX_PROBLEMS = 4
+MAX_ODD = 8
+MAX_CLOCKS = 8
 TEXT_COLUMNS = 100
 
 ROLE_STYLE = {"root": "bad", "death": "bad", "cascade": "warn", "operation": ""}
@@ -59,15 +59,15 @@ def explains_nothing(findings: tuple[Finding, ...], titles: tuple[str, ...], lan
     yield Line((Piece(named, "dim"),), lead=Piece(r("explain_nothing", language, count=len(findings)), "dim"))
 
 
-def _read(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
+def _read(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
     yield Line((Piece(" · ".join(what_was_read(ruins, language))),), lead=Piece(r("read", language), "bold"))
     bad = [s for s in ruins.sources if s.problem]
-    for source in bad[: MOST_ROWS if verbose else MOST_PROBLEMS]:
+    for source in bad[: MAX_ROWS if verbose else MAX_PROBLEMS]:
         text = f"{plain(source.path, most=160)} ({plain(source.problem or '', most=200)})"
         yield Line((Piece(text),), lead=Piece(r("problem", language), "dim"), indent=2)
     if verbose:
-        for source in [s for s in ruins.sources if s.num_unknown][:MOST_ROWS]:
+        for source in [s for s in ruins.sources if s.num_unknown][:MAX_ROWS]:
             example = plain(source.unknown_examples[0], most=120) if source.unknown_examples else ""
             text = r("unknown_in", language, count=source.num_unknown, path=plain(source.path, most=160))
             yield Line(
@@ -79,9 +79,9 @@ def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
     ruins = report.ruins
     if ruins is None or not ruins.ranks:
         return
-    few = len(ruins.ranks) <= MOST_ROWS
+    few = len(ruins.ranks) <= MAX_ROWS
     found = bands(report, fold=not (verbose and few))
-    shown = found[: MOST_ROWS if verbose else MOST_BANDS]
+    shown = found[: MAX_ROWS if verbose else MAX_BANDS]
     yield Gap()
     yield Line((Piece(r("ranks", language), "bold"), Piece(f" ({len(ruins.ranks)})", "dim")))
     most = 400 if verbose else TEXT_COLUMNS
@@ -145,9 +145,12 @@ def _details(row: RankRow, name: str, language: str) -> Iterator[Block]:
     """One line per rank: what its log says of versions, interfaces and neighbours."""
     said_of = [f"{plain(k, most=40)} {plain(v, most=60)}" for k, v in list(row.versions.items())[:8]]
     for key, values in (
-        ("interfaces", row.interfaces), ("available", row.available), ("hcas", row.hcas), ("plugins", row.plugins),
+        ("interfaces", row.interfaces),
+        ("available", row.available),
+        ("hcas", row.hcas),
+        ("plugins", row.plugins),
         ("transports", row.transports),
-    ):  # fmt: skip
+    ):
         if values:
             text = ", ".join(plain(v, most=80) for v in values[:16]) + (" …" if len(values) > 16 else "")
             said_of.append(f"{r(key, language)}: {text}")
@@ -163,8 +166,8 @@ def _details(row: RankRow, name: str, language: str) -> Iterator[Block]:
         yield Line((Piece(" · ".join(said_of)),), lead=Piece(f"rank {name}", "dim"), indent=2)
 
 
-def _chain(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
-    shown, more = chain(ruins, most=40 if verbose else MOST_LINKS)
+def _chain(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+    shown, more = chain(ruins, most=40 if verbose else MAX_LINKS)
     if not shown:
         return
     dates = days(link.first for link in shown)
@@ -200,23 +203,25 @@ def _link(link: Link, language: str, verbose: int, *, dated: bool) -> tuple[Piec
 def clock_words(offset: ClockOffset, language: str) -> str:
     """`node1: 5.0 ms ± 27 ms ahead`, or that no difference is to be seen."""
     values = {
-        "node": plain(offset.node, most=60), "offset": units.time(abs(offset.offset_s)),
-        "uncertainty": units.time(offset.uncertainty_s), "count": offset.num_matches,
-    }  # fmt: skip
+        "node": plain(offset.node, most=60),
+        "offset": units.time(abs(offset.offset_s)),
+        "uncertainty": units.time(offset.uncertainty_s),
+        "count": offset.num_matches,
+    }
     name = "clock_ahead" if offset.offset_s >= 0 else "clock_behind"
     text = r(name, language, **values)
     return text if abs(offset.offset_s) > offset.uncertainty_s else f"{text}{r('clock_same', language)}"
 
 
-def _clocks(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
+def _clocks(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     if not ruins.clocks:
         return
     yield Gap()
     ordered = sorted(ruins.clocks, key=lambda c: -abs(c.offset_s))
-    for offset in ordered[: None if verbose else MOST_CLOCKS]:
+    for offset in ordered[: None if verbose else MAX_CLOCKS]:
         yield Line((Piece(clock_words(offset, language)),), lead=Piece(r("clocks", language), "bold"))
-    if len(ordered) > MOST_CLOCKS and not verbose:
-        text = r("clocks_more", language, count=len(ordered) - MOST_CLOCKS)
+    if len(ordered) > MAX_CLOCKS and not verbose:
+        text = r("clocks_more", language, count=len(ordered) - MAX_CLOCKS)
         yield Line((Piece(text, "dim"),), lead=Piece(r("clocks", language), "bold"))
 
 
@@ -225,7 +230,7 @@ def area_word(area: str, language: str) -> str:
     return r(f"area_{area}", language) if area in AREAS else plain(area, most=40)
 
 
-def _differences(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
+def _differences(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     if ruins.baseline is None:
         return
     yield Gap()
@@ -235,7 +240,7 @@ def _differences(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
         return
     yield Line((lead, Piece(f" ({len(ruins.differences)})", "dim")))
     ordered = sorted(ruins.differences, key=lambda d: -d.weight)
-    shown = ordered[: None if verbose else MOST_DIFFERENCES]
+    shown = ordered[: None if verbose else MAX_DIFFERENCES]
     most = 400 if verbose else 60
     rows = tuple(
         (
@@ -278,27 +283,33 @@ def bench_words(bench: BenchRun, language: str) -> str:
     return " · ".join(said_of)
 
 
-def _benches(ruins: Ruins, language: str) -> Iterator[Block]:
+def _benches(ruins: RunSummary, language: str) -> Iterator[Block]:
     if ruins.benches:
         yield Gap()
     for bench in ruins.benches:
         yield Line((Piece(bench_words(bench, language)),), lead=Piece(r("benches", language), "bold"))
 
 
-def _iterations(ruins: Ruins, language: str, verbose: int) -> Iterator[Block]:
+def _iterations(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     found = ruins.iterations
     if found is None:
         return
     yield Gap()
     numbers = sorted(found.num_iterations.values())
     low, high = (numbers[0], numbers[-1]) if numbers else (0, 0)
-    head = r("iterations_usual", language, marker=plain(found.marker, most=80), low=low, high=high,
-             usual=operations(found.usual, language))  # fmt: skip
+    head = r(
+        "iterations_usual",
+        language,
+        marker=plain(found.marker, most=80),
+        low=low,
+        high=high,
+        usual=operations(found.usual, language),
+    )
     yield Line((Piece(head),), lead=Piece(r("iterations", language), "bold"))
-    for rank, number, counts in found.odd[: MOST_ROWS if verbose else MOST_ODD]:
+    for rank, number, counts in found.odd[: MAX_ROWS if verbose else MAX_ODD]:
         text = r("iteration_odd", language, rank=rank, number=number, counts=operations(counts, language))
         yield Line((Piece(text),), lead=Piece(r("odd", language), "warn"), indent=2)
-    more = len(found.odd) - (MOST_ROWS if verbose else MOST_ODD)
+    more = len(found.odd) - (MAX_ROWS if verbose else MAX_ODD)
     if more > 0:
         yield Line(
             (Piece(r("odd_more", language, count=more), "dim"),), lead=Piece(r("odd", language), "warn"), indent=2

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from allready.expressions import expression
-from allready.model import Culprits, Finding, Moment, RankRow, Report, Role, Ruins, Severity
+from allready.model import Culprits, Finding, RankRow, Report, Role, RunSummary, Severity, TimelineEvent
 from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain, shorten, width
@@ -22,8 +22,8 @@ ROLES = (str(Role.ROOT), DEATH, OPERATION, str(Role.CASCADE), str(Role.RECORD), 
 """All roles of moments, the most telling first."""
 
 EXPLAIN_NOTHING = frozenset({Role.HARMLESS, Role.TEARDOWN, Role.CASCADE})
-MOST_LINKS = 10
-MOST_OPEN_CULPRITS = 8
+MAX_LINKS = 10
+MAX_OPEN_CULPRITS = 8
 _AT_MOST = {str(Role.ROOT): 4, DEATH: 3, OPERATION: 2, str(Role.CASCADE): 2, str(Role.RECORD): 2,
             str(Role.TEARDOWN): 1}  # fmt: skip
 _ECHOES = {str(Role.RECORD), str(Role.TEARDOWN)}
@@ -131,9 +131,12 @@ def _absences(row: RankRow) -> tuple[tuple[str, str], ...]:
 
 def died(row: RankRow) -> bool:
     """Whether a rank ended badly, and not because its launcher ended it."""
-    return bool(row.ending) and row.ending != WELL and not row.ending.startswith("waits in ") and not (
-        row.ending.endswith(BY_LAUNCHER)
-    )  # fmt: skip
+    return (
+        bool(row.ending)
+        and row.ending != WELL
+        and not row.ending.startswith("waits in ")
+        and not (row.ending.endswith(BY_LAUNCHER))
+    )
 
 
 def operations(counts: dict[str, int], language: str, *, most: int = 3) -> str:
@@ -162,7 +165,7 @@ def bands(report: Report, *, fold: bool = True) -> list[Band]:
     if ruins is None:
         return []
     guilty = Culprits() if report.verdict is None else report.verdict.culprits
-    open_culprits = sum(_guilty(row, guilty) for row in ruins.ranks) <= MOST_OPEN_CULPRITS
+    open_culprits = sum(_guilty(row, guilty) for row in ruins.ranks) <= MAX_OPEN_CULPRITS
     equal: dict[object, list[RankRow]] = defaultdict(list)
     for number, row in enumerate(ruins.ranks):
         bad = _guilty(row, guilty)
@@ -200,14 +203,14 @@ def _alike(row: RankRow) -> tuple[object, ...]:
 class Link:
     """One link of the chain of events: equal moments of several ranks, the earliest of them first."""
 
-    first: Moment
+    first: TimelineEvent
     ranks: tuple[int, ...]
     nodes: tuple[int, ...]
     count: int
     num_sources: int
 
 
-def link_of(moments: Sequence[Moment]) -> Link:
+def link_of(moments: Sequence[TimelineEvent]) -> Link:
     """Moments, which must be equal, as one."""
     return Link(
         first=min(moments, key=when),
@@ -218,16 +221,16 @@ def link_of(moments: Sequence[Moment]) -> Link:
     )
 
 
-def links(ruins: Ruins) -> list[Link]:
+def links(ruins: RunSummary) -> list[Link]:
     """Moments that say the same together, in order of time."""
-    equal: dict[object, list[Moment]] = defaultdict(list)
+    equal: dict[object, list[TimelineEvent]] = defaultdict(list)
     for moment in ruins.moments:
         equal[moment.role, moment.code or _OWN.sub("#", moment.text)].append(moment)
     found = [link_of(moments) for moments in equal.values()]
     return sorted(found, key=lambda link: when(link.first))
 
 
-def chain(ruins: Ruins, *, most: int = MOST_LINKS) -> tuple[list[Link], int]:
+def chain(ruins: RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], int]:
     """The links that tell the story in order of time, and how many more there are.
 
     Causes and deaths, what got stuck, the first consequences; nothing where all of it is records and clearing away.
@@ -253,7 +256,7 @@ def part(link: Link) -> str:
     return str(Role.TEARDOWN) if ended else link.first.role
 
 
-def tells(moment: Moment) -> bool:
+def tells(moment: TimelineEvent) -> bool:
     """Whether a moment belongs to a chain of events: no initialisation, nothing harmless, no record without a code."""
     if moment.role == OPERATION:
         return moment.text.endswith("never completes it")
@@ -267,7 +270,7 @@ def weight(role: str) -> int:
     return ROLES.index(role) if role in ROLES else len(ROLES)
 
 
-def when(moment: Moment) -> tuple[bool, float]:
+def when(moment: TimelineEvent) -> tuple[bool, float]:
     """To sort by time; what has no time comes last."""
     known = moment.time_s is not None and math.isfinite(moment.time_s)
     return not known, moment.time_s if known and moment.time_s is not None else 0.0
@@ -285,7 +288,7 @@ def clock(time_s: float | None, *, dated: bool = False) -> str:
     return f"{at:%Y-%m-%d} {text}" if dated else text
 
 
-def days(moments: Iterable[Moment]) -> tuple[str, ...]:
+def days(moments: Iterable[TimelineEvent]) -> tuple[str, ...]:
     """The dates on which something happened."""
     return tuple(sorted({clock(m.time_s, dated=True)[:10] for m in moments if clock(m.time_s) != units.UNKNOWN}))
 
@@ -312,18 +315,19 @@ def folded_findings(report: Report) -> tuple[Finding, ...]:
         if moment.code:
             roles[moment.code].add(moment.role)
     return tuple(
-        f for f in report.findings
+        f
+        for f in report.findings
         if f.severity is Severity.INFO and f.code in roles and roles[f.code] <= EXPLAIN_NOTHING
-    )  # fmt: skip
+    )
 
 
-def ended(ruins: Ruins, language: str) -> tuple[str, ...]:
+def ended(ruins: RunSummary, language: str) -> tuple[str, ...]:
     """How many ranks say that they ended well; nothing when none does."""
     well = sum(row.ending == WELL for row in ruins.ranks)
     return (r("summary_ended", language, well=well, count=len(ruins.ranks)),) if well else ()
 
 
-def what_was_read(ruins: Ruins, language: str) -> Iterator[str]:
+def what_was_read(ruins: RunSummary, language: str) -> Iterator[str]:
     """`16 sources`, `112 KiB`, `802 lines` ..., one short text each."""
     yield r("num_sources", language, count=f"{ruins.num_sources:,}")
     yield units.size(ruins.num_bytes)

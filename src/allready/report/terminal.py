@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-MOST_COLUMNS = 120
+MAX_COLUMNS = 120
 """Prose wider than this is hard to read."""
 
 _STYLES = {
@@ -98,11 +98,17 @@ def _show_rich(blocks: Iterable[Block], stream: TextIO, *, coloured: bool) -> No
     from rich.console import Console
 
     console = Console(
-        file=stream, force_terminal=coloured, color_system="auto" if coloured else None, no_color=not coloured,
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
-    )  # fmt: skip
-    if console.width > MOST_COLUMNS:
-        console.width = MOST_COLUMNS
+        file=stream,
+        force_terminal=coloured,
+        color_system="auto" if coloured else None,
+        no_color=not coloured,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    if console.width > MAX_COLUMNS:
+        console.width = MAX_COLUMNS
     encoding = getattr(stream, "encoding", None) or "utf-8"
     together: list[Line] = []
     for block in blocks:
@@ -160,9 +166,13 @@ def _rich_grid(grid: Grid, encoding: str) -> "RenderableType":
     from rich.text import Text
 
     table = Table(
-        box=None if grid.tight else box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim",
-        padding=(0, 1, 0, 0) if grid.tight else (0, 2, 0, 0), collapse_padding=True,
-    )  # fmt: skip
+        box=None if grid.tight else box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
+        padding=(0, 1, 0, 0) if grid.tight else (0, 2, 0, 0),
+        collapse_padding=True,
+    )
     for name, right in zip(grid.head, grid.right, strict=True):
         table.add_column(Text(encodable(name, encoding)), justify="right" if right else "left", no_wrap=grid.tight)
     for row in grid.rows:

@@ -12,23 +12,23 @@ from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
-from allready.model import Moment, Report, Ruins
+from allready.model import Report, RunSummary, TimelineEvent
 from allready.records import dataclass
 from allready.report import units
 from allready.report.ruins_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
 from allready.report.safe import plain, shorten
 
 WIDTH, LEFT, RIGHT, TOP = 1072, 124, 1052, 36
-MOST_LANES = 64
-MOST_MARKS = 1200
-MOST_BREAKS = 4
+MAX_LANES = 64
+MAX_MARKS = 1200
+MAX_BREAKS = 4
 IDLE_SHARE = 0.7
 """A pause that takes more than this share of the time is cut out."""
 
 LATEST_S = 1e11
 """Times beyond (some thousand years) are mistakes of a log or its reader."""
 
-LEAST_S = 0.001
+MIN_S = 0.001
 EDGE_PX = 14
 BREAK_PX = 46
 TICK_PX = 92
@@ -70,7 +70,7 @@ class Lane:
     kind: str  # "node", "rank", "loose"
     y: float = 0.0
     culprit: bool = False
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[TimelineEvent] = field(default_factory=list)
 
 
 def shape(role: str, x: float, y: float) -> str:
@@ -139,16 +139,18 @@ def _onset(onset: float | None, axis: Axis, inside: tuple[float, float]) -> dict
     return {"x": x, "text_x": x - 5 if far else x + 5, "anchor": "end" if far else "start", "time": clock(onset)}
 
 
-def _start(moment: Moment) -> float:
+def _start(moment: TimelineEvent) -> float:
     return moment.time_s or 0.0
 
 
-def _end(moment: Moment) -> float:
+def _end(moment: TimelineEvent) -> float:
     took = moment.duration_s
     return _start(moment) + (took if took is not None and 0 < took < LATEST_S else 0.0)
 
 
-def _window(telling: Sequence[Moment], timed: Sequence[Moment], onset: float | None) -> tuple[float, float] | None:
+def _window(
+    telling: Sequence[TimelineEvent], timed: Sequence[TimelineEvent], onset: float | None
+) -> tuple[float, float] | None:
     """The part of the run to draw: all of it, or around what tells where that is a small part."""
     if not timed:
         return None
@@ -158,7 +160,7 @@ def _window(telling: Sequence[Moment], timed: Sequence[Moment], onset: float | N
         low, high = min(low, onset), max(high, onset)
     if high - low > 0.25 * (all_high - all_low):
         low, high = all_low, all_high
-    return (low, high) if high - low >= LEAST_S else (low - LEAST_S / 2, low + LEAST_S / 2)
+    return (low, high) if high - low >= MIN_S else (low - MIN_S / 2, low + MIN_S / 2)
 
 
 def axis_of(times: Sequence[float]) -> Axis:
@@ -166,7 +168,7 @@ def axis_of(times: Sequence[float]) -> Axis:
     cuts: list[tuple[float, float]] = []
     pauses = sorted(((b - a, a, b) for a, b in pairwise(times)), reverse=True)
     left = times[-1] - times[0]
-    for length, a, b in pauses[:MOST_BREAKS]:
+    for length, a, b in pauses[:MAX_BREAKS]:
         if length < 3 or length <= IDLE_SHARE * left or len(times) < 4:
             break
         margin = 0.04 * max(left - length, 0.1)
@@ -203,11 +205,11 @@ def _ticks(axis: Axis) -> list[dict[str, Any]]:
     return ticks
 
 
-def _lanes(report: Report, ruins: Ruins, drawn: Iterable[Moment]) -> tuple[list[Lane], int, int]:
+def _lanes(report: Report, ruins: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[Lane], int, int]:
     """Nodes with their ranks below them; where there are too many, the ranks that stand out."""
-    by_rank: dict[int, list[Moment]] = defaultdict(list)
-    by_node: dict[int, list[Moment]] = defaultdict(list)
-    loose: list[Moment] = []
+    by_rank: dict[int, list[TimelineEvent]] = defaultdict(list)
+    by_node: dict[int, list[TimelineEvent]] = defaultdict(list)
+    loose: list[TimelineEvent] = []
     for moment in drawn:
         if moment.rank is not None:
             by_rank[moment.rank].append(moment)
@@ -221,10 +223,10 @@ def _lanes(report: Report, ruins: Ruins, drawn: Iterable[Moment]) -> tuple[list[
     order = [row.rank for band in bands(report) for row in band.rows if row.rank is not None]
     ranks = dict.fromkeys([*order, *sorted(by_rank)])
     shown = sorted(ranks, key=lambda n: (n not in culprits, not any(m.role in {"root", "death"} for m in by_rank[n])))
-    shown = shown[:MOST_LANES]
+    shown = shown[:MAX_LANES]
     lanes: list[Lane] = []
     nodes = sorted({node_of.get(n) for n in shown} | set(by_node), key=lambda n: (n is None, n))
-    for node in nodes[: MOST_LANES + 1]:
+    for node in nodes[: MAX_LANES + 1]:
         if node is not None:
             label = shorten(plain(f"node {report.world.label(node)}", most=60), 18)
             lanes.append(Lane(label, "node", moments=by_node.get(node, [])))
@@ -256,9 +258,14 @@ def _drawing(
                 wide = (axis.x(min(_end(moment), inside[1])) if ends else axis.x(inside[1])) - x
                 stuck = tells(moment) or not ends
                 bars.append(
-                    {"x": round(x, 1), "y": lane.y - 4, "w": round(max(2.0, wide), 1), "title": _title(moment),
-                     "css": "b-stuck" if stuck else "b-done"}
-                )  # fmt: skip
+                    {
+                        "x": round(x, 1),
+                        "y": lane.y - 4,
+                        "w": round(max(2.0, wide), 1),
+                        "title": _title(moment),
+                        "css": "b-stuck" if stuck else "b-done",
+                    }
+                )
             else:
                 role = moment.role if moment.role in SHAPES else "record"
                 marks.append(
@@ -266,14 +273,19 @@ def _drawing(
                 )
     marks.sort(key=lambda mark: mark[0])
     # The most telling are drawn last, on top.
-    return bars[:MOST_MARKS], [mark for _, mark in reversed(marks[:MOST_MARKS])]
+    return bars[:MAX_MARKS], [mark for _, mark in reversed(marks[:MAX_MARKS])]
 
 
-def _title(moment: Moment) -> str:
+def _title(moment: TimelineEvent) -> str:
     """A tooltip; neutral in language."""
     parts = [
-        clock(moment.time_s), "" if moment.rank is None else f"rank {moment.rank}", moment.role, moment.code or "",
-        plain(moment.text, most=160), "" if moment.count == 1 else f"×{moment.count}",
-        "" if moment.duration_s is None else units.time(moment.duration_s), plain(moment.source, most=100),
-    ]  # fmt: skip
+        clock(moment.time_s),
+        "" if moment.rank is None else f"rank {moment.rank}",
+        moment.role,
+        moment.code or "",
+        plain(moment.text, most=160),
+        "" if moment.count == 1 else f"×{moment.count}",
+        "" if moment.duration_s is None else units.time(moment.duration_s),
+        plain(moment.source, most=100),
+    ]
     return plain(" · ".join(part for part in parts if part), most=400)

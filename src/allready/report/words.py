@@ -153,9 +153,13 @@ def summary(report: Report, language: str) -> tuple[str, ...]:
             best = max(run.points, key=lambda p: p.busbw_gb_per_s)
             if best.busbw_gb_per_s > 0:
                 said.append(
-                    t("summary_busbw", language, busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
-                      size=units.size(best.size_bytes))
-                )  # fmt: skip
+                    t(
+                        "summary_busbw",
+                        language,
+                        busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
+                        size=units.size(best.size_bytes),
+                    )
+                )
     if report.ruins is not None:
         said += ended(report.ruins, language)
     return tuple(said)
@@ -178,9 +182,15 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
     here = [c for c in roll.claims if c.refused is None]
     if absent(roll):
         said.append(
-            t("roll_some", language, present=len(roll.present), num_nodes=roll.num_nodes,
-              waited_s=units.seconds(roll.waited_s), missing=plain(world.labels(roll.missing)))
-        )  # fmt: skip
+            t(
+                "roll_some",
+                language,
+                present=len(roll.present),
+                num_nodes=roll.num_nodes,
+                waited_s=units.seconds(roll.waited_s),
+                missing=plain(world.labels(roll.missing)),
+            )
+        )
     elif not roll.partial:
         last = max((c.arrival_s for c in here), default=roll.waited_s)
         said.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
@@ -191,10 +201,16 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
         said.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
-        t("roll_refused_item", language, label=plain(f"{c.node_rank} ({c.name})"), address=plain(c.address),
-          why=plain(c.refused))
-        for c in roll.claims if c.refused is not None
-    ]  # fmt: skip
+        t(
+            "roll_refused_item",
+            language,
+            label=plain(f"{c.node_rank} ({c.name})"),
+            address=plain(c.address),
+            why=plain(c.refused),
+        )
+        for c in roll.claims
+        if c.refused is not None
+    ]
     if refused:
         said.append(t("roll_refused", language, who=_some(refused, language)))
     if roll.lost:

@@ -112,8 +112,11 @@ def drops_out(firewall: FirewallFacts | None, port: int) -> bool:
 def datagram_callers(roll: RollCall) -> dict[int, Caller]:
     """Nodes outside the roll whose UDP call arrived, by node rank."""
     here = set(roll.present)
-    return {c.node_rank: c for c in roll.callers if c.kind == "datagram" and c.node_rank is not None
-            and c.node_rank not in here}  # fmt: skip
+    return {
+        c.node_rank: c
+        for c in roll.callers
+        if c.kind == "datagram" and c.node_rank is not None and c.node_rank not in here
+    }
 
 
 def is_rejected(caller: Caller) -> bool:

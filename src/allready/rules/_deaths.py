@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allready.model import Aftermath, Culprits, Death, Evidence, Role, clock_time
+from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
 from allready.rules._ruins import has_grave_root, once, who
 from allready.signatures import of_line
 
@@ -11,36 +11,36 @@ SAME_MOMENT_S = 2.0
 
 
 @once
-def causes(after: Aftermath) -> tuple[Death, ...]:
+def causes(run: RunEvidence) -> tuple[Death, ...]:
     """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
     own = [
         d
-        for d in after.deaths
-        if not d.by_launcher and not d.is_collective_error and not d.earlier and not _planned(d, after)
+        for d in run.deaths
+        if not d.by_launcher and not d.is_collective_error and not d.earlier and not _planned(d, run)
     ]
     hung_s = min(
         (
             e.time_s
-            for e in after.events
+            for e in run.events
             if e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE and e.time_s is not None
         ),
         default=None,
     )
     if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
         own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
-    if after.expected_ranks and len(after.ended_well) >= after.expected_ranks:
+    if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         own = [d for d in own if not d.is_open]
-    own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, after))]
+    own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
     told = [d for d in own if not _is_echo(d)]
-    own = told if told or has_grave_root(after) or _has_stalled(after) else own
+    own = told if told or has_grave_root(run) or _has_stalled(run) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
 
 
-def _has_stalled(after: Aftermath) -> bool:
+def _has_stalled(run: RunEvidence) -> bool:
     """Whether Horovod says for whom everybody waited when it ended the job."""
-    return any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in after.events)
+    return any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in run.events)
 
 
 def _is_echo(death: Death) -> bool:
@@ -54,22 +54,22 @@ def _is_of_a_victim(words: str) -> bool:
     return Role.CASCADE in roles and Role.ROOT not in roles
 
 
-def is_end_of_all(deaths: Sequence[Death], after: Aftermath) -> bool:
+def is_end_of_all(deaths: Sequence[Death], run: RunEvidence) -> bool:
     """All ranks of several, as far as they are known, left with a code and a victim's words: none of them stands out,
     and others tell the words.  With fewer, the words may be of another rank that the end of this one failed.
     """
     ranks = {d.rank for d in deaths if d.rank is not None and _is_of_a_victim(d.last_words)}
-    expected = after.expected_ranks or max(ranks, default=0) + 1
+    expected = run.expected_ranks or max(ranks, default=0) + 1
     return 1 < expected == len(ranks) == len(deaths)
 
 
-def _is_taken_down(death: Death, after: Aftermath) -> bool:
+def _is_taken_down(death: Death, run: RunEvidence) -> bool:
     """torch says before that it ends a process after a failed collective, and not whose: then signal 6 is that."""
     return any(
         e.signature == "torch.process_taken_down"
         and e.origin.rank is None
         and (e.time_s is None or death.time_s is None or e.time_s <= death.time_s + SAME_MOMENT_S)
-        for e in after.events
+        for e in run.events
     )
 
 
@@ -78,9 +78,9 @@ def _gave_up(death: Death) -> bool:
     return death.signal == "SIGABRT" and not is_told_by_a_line(death)
 
 
-def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
+def first_causes(run: RunEvidence, kinds: set[str]) -> tuple[Death, ...]:
     """Of the causes those that came first (and at the same moment), if they are of these kinds."""
-    found = causes(after)
+    found = causes(run)
     if not found:
         return ()
     start = found[0].time_s
@@ -94,13 +94,13 @@ def first_causes(after: Aftermath, kinds: set[str]) -> tuple[Death, ...]:
     return tuple(d for d in strongest if d.kind in kinds)
 
 
-def _planned(death: Death, after: Aftermath) -> bool:
+def _planned(death: Death, run: RunEvidence) -> bool:
     """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
     if is_interrupt(death):
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
         return False
-    told = any(e.signature == "elastic.death_signal" for e in after.events)
+    told = any(e.signature == "elastic.death_signal" for e in run.events)
     return told or death.signal == "SIGTERM"
 
 
@@ -115,29 +115,29 @@ def is_told_by_a_line(death: Death) -> bool:
     return any(s.role is Role.ROOT and s.code is not None for text in texts if text for s, _ in of_line(text))
 
 
-def culprits_of(deaths: Sequence[Death], after: Aftermath) -> Culprits:
+def culprits_of(deaths: Sequence[Death], run: RunEvidence) -> Culprits:
     """Ranks where they are known; a node where only that is."""
     ranks = tuple(sorted({d.rank for d in deaths if d.rank is not None}))
     nodes: set[int] = set()
     for death in deaths:
-        number = after.node_numbers.get(death.node or death.origin.node or death.host or "")
+        number = run.node_numbers.get(death.node or death.origin.node or death.host or "")
         if death.rank is None and number is not None:
             nodes.add(number)
     return Culprits(ranks=ranks, nodes=tuple(sorted(nodes)))
 
 
-def who_died(deaths: Sequence[Death], after: Aftermath) -> str:
+def who_died(deaths: Sequence[Death], run: RunEvidence) -> str:
     """The ranks, or whatever else is known of the first."""
     ranks = [d.rank for d in deaths if d.rank is not None]
-    return who(after, ranks) if ranks else called(deaths[0])
+    return who(run, ranks) if ranks else called(deaths[0])
 
 
-def evidence_of(deaths: Sequence[Death], after: Aftermath) -> tuple[Evidence, ...]:
+def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ...]:
     """The deaths, then the first words of those that felt them."""
     own = [Evidence(source=str(d.origin), text=_said(d), time=clock_time(d.time_s)) for d in deaths[:4]]
     felt = [
         Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
-        for e in after.events
+        for e in run.events
         if e.role is Role.CASCADE
     ]
     return (*own, *felt[:3])

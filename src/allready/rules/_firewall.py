@@ -13,8 +13,8 @@ DEFAULT_NFT_CHAIN = "inet filter input"
 
 PortRange = int | tuple[int, int]
 
-MOST_PEERS = 8
-MOST_COMMANDS = 3
+MAX_PEERS = 8
+MAX_COMMANDS = 3
 _TOOLS = ("nft", "iptables", "ufw", "firewalld")
 _FALLBACK = "iptables"  # understood nearly everywhere, also where nftables does the work
 
@@ -29,7 +29,7 @@ def opening(
 
     Where the filter could not be read the command is iptables'.
     """
-    good = [p for p in peers if parse_network(p) is not None][:MOST_PEERS]
+    good = [p for p in peers if parse_network(p) is not None][:MAX_PEERS]
     span = (max(1, min(ports)), min(65535, max(ports)))
     by_tool: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for node in nodes:
@@ -40,7 +40,7 @@ def opening(
     known = {key: found for key, found in by_tool.items() if key[0]} or by_tool
     commands = [
         (open_command(tool or _FALLBACK, [span], good, drops=drops), found)
-        for (tool, drops), found in list(known.items())[:MOST_COMMANDS]
+        for (tool, drops), found in list(known.items())[:MAX_COMMANDS]
     ]
     if len(commands) == 1:
         return commands[0][0]
@@ -53,11 +53,13 @@ def opening_outward(nodes: Iterable[int], firewall: Mapping[int, FirewallFacts],
     for node in nodes:
         facts = firewall.get(node)
         nft = facts is not None and facts.tool == "nft"
-        command = _nft(4, (), [ports], facts.out_drops if facts else (), default="inet filter output") if nft else (
-            f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT"
-        )  # fmt: skip
+        command = (
+            _nft(4, (), [ports], facts.out_drops if facts else (), default="inet filter output")
+            if nft
+            else (f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT")
+        )
         lines.setdefault(command, []).append(node)
-    shown = list(lines.items())[:MOST_COMMANDS]
+    shown = list(lines.items())[:MAX_COMMANDS]
     return shown[0][0] if len(shown) == 1 else "; ".join(f"{command} [{members(found)}]" for command, found in shown)
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from allready.model import Aftermath, Event, Role
+from allready.model import Event, Role, RunEvidence
 from allready.records import dataclass
 from allready.rules._ruins import once
 from allready.rules.signature import numbers
 
 STALLED = "launcher.horovod_stalled"
-_MOST_RANKS = 100_000
+_MAX_RANKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class Stall:
 
 
 @once
-def stall(after: Aftermath) -> Stall | None:
+def stall(run: RunEvidence) -> Stall | None:
     """What the last report says; None where there is none, or where the job went on behind it."""
-    events = [e for e in after.events if e.signature == STALLED and e.role is not Role.HARMLESS]
+    events = [e for e in run.events if e.signature == STALLED and e.role is not Role.HARMLESS]
     if not events:
         return None
     reports = [e for e in events if e.values.get("missing") or e.values.get("ready")]
@@ -44,8 +44,8 @@ def stall(after: Aftermath) -> Stall | None:
     else:
         ready = {}
         missing = {e.values.get("tensor", "?"): set(numbers(e.values["ranks"])) for e in events if "ranks" in e.values}
-    size = max(after.expected_ranks, 1 + max((r for s in (*missing.values(), *ready.values()) for r in s), default=-1))
-    if size > _MOST_RANKS:
+    size = max(run.expected_ranks, 1 + max((r for s in (*missing.values(), *ready.values()) for r in s), default=-1))
+    if size > _MAX_RANKS:
         return None
     everybody = set(range(size))
     missing = missing | {tensor: everybody - ranks for tensor, ranks in ready.items()}
@@ -55,13 +55,20 @@ def stall(after: Aftermath) -> Stall | None:
     stopped = set(numbers(events[-1].values.get("stopped", "")))
     cut = set(numbers(events[-1].values.get("cut", "")))
     absent = {r for ranks in missing.values() for r in ranks}
-    num_reports = sum(e.count for e in after.events if e.signature == STALLED and e.values.get("seconds"))
+    num_reports = sum(e.count for e in run.events if e.signature == STALLED and e.values.get("seconds"))
 
     def made(kind: str, ranks: set[int], tensor: str, other: str = "") -> Stall:
         return Stall(
-            kind=kind, ranks=tuple(sorted(ranks)), missing=tuple(sorted(absent)), tensor=tensor, other=other,
-            num_tensors=len(missing), stopped=bool(stopped), num_reports=num_reports, events=tuple(events),
-        )  # fmt: skip
+            kind=kind,
+            ranks=tuple(sorted(ranks)),
+            missing=tuple(sorted(absent)),
+            tensor=tensor,
+            other=other,
+            num_tensors=len(missing),
+            stopped=bool(stopped),
+            num_reports=num_reports,
+            events=tuple(events),
+        )
 
     apart = _apart(missing, cut)
     if apart is not None:
@@ -72,7 +79,7 @@ def stall(after: Aftermath) -> Stall | None:
         mine, yours = (tensor, other) if few is theirs else (other, tensor)
         return made("apart", few if len(few) < len(many) else set(), mine, yours)
     first = max(missing, key=lambda name: len(missing[name]))
-    is_size_known = bool(ready) or len(absent) < after.expected_ranks
+    is_size_known = bool(ready) or len(absent) < run.expected_ranks
     if is_size_known and len(absent) * 2 > size > len(absent):
         return made("extra", everybody - absent, first)
     return made("absent", stopped or absent, first)

@@ -12,11 +12,11 @@ HALTED = {"stopped", "traced"}
 SILENT_S = 2.5
 """An agent speaks every second; after this it does not."""
 
-MOST_ON_ITS_WAY_S = 3.0
+MAX_ON_ITS_WAY_S = 3.0
 """A word may be so much older than its arrival; beyond that the node's clock is wrong."""
 
 BLOCKED_SHARE = 0.002
-BLOCKED_LEAST_S = 0.002
+BLOCKED_MIN_S = 0.002
 WORKS_SHARE = 0.5
 IDLE_SHARE = 0.05
 LOOK_BACK_S = 5.0
@@ -62,7 +62,7 @@ def age_s(live: Live, node: int | None) -> float:
         return 0.0
     heard = live.heard_s.get(node, 0.0)
     dated = live.now_s - (live.statuses[node].time_s - offset_s(live, node))
-    return dated if heard <= dated <= heard + MOST_ON_ITS_WAY_S else heard
+    return dated if heard <= dated <= heard + MAX_ON_ITS_WAY_S else heard
 
 
 def held_s(live: Live, rank: int, test: Callable[[RankStatus], bool]) -> float | None:
@@ -142,7 +142,7 @@ def _blocked_s(live: Live, rank: int) -> float | None:
         one = next((r for r in word.ranks if r.rank == rank), None)
         if one is None or one.main_cpu_s is None or word.attempt != newest.attempt or one.pid != status.pid:
             break
-        if used - one.main_cpu_s > BLOCKED_SHARE * (newest.time_s - word.time_s) + BLOCKED_LEAST_S:
+        if used - one.main_cpu_s > BLOCKED_SHARE * (newest.time_s - word.time_s) + BLOCKED_MIN_S:
             share = (used - one.main_cpu_s) / max(newest.time_s - word.time_s, 0.1)
             if share > WORKS_SHARE:
                 return None

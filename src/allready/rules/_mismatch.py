@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allready.model import Aftermath, Evidence, Mismatch, Operation
+from allready.model import Evidence, Mismatch, Operation, RunEvidence
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
@@ -77,11 +77,11 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
     return tuple(found.values())[:6]
 
 
-def first_mismatches(after: Aftermath, *, flow: bool) -> list[Mismatch]:
+def first_mismatches(run: RunEvidence, *, flow: bool) -> list[Mismatch]:
     """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET."""
     found: dict[tuple[str, int], Mismatch] = {}
     order = {"flight recorder": 0, "coll log": 1}
-    told = [m for m in after.mismatches if m.kind != UNMET]
+    told = [m for m in run.mismatches if m.kind != UNMET]
     for mismatch in sorted(told, key=lambda m: (order.get(m.source, 2), m.seq)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from allready.model import Aftermath, Death, Event, FaultClass, Origin, ProcessRecord, Severity
+from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, RunEvidence, Severity
 from allready.rules._once import once
 from allready.signatures import Signature
 
@@ -47,35 +47,38 @@ def _keys(origin: Origin) -> list[object]:
     return found or [origin.source]
 
 
-def chain_behind(after: Aftermath, event: Event) -> list[Event]:
+def chain_behind(run: RunEvidence, event: Event) -> list[Event]:
     """Lines `file.cc:123 -> 3` that the same process printed later."""
-    found = {id(e): e for key in _keys(event.origin) for e in _chains(after).get(key, ())}
+    found = {id(e): e for key in _keys(event.origin) for e in _chains(run).get(key, ())}
     return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
 
 
 @once
-def _chains(after: Aftermath) -> dict[object, list[Event]]:
+def _chains(run: RunEvidence) -> dict[object, list[Event]]:
     found: dict[object, list[Event]] = {}
-    for event in after.events:
+    for event in run.events:
         for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
             found.setdefault(key, []).append(event)
     return found
 
 
-def died(after: Aftermath, origin: Origin) -> list[Death]:
+def died(run: RunEvidence, origin: Origin) -> list[Death]:
     """Deaths of the process that wrote a line there."""
-    found = {id(d): d for key in _keys(origin) for told, d in _deaths(after).get(key, ()) if same_process(told, origin)}
+    found = {id(d): d for key in _keys(origin) for told, d in _deaths(run).get(key, ()) if same_process(told, origin)}
     return list(found.values())
 
 
 @once
-def _deaths(after: Aftermath) -> dict[object, list[tuple[Origin, Death]]]:
+def _deaths(run: RunEvidence) -> dict[object, list[tuple[Origin, Death]]]:
     found: dict[object, list[tuple[Origin, Death]]] = {}
-    for death in after.deaths:
+    for death in run.deaths:
         told = Origin(
-            source=death.origin.source, host=death.host or death.origin.host, pid=death.pid or death.origin.pid,
-            rank=death.rank if death.rank is not None else death.origin.rank, node=death.node or death.origin.node,
-        )  # fmt: skip
+            source=death.origin.source,
+            host=death.host or death.origin.host,
+            pid=death.pid or death.origin.pid,
+            rank=death.rank if death.rank is not None else death.origin.rank,
+            node=death.node or death.origin.node,
+        )
         for key in _keys(told):
             found.setdefault(key, []).append((told, death))
     return found
@@ -88,52 +91,56 @@ STOPPED = {
 """Signatures of lines by which a job, or a communicator, is ended by order."""
 
 
-def is_told_to_stop(after: Aftermath, event: Event) -> bool:
+def is_told_to_stop(run: RunEvidence, event: Event) -> bool:
     """Whether the job was being ended when the line was written: then it says nothing of why."""
-    return any(e.origin.source == event.origin.source and is_later(event, e) for e in _orders(after))
+    return any(e.origin.source == event.origin.source and is_later(event, e) for e in _orders(run))
 
 
 @once
-def _orders(after: Aftermath) -> list[Event]:
-    return [e for e in after.events if e.signature in STOPPED]
+def _orders(run: RunEvidence) -> list[Event]:
+    return [e for e in run.events if e.signature in STOPPED]
 
 
-def got_on(after: Aftermath, event: Event) -> bool:
+def got_on(run: RunEvidence, event: Event) -> bool:
     """Whether the process did afterwards what needs a start that went well: a communicator that is complete, channels,
     operations, a rendezvous, iterations."""
     origin = event.origin
-    if any(e.signature == RENDEZVOUS and e.origin.source == origin.source and is_later(e, event) and
-           (same_process(e.origin, origin) or (e.origin.pid is None and e.origin.rank is None))
-           for e in _rendezvous(after)):  # fmt: skip
+    if any(
+        e.signature == RENDEZVOUS
+        and e.origin.source == origin.source
+        and is_later(e, event)
+        and (same_process(e.origin, origin) or (e.origin.pid is None and e.origin.rank is None))
+        for e in _rendezvous(run)
+    ):
         return True
-    return any(_has_got_on(p, event) for p in _of(after, origin))
+    return any(_has_got_on(p, event) for p in _of(run, origin))
 
 
 @once
-def _rendezvous(after: Aftermath) -> list[Event]:
-    return [e for e in after.events if e.signature == RENDEZVOUS]
+def _rendezvous(run: RunEvidence) -> list[Event]:
+    return [e for e in run.events if e.signature == RENDEZVOUS]
 
 
-def overcome(after: Aftermath, event: Event) -> bool:
+def overcome(run: RunEvidence, event: Event) -> bool:
     """Whether an error at the start was none for its process: it got on, and neither an exception, a chain of error
     codes nor its end followed."""
     if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
         return False  # an exception does not go on
-    return got_on(after, event) and not chain_behind(after, event) and not died(after, event.origin)
+    return got_on(run, event) and not chain_behind(run, event) and not died(run, event.origin)
 
 
 @once
-def _by_process(after: Aftermath) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:
+def _by_process(run: RunEvidence) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:
     found: dict[tuple[str | None, int | None], list[ProcessRecord]] = {}
-    for process in after.processes:
+    for process in run.processes:
         found.setdefault((process.host, process.pid), []).append(process)
         if process.rank is not None:
             found.setdefault((None, process.rank), []).append(process)
     return found
 
 
-def _of(after: Aftermath, origin: Origin) -> Iterable[ProcessRecord]:
-    known = _by_process(after)
+def _of(run: RunEvidence, origin: Origin) -> Iterable[ProcessRecord]:
+    known = _by_process(run)
     if origin.pid is not None and (origin.host, origin.pid) in known:
         return known[origin.host, origin.pid]
     return known.get((None, origin.rank), ()) if origin.rank is not None else ()

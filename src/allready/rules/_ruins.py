@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from allready.model import Aftermath, Event, Evidence, Origin, Role, Severity, clock_time, ranges
+from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.rules._once import once as once
 from allready.rules._process import is_at_start, overcome
 from allready.signatures import load
 
 
-def who(after: Aftermath, rank_numbers: Iterable[int]) -> str:
+def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
     """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `a process` (NOBODY) when none is known."""
     named = tuple(sorted(set(rank_numbers)))
     if not named:
         return NOBODY
-    nodes = sorted({after.node_of_rank[r] for r in named if r in after.node_of_rank})
+    nodes = sorted({run.node_of_rank[r] for r in named if r in run.node_of_rank})
     where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
     return f"rank {ranges(named)}{where}"
 
@@ -24,11 +24,11 @@ def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> E
     return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
 
 
-def nodes_wholly(after: Aftermath, rank_numbers: Sequence[int]) -> tuple[int, ...]:
+def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:
     """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
     named = set(rank_numbers)
     by_node: dict[int, set[int]] = {}
-    for rank, node in after.node_of_rank.items():
+    for rank, node in run.node_of_rank.items():
         by_node.setdefault(node, set()).add(rank)
     whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
     covered = {r for n in whole for r in by_node[n]}
@@ -36,10 +36,10 @@ def nodes_wholly(after: Aftermath, rank_numbers: Sequence[int]) -> tuple[int, ..
 
 
 @once
-def by_signature(after: Aftermath) -> dict[str, list[Event]]:
+def by_signature(run: RunEvidence) -> dict[str, list[Event]]:
     """Events of one kind together: hundreds of rules ask for theirs."""
     found: dict[str, list[Event]] = {}
-    for event in after.events:
+    for event in run.events:
         found.setdefault(event.signature, []).append(event)
     return found
 
@@ -54,16 +54,16 @@ WAITED = {
 
 
 @once
-def has_stopped(after: Aftermath) -> bool:
+def has_stopped(run: RunEvidence) -> bool:
     """Whether anything says that the run stood still or ended badly: records alone may be a glance at a moving job."""
     return (
-        bool(after.deaths)
-        or any(e.signature in WAITED for e in after.events)
+        bool(run.deaths)
+        or any(e.signature in WAITED for e in run.events)
         or any(
             p.source == "watchdog"
             or (p.source == "ras" and (p.complete or p.absent))
             or any(q.error for q in p.positions.values())
-            for p in after.progress
+            for p in run.progress
         )
     )
 
@@ -75,22 +75,22 @@ LAUNCHERS = {"elastic", "launcher"}
 """Families of lines that a launcher writes."""
 
 
-def speaks_beside_its_launcher(after: Aftermath, sources: Iterable[str]) -> bool:
+def speaks_beside_its_launcher(run: RunEvidence, sources: Iterable[str]) -> bool:
     """Whether words of ranks stand in a file in which a launcher speaks as well: then a rank of which only its launcher
     speaks said nothing.  Else its output may be in a file that was not given."""
-    launchers = {d.origin.source for d in after.deaths if d.by_launcher}
-    launchers |= {e.origin.source for e in after.events if e.signature.partition(".")[0] in LAUNCHERS}
+    launchers = {d.origin.source for d in run.deaths if d.by_launcher}
+    launchers |= {e.origin.source for e in run.events if e.signature.partition(".")[0] in LAUNCHERS}
     return any(source in launchers for source in sources)
 
 
 @once
-def has_grave_root(after: Aftermath) -> bool:
+def has_grave_root(run: RunEvidence) -> bool:
     """Some line states a first cause, and a grave one."""
     signatures = load()
     return any(
         e.role is Role.ROOT
         and (signature := signatures.get(e.signature)) is not None
         and signature.severity.weight >= Severity.ERROR.weight
-        and not (is_at_start(signature) and overcome(after, e))
-        for e in after.events
+        and not (is_at_start(signature) and overcome(run, e))
+        for e in run.events
     )

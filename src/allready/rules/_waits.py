@@ -8,11 +8,11 @@ different orders.  A rank of which this kind of evidence shows nothing counts as
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from allready.model import UNNAMED_GROUP, Aftermath, GroupProgress, Operation, Position
+from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position, RunEvidence
 from allready.records import dataclass
 from allready.rules._ruins import has_stopped
 
-MOST_AHEAD = 1_000
+MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
 apart are those of several groups whose lines do not tell them apart."""
 
@@ -37,7 +37,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class WaitSnapshot:
     """What one kind of evidence says of the whole job.
 
     `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
@@ -57,13 +57,13 @@ class Picture:
         return tuple(w for w in self.waits if rank in w.behind or rank in w.unseen)
 
 
-def pictures(after: Aftermath) -> tuple[Picture, ...]:
+def pictures(run: RunEvidence) -> tuple[WaitSnapshot, ...]:
     """One picture per kind of evidence, the most telling first: torch's records, RAS, counted log lines."""
-    torch = _combined([p for p in after.progress if p.source in TORCH])
-    ras = [p for p in after.progress if p.source == "ras"]
-    logs = [_of_those_given(p) for p in after.progress if p.source == "coll log"]
+    torch = _combined([p for p in run.progress if p.source in TORCH])
+    ras = [p for p in run.progress if p.source == "ras"]
+    logs = [_of_those_given(p) for p in run.progress if p.source == "coll log"]
     found = [
-        _picture("torch", torch, is_still=has_stopped(after)),
+        _picture("torch", torch, is_still=has_stopped(run)),
         _picture("ras", [_with_pending(p) for p in ras]),
         _picture("coll log", [_with_pending(p) for p in logs]),
     ]
@@ -146,7 +146,7 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
     return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""
 
 
-def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> Picture | None:
+def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
     if not groups:
         return None
     waits: list[Wait] = []
@@ -165,7 +165,7 @@ def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = T
     waiting_somewhere = {r for wait in (*waits, *level) if wait.group == UNNAMED_GROUP for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
-    return Picture(
+    return WaitSnapshot(
         source=source,
         waits=tuple(waits),
         roots=tuple(roots),
@@ -208,7 +208,7 @@ def _given_up(group: GroupProgress, latest: int) -> Operation | None:
     """The first operation that a member waited a whole time-out in and that no member is known to have completed."""
     through = max((p.completed for p in group.positions.values() if p.completed is not None), default=0)
     given_up = [p.stuck for p in group.positions.values() if p.stuck is not None and p.gave_up]
-    found = [o for o in given_up if o.seq > through and latest - o.seq < MOST_AHEAD]
+    found = [o for o in given_up if o.seq > through and latest - o.seq < MAX_AHEAD]
     return min(found, key=lambda o: o.seq, default=None)
 
 

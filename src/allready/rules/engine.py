@@ -7,7 +7,6 @@ from dataclasses import field, replace
 from typing import Any
 
 from allready.model import (
-    Aftermath,
     FactMissing,
     Finding,
     Fleet,
@@ -16,6 +15,7 @@ from allready.model import (
     NotApplicable,
     NotChecked,
     PerNode,
+    RunEvidence,
     Severity,
 )
 from allready.model.fill import UNKNOWN, fill
@@ -53,7 +53,7 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
-                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {Aftermath, Live}:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live}:
                     return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], "not looked at")
                 return Outcome(code=rule.code, unchecked={None: why})
@@ -121,10 +121,15 @@ def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Fi
         sorted(
             found,
             key=lambda f: (
-                -f.severity.weight, rules[f.code].depth, id(f) in vague, -f.confidence.weight, f.code, f.culprits.nodes,
+                -f.severity.weight,
+                rules[f.code].depth,
+                id(f) in vague,
+                -f.confidence.weight,
+                f.code,
+                f.culprits.nodes,
             ),
         )
-    )  # fmt: skip
+    )
 
 
 def _is_restated(finding: Finding, findings: Sequence[Finding], rules: Mapping[str, Rule]) -> bool:

@@ -21,7 +21,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from allready.model import (
     NODE_FACTS,
-    Aftermath,
     Collectives,
     FaultClass,
     Hit,
@@ -29,6 +28,7 @@ from allready.model import (
     PerNode,
     Reachability,
     RollCall,
+    RunEvidence,
     Severity,
     World,
 )
@@ -37,12 +37,12 @@ from allready.records import dataclass
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
-    "dead", "start", "desync", "link", "hang", "live", "slow", "fabric", "rest",
+    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "fallback",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
 
-LAST_RESORT = "rest"
+LAST_RESORT = "fallback"
 """The area that is heard only where no other one names a fault."""
 
 JOB_PARTS: dict[type, str] = {
@@ -50,7 +50,7 @@ JOB_PARTS: dict[type, str] = {
     RollCall: "roll",
     Reachability: "reach",
     Collectives: "collectives",
-    Aftermath: "aftermath",
+    RunEvidence: "run_evidence",
     Live: "live",
 }
 

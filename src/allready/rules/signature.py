@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from allready.model import (
-    Aftermath,
     Confidence,
     Culprits,
     Event,
@@ -18,6 +17,7 @@ from allready.model import (
     FaultClass,
     Hit,
     Role,
+    RunEvidence,
     Severity,
     clock_time,
 )
@@ -28,11 +28,11 @@ from allready.rules.registry import RULES, Need, Rule, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 
-MOST_EVIDENCE = 8
-MOST_LINES_OF_A_MESSAGE = 12
+MAX_EVIDENCE = 8
+MAX_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
-_NEEDS = (Need(parameter="after", fact_type=Aftermath, per_node=False, optional=False),)
+_NEEDS = (Need(parameter="after", fact_type=RunEvidence, per_node=False, optional=False),)
 """Of all these rules; to ask each function for its parameters took longer than to load the tables."""
 
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
@@ -61,42 +61,42 @@ def register() -> None:
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
-    def body(after: Aftermath) -> Iterator[Hit]:
-        events = by_signature(after).get(signature.id)
+    def body(run: RunEvidence) -> Iterator[Hit]:
+        events = by_signature(run).get(signature.id)
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
         needed = placeholders(signature.message) | placeholders(signature.remedy)
         groups = {name for line in signature.lines for name in line.groups}
-        yield _hit(signature, roots or events, after, needed | groups)
+        yield _hit(signature, roots or events, run, needed | groups)
 
     body.__name__ = signature.id.partition(".")[2]
     return body
 
 
-def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names: set[str]) -> Hit:
+def _hit(signature: Signature, events: Sequence[Event], run: RunEvidence, names: set[str]) -> Hit:
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
-    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(after, e) for e in events)
+    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(run, e) for e in events)
     if is_at_start(signature) and not is_overcome:
-        events = [e for e in events if e.role is not Role.ROOT or not overcome(after, e)]
+        events = [e for e in events if e.role is not Role.ROOT or not overcome(run, e)]
     first = events[0]
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
-    culprits = accused(signature, events, after) if first.role is Role.ROOT or mild else Culprits()
+    culprits = accused(signature, events, run) if first.role is Role.ROOT or mild else Culprits()
     values = dict.fromkeys(names, "?") | hint_of(signature, first.text) | _values(events)
-    values["who"] = called(after, events)
+    values["who"] = called(run, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
-    wrote = {n for e in events for n in _nodes_of(e, after)} if culprits.nodes else set()
+    wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     inferred = set(culprits.nodes) - wrote or (signature.blames in TELLS_ALL and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and signature.blames not in TELLS_ALL)):
         confidence = Confidence.LIKELY
     if first.role is Role.ROOT:
         confidence = min(confidence, signature.most, key=lambda c: c.weight)
-    severity = _severity(signature, events, after) if accusing else Severity.INFO
+    severity = _severity(signature, events, run) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
-    fault_class = signature.case_of(events, by_signature(after)).fault_class
-    if signature.alive is not None and _lived_on(culprits.ranks, after):
+    fault_class = signature.case_of(events, by_signature(run)).fault_class
+    if signature.alive is not None and _lived_on(culprits.ranks, run):
         fault_class, confidence = signature.alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
     return Hit(
         values=values,
@@ -106,7 +106,7 @@ def _hit(signature: Signature, events: Sequence[Event], after: Aftermath, names:
         confidence=confidence,
         fault_time=clock_time(first.time_s),
         evidence=tuple(
-            Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MOST_EVIDENCE]
+            Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MAX_EVIDENCE]
         ),
     )
 
@@ -120,7 +120,7 @@ def _values(events: Sequence[Event]) -> dict[str, str]:
     for event in events[1:]:
         other = event.origin
         distance = (other.line or 0) - (origin.line or 0)
-        is_near = other.source == origin.source and 0 < distance <= MOST_LINES_OF_A_MESSAGE
+        is_near = other.source == origin.source and 0 < distance <= MAX_LINES_OF_A_MESSAGE
         if not is_near or replace(other, line=origin.line) != origin:
             continue
         more = {k: v for k, v in event.values.items() if v}
@@ -130,11 +130,11 @@ def _values(events: Sequence[Event]) -> dict[str, str]:
     return values
 
 
-def called(after: Aftermath, events: Sequence[Event]) -> str:
+def called(run: RunEvidence, events: Sequence[Event]) -> str:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
     ranks = _writers(events)
     if ranks:
-        return who(after, ranks)
+        return who(run, ranks)
     origin = events[0].origin
     host = origin.host or origin.node
     if origin.pid is None:
@@ -142,12 +142,12 @@ def called(after: Aftermath, events: Sequence[Event]) -> str:
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 
-def _severity(signature: Signature, events: Sequence[Event], after: Aftermath) -> Severity | None:
+def _severity(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Severity | None:
     """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
-    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in after.mismatches):
+    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in run.mismatches):
         return Severity.WARNING
-    return signature.case_of(events, by_signature(after)).severity
+    return signature.case_of(events, by_signature(run)).severity
 
 
 def _in_all_pairs(events: Sequence[Event]) -> set[int]:
@@ -166,14 +166,14 @@ def _writers(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
 
 
-def _lived_on(ranks: Sequence[int], after: Aftermath) -> bool:
+def _lived_on(ranks: Sequence[int], run: RunEvidence) -> bool:
     """Whether all of them were seen when they were missed: their launcher had to end them, or somebody took stacks."""
-    ended = {d.rank for d in after.deaths if not d.by_launcher and not d.earlier}
-    seen = {d.rank for d in after.deaths if d.by_launcher} | {s.rank for s in after.stacks if s.role == "rank"}
+    ended = {d.rank for d in run.deaths if not d.by_launcher and not d.earlier}
+    seen = {d.rank for d in run.deaths if d.by_launcher} | {s.rank for s in run.stacks if s.role == "rank"}
     return bool(ranks) and all(r in seen and r not in ended for r in ranks)
 
 
-def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> Culprits:
+def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Culprits:
     """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
     ranks: set[int] = set()
     nodes: set[int] = set()
@@ -184,12 +184,12 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
             case "rank":
                 ranks |= {event.origin.rank} - {None}  # type: ignore[arg-type]
             case "node":
-                found_nodes = _nodes_of(event, after)
+                found_nodes = _nodes_of(event, run)
                 nodes |= found_nodes
                 if not found_nodes and event.origin.rank is not None:
                     ranks.add(event.origin.rank)
             case "peer":
-                found = after.peers.get(event.values.get("peer", "").strip())
+                found = run.peers.get(event.values.get("peer", "").strip())
                 if isinstance(found, tuple):
                     ranks |= set(found)
             case "ranks":
@@ -200,20 +200,20 @@ def accused(signature: Signature, events: Sequence[Event], after: Aftermath) -> 
                 pass
     if signature.blames == "pair":
         ranks |= _in_all_pairs(events)
-    if signature.blames == "ranks" and after.expected_ranks and len(ranks) >= after.expected_ranks:
+    if signature.blames == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
         ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
-        ranks |= _absentees(events, after)
-        nodes |= set() if ranks else _silent_nodes(events, after)
+        ranks |= _absentees(events, run)
+        nodes |= set() if ranks else _silent_nodes(events, run)
     if nodes and signature.variables:
-        nodes |= _not_cleared(signature.variables, events, after)
+        nodes |= _not_cleared(signature.variables, events, run)
     return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
 
 
-def _absentees(events: Sequence[Event], after: Aftermath) -> set[int]:
+def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:
     """Who is missing, where lines tell how many came: the ranks of which no source shows anything, if they are as "
     "many."""
-    spoken = {e.origin.rank for e in after.events} | {p.rank for p in after.processes} | {d.rank for d in after.deaths}
+    spoken = {e.origin.rank for e in run.events} | {p.rank for p in run.processes} | {d.rank for d in run.deaths}
     known = {r for r in spoken if r is not None}
     for event in events:
         joined, expected = event.values.get("joined", ""), event.values.get("expected", "")
@@ -228,38 +228,38 @@ def _absentees(events: Sequence[Event], after: Aftermath) -> set[int]:
     return gaps if len(gaps) < len(known) else set()
 
 
-def _silent_nodes(events: Sequence[Event], after: Aftermath) -> set[int]:
+def _silent_nodes(events: Sequence[Event], run: RunEvidence) -> set[int]:
     """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are fewer.
 
     Not where ranks have files of their own, which may lack, nor nodes that were ended when the first gave up: they may
     have waited as well.
     """
-    if not speaks_beside_its_launcher(after, (e.origin.source for e in events)):
+    if not speaks_beside_its_launcher(run, (e.origin.source for e in events)):
         return set()
-    waited = {n for e in events for n in _nodes_of(e, after)}
-    spoken = {n for e in after.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, after)}
-    seen = {p.rank for p in after.processes}
-    spoken |= {node for rank, node in after.node_of_rank.items() if rank in seen}
-    for death in after.deaths:
-        number = after.node_numbers.get(death.node or death.origin.node or "")
+    waited = {n for e in events for n in _nodes_of(e, run)}
+    spoken = {n for e in run.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, run)}
+    seen = {p.rank for p in run.processes}
+    spoken |= {node for rank, node in run.node_of_rank.items() if rank in seen}
+    for death in run.deaths:
+        number = run.node_numbers.get(death.node or death.origin.node or "")
         if number is not None and not death.by_launcher:
             spoken.add(number)
-    silent = set(after.node_numbers.values()) - waited - spoken - _ended_with(events, after)
+    silent = set(run.node_numbers.values()) - waited - spoken - _ended_with(events, run)
     return silent if len(silent) < len(waited) + 1 and waited else set()
 
 
-def _ended_with(events: Sequence[Event], after: Aftermath) -> set[int]:
+def _ended_with(events: Sequence[Event], run: RunEvidence) -> set[int]:
     """Nodes whose launcher ended their processes as soon as the first of `events` had been written."""
     since_s = min((e.time_s for e in events if e.time_s is not None), default=None)
     ended: dict[int, float] = {}
-    for death in after.deaths:
-        number = after.node_numbers.get(death.node or death.origin.node or "")
+    for death in run.deaths:
+        number = run.node_numbers.get(death.node or death.origin.node or "")
         if number is not None and death.by_launcher and death.time_s is not None:
             ended[number] = max(ended.get(number, death.time_s), death.time_s)
     return {n for n, time_s in ended.items() if since_s is not None and time_s <= since_s + TIME_TO_SPEAK_S}
 
 
-def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], after: Aftermath) -> set[int]:
+def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], run: RunEvidence) -> set[int]:
     """Nodes that ended before they could show what the variable does there.
 
     Launchers hand one environment to every node, and the first that fails ends the others: a node is cleared by another
@@ -268,22 +268,22 @@ def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], after: Aft
     if not all(e.origin.rank is not None or e.origin.node for e in events):
         return set()
     cleared: set[int] = set()
-    for process in after.processes:
-        node = after.node_of_rank.get(process.rank) if process.rank is not None else None
+    for process in run.processes:
+        node = run.node_of_rank.get(process.rank) if process.rank is not None else None
         if node is None:
-            node = after.node_numbers.get(process.node or process.host or "")
+            node = run.node_numbers.get(process.node or process.host or "")
         shown = process.interfaces or process.oob or any(c.init_completed for c in process.comms)
         if node is not None and (shown or any(v in process.env for v in variables)):
             cleared.add(node)
-    return set(after.node_numbers.values()) - cleared
+    return set(run.node_numbers.values()) - cleared
 
 
-def _nodes_of(event: Event, after: Aftermath) -> set[int]:
-    if event.origin.rank is not None and event.origin.rank in after.node_of_rank:
-        return {after.node_of_rank[event.origin.rank]}
-    number = after.node_numbers.get(event.origin.node or "") if event.origin.node else None
+def _nodes_of(event: Event, run: RunEvidence) -> set[int]:
+    if event.origin.rank is not None and event.origin.rank in run.node_of_rank:
+        return {run.node_of_rank[event.origin.rank]}
+    number = run.node_numbers.get(event.origin.node or "") if event.origin.node else None
     if number is None and event.origin.host:
-        number = after.node_numbers.get(event.origin.host)
+        number = run.node_numbers.get(event.origin.host)
     return set() if number is None else {number}
 
 

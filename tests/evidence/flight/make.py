@@ -39,15 +39,25 @@ def entry(
     completed = state == "completed"
     return {
         "frames": [TRAIN[0], {**TRAIN[1], "line": line}],
-        "record_id": seq - 1, "pg_id": 0, "process_group": group,
-        "collective_seq_id": 0 if is_p2p else seq, "p2p_seq_id": seq if is_p2p else 0, "op_id": seq,
-        "profiling_name": name, "time_created_ns": BEGIN_NS + int(made_s * 1e9),
-        "input_sizes": ins, "input_dtypes": [dtype] * len(ins),
-        "output_sizes": outs, "output_dtypes": [dtype] * len(outs),
-        "state": state, "time_discovered_started_ns": None,
+        "record_id": seq - 1,
+        "pg_id": 0,
+        "process_group": group,
+        "collective_seq_id": 0 if is_p2p else seq,
+        "p2p_seq_id": seq if is_p2p else 0,
+        "op_id": seq,
+        "profiling_name": name,
+        "time_created_ns": BEGIN_NS + int(made_s * 1e9),
+        "input_sizes": ins,
+        "input_dtypes": [dtype] * len(ins),
+        "output_sizes": outs,
+        "output_dtypes": [dtype] * len(outs),
+        "state": state,
+        "time_discovered_started_ns": None,
         "time_discovered_completed_ns": BEGIN_NS + int(ended_s * 1e9) if completed else None,
-        "retired": completed, "timeout_ms": 600_000, "is_p2p": is_p2p,
-    } | more  # fmt: skip
+        "retired": completed,
+        "timeout_ms": 600_000,
+        "is_p2p": is_p2p,
+    } | more
 
 
 def dump(
@@ -64,8 +74,13 @@ def dump(
         for (name, desc), ranks in (groups or {("0", "default_pg"): members}).items()
     }
     numbered = [{**e, "record_id": i} for i, e in enumerate(entries)]
-    return {"version": version, "pg_config": config, "comm_lib_version": "2.28.9", "pg_status": {},
-            "entries": numbered} | more  # fmt: skip
+    return {
+        "version": version,
+        "pg_config": config,
+        "comm_lib_version": "2.28.9",
+        "pg_status": {},
+        "entries": numbered,
+    } | more
 
 
 def loaded(made: Mapping[str, Any], name: str = "fr_0") -> FlightDump:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from allready.evidence.flight.arguments import MOST_COMPARED, MOST_MISFITS, misfits_of
-from allready.evidence.flight.columns import MOST_SHAPES
-from allready.evidence.flight.given import MOST_SPLITS, Given, given_of
+from allready.evidence.flight.arguments import MAX_COMPARED, MAX_MISFITS, misfits_of
+from allready.evidence.flight.columns import MAX_SHAPES
+from allready.evidence.flight.given import MAX_SPLITS, Given, given_of
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.reader import read_dump
@@ -132,7 +132,7 @@ def test_parts_of_lists_are_recorded_themselves() -> None:
 
 
 def test_many_different_splits_still_leave_the_roots() -> None:
-    num = 2 * MOST_SHAPES
+    num = 2 * MAX_SHAPES
     entries = [entry(i, "gloo:broadcast", size=i) for i in range(1, num + 1)]
     rows = {r: [rooted(int(r == 1 and i == num // 2), seq=i) for i in range(1, num + 1)] for r in range(4)}
     [found] = mismatches(entries, rows)
@@ -179,8 +179,8 @@ def test_numbers_that_no_tensor_has_are_none() -> None:
         assert given_of([["0", 2, "all_to_all", None, wrong, [4, 4]]])["0", 2].splits is None
     assert given_of([["0", 2, "all_to_all", None, [4, 4], [4]]])["0", 2].splits is None
     assert given_of([["0", 2, "broadcast", -1, None, None]])["0", 2].root is None
-    many = [["0", i, "all_to_all", None, [1] * 1000, [1] * 1000] for i in range(MOST_SPLITS // 2000 + 1)]
-    assert [i for (_, i), g in given_of(many).items() if g.splits is None] == [MOST_SPLITS // 2000]
+    many = [["0", i, "all_to_all", None, [1] * 1000, [1] * 1000] for i in range(MAX_SPLITS // 2000 + 1)]
+    assert [i for (_, i), g in given_of(many).items() if g.splits is None] == [MAX_SPLITS // 2000]
 
 
 def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
@@ -190,7 +190,7 @@ def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
     known = dict.fromkeys(range(ranks), ((1,) * ranks, (1,) * ranks))
 
     def compared() -> None:
-        assert all(misfits_of(group, known) == [] for _ in range(MOST_COMPARED // ranks**2))
+        assert all(misfits_of(group, known) == [] for _ in range(MAX_COMPARED // ranks**2))
 
     assert cpu_s(compared, enough_s=30) < 30
     assert misfits_of(group, {}) == []
@@ -198,6 +198,6 @@ def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
     assert {m.sender for m in misfits_of(group, known)} == {7}
     wrong = dict.fromkeys(range(ranks), ((2,) * ranks, (1,) * ranks))
     found = misfits_of(group, wrong)
-    assert len(found) <= MOST_MISFITS
+    assert len(found) <= MAX_MISFITS
     assert len({m.sender for m in found}) > 1  # the first ones alone would accuse rank 0
     assert set.intersection(*({m.sender, m.receiver} for m in found)) == set()

@@ -33,7 +33,7 @@ def ops(
     return [
         entry(seq, name, size=size, line=line, state="scheduled" if seq > len(calls) - pending else "completed", **more)
         for seq, (name, size, line) in enumerate(calls, 1)
-    ]  # fmt: skip
+    ]
 
 
 # -- recordings
@@ -56,7 +56,11 @@ def test_a_rank_that_did_not_enter_is_behind_and_not_stuck() -> None:
     found = joined_recording("dataloader_stall")
     (group,) = found.progress
     assert {r: (p.enqueued, p.completed) for r, p in group.positions.items()} == {
-        0: (65, 63), 1: (65, 63), 2: (63, 63), 3: (65, 63)}  # fmt: skip
+        0: (65, 63),
+        1: (65, 63),
+        2: (63, 63),
+        3: (65, 63),
+    }
     assert group.positions[2].stuck is None
     stuck = group.positions[0].stuck
     assert stuck is not None
@@ -74,9 +78,12 @@ def test_a_missing_dump_is_told_as_such() -> None:
 def test_the_chain_through_groups_ends_at_the_rank_that_waits_for_nobody() -> None:
     found = joined_recording("v2_lock")
     assert {g.group: (g.label, g.members) for g in found.progress} == {
-        "0": ("default_pg", (0, 1, 2, 3)), "1": ("TP", (0, 1)), "2": ("TP", (2, 3)), "3": ("DP", (0, 2)),
+        "0": ("default_pg", (0, 1, 2, 3)),
+        "1": ("TP", (0, 1)),
+        "2": ("TP", (2, 3)),
+        "3": ("DP", (0, 2)),
         "4": ("DP", (1, 3)),
-    }  # fmt: skip
+    }
     assert found.waits == [(0, "3", (2,)), (1, "4", (3,)), (2, "2", (3,))]
     assert found.mismatches == []
 
@@ -165,22 +172,26 @@ def test_groups_taken_in_different_order_make_a_circle() -> None:
         done = [entry(1, group=g) for g in mine]
         return dump([*done, entry(2, group=(name, label), state="scheduled", at_s=1)], groups=own)
 
-    found = joined({
-        0: stuck_in("1", "A", ("1", "A"), ("3", "C")),
-        1: stuck_in("2", "B", ("1", "A"), ("2", "B")),
-        2: stuck_in("3", "C", ("2", "B"), ("3", "C")),
-    })  # fmt: skip
+    found = joined(
+        {
+            0: stuck_in("1", "A", ("1", "A"), ("3", "C")),
+            1: stuck_in("2", "B", ("1", "A"), ("2", "B")),
+            2: stuck_in("3", "C", ("2", "B"), ("3", "C")),
+        }
+    )
     assert found.roots == ()
     assert found.cycle == (0, 1, 2)
 
 
 def test_the_same_name_with_other_members_is_another_group() -> None:
-    found = joined({
-        0: dump(ops(5, group=("1", "TP")), groups={("1", "TP"): (0, 1)}),
-        1: dump(ops(5, group=("1", "TP")), groups={("1", "TP"): (0, 1)}),
-        2: dump(ops(9, group=("1", "TP")), groups={("1", "TP"): (2, 3)}),
-        3: dump(ops(8, group=("1", "TP")), groups={("1", "TP"): (2, 3)}),
-    })  # fmt: skip
+    found = joined(
+        {
+            0: dump(ops(5, group=("1", "TP")), groups={("1", "TP"): (0, 1)}),
+            1: dump(ops(5, group=("1", "TP")), groups={("1", "TP"): (0, 1)}),
+            2: dump(ops(9, group=("1", "TP")), groups={("1", "TP"): (2, 3)}),
+            3: dump(ops(8, group=("1", "TP")), groups={("1", "TP"): (2, 3)}),
+        }
+    )
     assert [(g.group, g.members) for g in found.progress] == [("1 [0,1]", (0, 1)), ("1 [2,3]", (2, 3))]
 
 
@@ -343,12 +354,14 @@ def test_shapes_may_differ_when_the_numbers_of_elements_agree() -> None:
 def test_roots_of_gather_and_scatter_have_sizes_of_their_own() -> None:
     def made(rank: int) -> dict[str, Any]:
         root = rank == 1
-        return dump([
-            entry(1, "nccl:gather", size=8, out=[[8]] * 4 if root else []),
-            entry(2, "nccl:scatter", size=[[8]] * 4 if root else [], out=8),
-            entry(3, "nccl:_broadcast_oop", size=8 if root else 9, out=8),
-            entry(4, "nccl:_reduce_oop", size=8, out=8 if root else 0),
-        ])  # fmt: skip
+        return dump(
+            [
+                entry(1, "nccl:gather", size=8, out=[[8]] * 4 if root else []),
+                entry(2, "nccl:scatter", size=[[8]] * 4 if root else [], out=8),
+                entry(3, "nccl:_broadcast_oop", size=8 if root else 9, out=8),
+                entry(4, "nccl:_reduce_oop", size=8, out=8 if root else 0),
+            ]
+        )
 
     assert joined({r: made(r) for r in range(4)}).mismatches == []
 
@@ -380,8 +393,10 @@ def test_a_shift_that_fits_in_size_is_seen_by_its_call_sites() -> None:
     lines = [10, 20, 30]
     usual = [entry(i, line=lines[i % 3]) for i in range(1, 31)]
     more = [*usual[:12], entry(0, line=99), *usual[12:]]
-    odd = [entry(i, line=e["frames"][1]["line"], state="scheduled" if i == 31 else "completed")
-           for i, e in enumerate(more, 1)]  # fmt: skip
+    odd = [
+        entry(i, line=e["frames"][1]["line"], state="scheduled" if i == 31 else "completed")
+        for i, e in enumerate(more, 1)
+    ]
     (mismatch,) = joined({r: dump(odd if r == 0 else usual) for r in range(4)}).mismatches
     assert (mismatch.seq, mismatch.odd, mismatch.shift) == (13, (0,), 1)
 
@@ -423,10 +438,12 @@ def test_coalesced_operations_are_one_and_end_with_their_last_entry() -> None:
 
 
 def test_a_receive_without_its_send_waits_for_the_sender() -> None:
-    found = joined({
-        0: dump([entry(i, "nccl:send 0->1") for i in (1, 2)]),
-        1: dump([*(entry(i, "nccl:recv 1<-0") for i in (1, 2)), entry(3, "nccl:recv 1<-0", state="scheduled")]),
-    })  # fmt: skip
+    found = joined(
+        {
+            0: dump([entry(i, "nccl:send 0->1") for i in (1, 2)]),
+            1: dump([*(entry(i, "nccl:recv 1<-0") for i in (1, 2)), entry(3, "nccl:recv 1<-0", state="scheduled")]),
+        }
+    )
     (pair,) = found.progress
     assert (pair.group, pair.members) == ("0 send 0->1", (0, 1))
     assert {r: (p.enqueued, p.completed) for r, p in pair.positions.items()} == {0: (2, 2), 1: (3, 2)}
@@ -443,10 +460,14 @@ def test_a_pipeline_leads_to_the_stage_that_stopped() -> None:
             entries.append(entry(done + 1, f"nccl:recv {rank}<-{waits_for}", state="started"))
         return dump(entries)
 
-    found = joined({
-        0: stage(0, done=5, waits_for=None), 1: stage(1, done=5, waits_for=0), 2: stage(2, done=5, waits_for=1),
-        3: stage(3, done=5, waits_for=2),
-    })  # fmt: skip
+    found = joined(
+        {
+            0: stage(0, done=5, waits_for=None),
+            1: stage(1, done=5, waits_for=0),
+            2: stage(2, done=5, waits_for=1),
+            3: stage(3, done=5, waits_for=2),
+        }
+    )
     assert found.roots == (0,)
 
 
@@ -462,14 +483,19 @@ def test_rings_that_were_overwritten_are_compared_by_what_is_pending() -> None:
 
 
 def test_both_ends_inside_wait_for_nobody() -> None:
-    found = joined({0: dump([entry(1, "nccl:send 0->1", state="scheduled")]),
-                    1: dump([entry(1, "nccl:recv 1<-0", state="scheduled")])})  # fmt: skip
+    found = joined(
+        {
+            0: dump([entry(1, "nccl:send 0->1", state="scheduled")]),
+            1: dump([entry(1, "nccl:recv 1<-0", state="scheduled")]),
+        }
+    )
     assert (found.waits, found.roots) == ([], ())
 
 
 def test_a_circle_of_sends_is_a_circle() -> None:
-    found = joined({r: dump([entry(1, f"nccl:send {r}->{(r + 1) % 3}", state="scheduled")], members=range(3))
-                    for r in range(3)})  # fmt: skip
+    found = joined(
+        {r: dump([entry(1, f"nccl:send {r}->{(r + 1) % 3}", state="scheduled")], members=range(3)) for r in range(3)}
+    )
     assert found.cycle == (0, 1, 2)
     assert found.roots == ()
 
@@ -481,22 +507,29 @@ def test_a_send_of_another_size_is_a_mismatch() -> None:
     (mismatch,) = found.mismatches
     assert (mismatch.kind, mismatch.seq, mismatch.odd) == ("size", 2, ())
     assert {r: (o.name, o.num_elements, o.root) for r, o in mismatch.by_rank.items()} == {
-        0: ("send", 16, 1), 1: ("recv", 8, 0)}  # fmt: skip
+        0: ("send", 16, 1),
+        1: ("recv", 8, 0),
+    }
 
 
 def test_batches_of_sends_and_receives_end_with_their_last_entry() -> None:
     def batch(number: int, *, left: int, rank: int, right: int, done: bool, is_p2p: bool) -> list[dict[str, Any]]:
-        end = entry(0, "nccl:coalesced", size=[], p2p_seq_id=number, is_p2p=is_p2p,
-                    state="completed" if done else "scheduled")  # fmt: skip
-        return [entry(number, f"nccl:send {rank}->{right}", state="scheduled"),
-                entry(number, f"nccl:recv {rank}<-{left}", state="scheduled"), end]  # fmt: skip
+        end = entry(
+            0, "nccl:coalesced", size=[], p2p_seq_id=number, is_p2p=is_p2p, state="completed" if done else "scheduled"
+        )
+        return [
+            entry(number, f"nccl:send {rank}->{right}", state="scheduled"),
+            entry(number, f"nccl:recv {rank}<-{left}", state="scheduled"),
+            end,
+        ]
 
     for is_p2p in (True, False):  # older versions called the end a collective
 
         def ring(rank: int, *done: bool, is_p2p: bool = is_p2p) -> dict[str, Any]:
             around = {"left": (rank - 1) % 3, "rank": rank, "right": (rank + 1) % 3}
-            return dump([e for i, d in enumerate(done, 1) for e in batch(i, done=d, is_p2p=is_p2p, **around)],
-                        members=range(3))  # fmt: skip
+            return dump(
+                [e for i, d in enumerate(done, 1) for e in batch(i, done=d, is_p2p=is_p2p, **around)], members=range(3)
+            )
 
         assert joined({r: ring(r, True, True) for r in range(3)}).progress == []
         found = joined({0: ring(0, True, False), 1: ring(1, True), 2: ring(2, True, False)})
@@ -519,8 +552,16 @@ def test_numbers_of_old_formats_are_not_compared_where_sends_take_some() -> None
 
 def gloo(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """As Gloo records: no times, no states, no members."""
-    blank = [{**e, "profiling_name": e["profiling_name"].replace("nccl", "gloo"), "state": "scheduled",
-              "time_discovered_completed_ns": None, "retired": e["state"] == "completed"} for e in entries]  # fmt: skip
+    blank = [
+        {
+            **e,
+            "profiling_name": e["profiling_name"].replace("nccl", "gloo"),
+            "state": "scheduled",
+            "time_discovered_completed_ns": None,
+            "retired": e["state"] == "completed",
+        }
+        for e in entries
+    ]
     return dump(blank, comm_lib_version="") | {"pg_config": {"": {"name": "", "desc": "", "ranks": "[]"}}}
 
 
@@ -528,7 +569,11 @@ def test_gloo_is_followed_by_what_was_retired() -> None:
     found = joined({r: gloo(ops(20, pending=1) if r != 2 else ops(19)) for r in range(4)})
     (group,) = found.progress
     assert {r: (p.enqueued, p.completed) for r, p in group.positions.items()} == {
-        0: (20, 19), 1: (20, 19), 2: (19, 19), 3: (20, 19)}  # fmt: skip
+        0: (20, 19),
+        1: (20, 19),
+        2: (19, 19),
+        3: (20, 19),
+    }
     assert found.roots == (2,)
 
 

@@ -65,12 +65,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", RANK_PROGRAM, str(path), str(rank), str(RANKS)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={"PATH": "/usr/bin:/bin", "TORCH_FR_BUFFER_SIZE": "2000", "GLOO_SOCKET_IFNAME": "lo",
-                 "OMP_NUM_THREADS": "1", "HOME": str(path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "TORCH_FR_BUFFER_SIZE": "2000",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "OMP_NUM_THREADS": "1",
+                "HOME": str(path),
+            },
         )
         for rank in range(RANKS)
-    ]  # fmt: skip
+    ]
     errors = []
     try:
         errors += [rank.communicate(timeout=90)[1] for rank in ranks]

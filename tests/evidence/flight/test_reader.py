@@ -54,16 +54,26 @@ def test_a_recorded_dump_is_read_whole() -> None:
 
 
 def test_an_operation_has_all_its_parts() -> None:
-    made = dump([entry(1, "nccl:_all_gather_base", size=[[256, 4]], out=4096, dtype="BFloat16", state="scheduled",
-                       at_s=1.5)])  # fmt: skip
+    made = dump(
+        [entry(1, "nccl:_all_gather_base", size=[[256, 4]], out=4096, dtype="BFloat16", state="scheduled", at_s=1.5)]
+    )
     found = operation_of(loaded(made), 1)
     assert found == Operation(
-        seq=1, name="all_gather", num_elements=1024, sizes=((256, 4),), dtype="bfloat16", size_bytes=2048,
-        state="scheduled", created_s=(BEGIN_NS + 1_500_000_000) / 1e9, timeout_s=600.0,
+        seq=1,
+        name="all_gather",
+        num_elements=1024,
+        sizes=((256, 4),),
+        dtype="bfloat16",
+        size_bytes=2048,
+        state="scheduled",
+        created_s=(BEGIN_NS + 1_500_000_000) / 1e9,
+        timeout_s=600.0,
         site="/home/user/train.py:33 step",
-        stack=("/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:3068 all_reduce",
-               "/home/user/train.py:33 step"),
-    )  # fmt: skip
+        stack=(
+            "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:3068 all_reduce",
+            "/home/user/train.py:33 step",
+        ),
+    )
 
 
 def test_started_and_completed_times_are_seconds() -> None:
@@ -167,8 +177,11 @@ def test_every_version_is_read(version: str) -> None:
             e["process_group"] = "0"
         if (major, minor) > (2, 10):
             e["something_new"] = {"a": [1]}
-    made = dump(entries, version=version, pg_status={"0": {
-        "last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 1}})  # fmt: skip
+    made = dump(
+        entries,
+        version=version,
+        pg_status={"0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 1}},
+    )
     made = {k: v for k, v in made.items() if k not in OLD_KEYS[version]}
     found = loaded(made, "nccl_trace_rank_1")
     assert (found.rank, found.version, found.num_entries, found.problem) == (1, version, 2, None)
@@ -200,8 +213,10 @@ def test_members_may_be_text_or_numbers() -> None:
 
 
 def test_json_says_the_same_as_the_pickle() -> None:
-    made = dump([entry(1), entry(2, state="scheduled")], pg_status={"0": {
-        "last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 1}})  # fmt: skip
+    made = dump(
+        [entry(1), entry(2, state="scheduled")],
+        pg_status={"0": {"last_enqueued_collective": 2, "last_started_collective": -1, "last_completed_collective": 1}},
+    )
     (found,) = read_dump(json.dumps(as_json(made)).encode(), "fr_1", name_hint="fr_1").dumps
     expected = loaded(made, "fr_1")
     assert (found.groups, found.status, found.rank) == (expected.groups, expected.status, 1)
@@ -351,8 +366,19 @@ def test_is_dump_knows_dumps_and_nothing_else() -> None:
 
 
 def test_what_is_no_dump_is_said_not_raised() -> None:
-    for data in (b"", b"\x80\x02N.", b"{}", b"[]", b"null", b"\0" * 50, b"\xff\xfe", b"{" * 100_000, b"N." * 50_000,
-                 b'{"a":' * 50_000, b'{"entries": [' * 2_000):  # fmt: skip
+    for data in (
+        b"",
+        b"\x80\x02N.",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\0" * 50,
+        b"\xff\xfe",
+        b"{" * 100_000,
+        b"N." * 50_000,
+        b'{"a":' * 50_000,
+        b'{"entries": [' * 2_000,
+    ):
         reading = read_dump(data, "x", name_hint="x")
         assert reading.source.problem
         assert sum(d.num_entries for d in reading.dumps) == 0

@@ -136,9 +136,13 @@ def _hostile() -> Iterator[tuple[str, bytes]]:
     yield "a frame of 2**60 bytes", b"\x80\x04\x95" + struct.pack("<Q", 1 << 60) + b"N."
     yield "millions of containers", b"\x80\x02](" + b"}]" * 4_000_000 + b"e."
     yield "millions of marks", b"\x80\x02" + b"(" * 3_000_000
-    yield "keys that collide", b"\x80\x02}(" + b"".join(
-        b"\x8a\x09" + ((i << 61) - i).to_bytes(9, "little", signed=True) + b"N" for i in range(1, 1000)
-    ) * 100 + b"u."  # fmt: skip
+    yield (
+        "keys that collide",
+        b"\x80\x02}("
+        + b"".join(b"\x8a\x09" + ((i << 61) - i).to_bytes(9, "little", signed=True) + b"N" for i in range(1, 1000))
+        * 100
+        + b"u.",
+    )
     yield "a container of itself", b"\x80\x02]q\x00(h\x00e."
     yield "a dict of itself", b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesh\x00u."
 
@@ -213,14 +217,45 @@ def test_any_bytes_are_refused_or_read(data: bytes) -> None:
 
 
 TOKENS = st.lists(
-    st.sampled_from([
-        b"(", b"]", b"}", b")", b"a", b"e", b"s", b"u", b"t", b"l", b"d", b"0", b"1", b"2", b"N", b"\x88", b"K\x01",
-        b"q\x00",
-        b"h\x00", b"\x85", b"\x86", b"\x87", b"X\x01\x00\x00\x00a", b"X\x01\x00\x00\x00bq\x01", b"h\x01", b".",
-        b"\x8a\x01\x05", b"\x94", b"\x8c\x01c", b"I5\n", b"j\x00\x00\x00\x00", b"r\x02\x00\x00\x00", b"G????????",
-    ]),
+    st.sampled_from(
+        [
+            b"(",
+            b"]",
+            b"}",
+            b")",
+            b"a",
+            b"e",
+            b"s",
+            b"u",
+            b"t",
+            b"l",
+            b"d",
+            b"0",
+            b"1",
+            b"2",
+            b"N",
+            b"\x88",
+            b"K\x01",
+            b"q\x00",
+            b"h\x00",
+            b"\x85",
+            b"\x86",
+            b"\x87",
+            b"X\x01\x00\x00\x00a",
+            b"X\x01\x00\x00\x00bq\x01",
+            b"h\x01",
+            b".",
+            b"\x8a\x01\x05",
+            b"\x94",
+            b"\x8c\x01c",
+            b"I5\n",
+            b"j\x00\x00\x00\x00",
+            b"r\x02\x00\x00\x00",
+            b"G????????",
+        ]
+    ),
     max_size=80,
-)  # fmt: skip
+)
 
 
 @settings(QUICK, max_examples=400)

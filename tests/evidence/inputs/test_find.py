@@ -180,9 +180,14 @@ def test_what_may_not_be_read_is_said_and_the_rest_goes_on() -> None:
         (folder / "closed").chmod(0)
         root = Path(__file__).resolve().parents[3]
         done = subprocess.run(
-            [sys.executable, "-B", "-c", AS_NOBODY, name], capture_output=True, text=True, timeout=60, check=False,
-            cwd=root, env={"PYTHONPATH": f"{root / 'src'}:{root}", "PATH": os.environ["PATH"]},
-        )  # fmt: skip
+            [sys.executable, "-B", "-c", AS_NOBODY, name],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            cwd=root,
+            env={"PYTHONPATH": f"{root / 'src'}:{root}", "PATH": os.environ["PATH"]},
+        )
         (folder / "closed").chmod(0o700)
     assert done.returncode == 0, done.stderr
     data, records = json.loads(done.stdout)

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.inspector import MOST_KEPT, inspector_lags, is_inspector, operation_number, read_inspector
+from allready.evidence.inspector import MAX_KEPT, inspector_lags, is_inspector, operation_number, read_inspector
 from allready.evidence.reading import InspectorSummary
 
 
@@ -17,12 +17,22 @@ def record(
     return json.dumps(
         {
             "header": {"id": group, "rank": rank, "n_ranks": size, "nnodes": 1},
-            "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 1748030377748202 + number,
-                         "hostname": f"gpu{rank // 2}", "pid": 100 + rank},
-            "coll_perf": {"coll": name, "coll_sn": number, "coll_msg_size_bytes": 1 << 20, "coll_exec_time_us": time_us,
-                          "coll_algobw_gbs": 200.0, "coll_busbw_gbs": 300.0},
+            "metadata": {
+                "inspector_output_format_version": "v4.0",
+                "dump_timestamp_us": 1748030377748202 + number,
+                "hostname": f"gpu{rank // 2}",
+                "pid": 100 + rank,
+            },
+            "coll_perf": {
+                "coll": name,
+                "coll_sn": number,
+                "coll_msg_size_bytes": 1 << 20,
+                "coll_exec_time_us": time_us,
+                "coll_algobw_gbs": 200.0,
+                "coll_busbw_gbs": 300.0,
+            },
         }
-    )  # fmt: skip
+    )
 
 
 def summary(
@@ -85,11 +95,11 @@ def test_sends_and_receives_count_but_have_no_common_number() -> None:
 
 
 def test_memory_is_bounded_to_the_last_operations() -> None:
-    text = "\n".join(record(0, i, 10) for i in range(MOST_KEPT + 200))
+    text = "\n".join(record(0, i, 10) for i in range(MAX_KEPT + 200))
     (found,) = read_inspector(text.encode(), "x").inspections
-    assert len(found.durations_s) == MOST_KEPT == len(found.busbw_gb_per_s)
-    assert operation_number("AllReduce", MOST_KEPT + 199) in found.durations_s
-    assert found.num_operations == MOST_KEPT + 200
+    assert len(found.durations_s) == MAX_KEPT == len(found.busbw_gb_per_s)
+    assert operation_number("AllReduce", MAX_KEPT + 199) in found.durations_s
+    assert found.num_operations == MAX_KEPT + 200
 
 
 def test_prometheus_files_give_bandwidths_only() -> None:

@@ -44,5 +44,6 @@ def known(*processes: ProcessRecord) -> Identities:
 def reading(source: str, first_s: float, last_s: float, *events: Event, kind: str = "log", **parts: Any) -> Reading:
     return Reading(
         source=SourceRecord(path=source, kind=kind, num_understood=1, first_time_s=first_s, last_time_s=last_s),
-        events=list(events), **parts,
-    )  # fmt: skip
+        events=list(events),
+        **parts,
+    )

@@ -7,9 +7,18 @@ from tests.evidence.join.made import comm, event, process, reading
 
 def test_since_keeps_what_has_no_time() -> None:
     found = assemble(
-        [reading("a", 0.0, 9.0, event("torch.watchdog_timeout", rank=0, time_s=1.0),
-                 event("torch.watchdog_timeout", rank=1, time_s=8.0), event("elastic.failure_table"))], since_s=5.0
-    )  # fmt: skip
+        [
+            reading(
+                "a",
+                0.0,
+                9.0,
+                event("torch.watchdog_timeout", rank=0, time_s=1.0),
+                event("torch.watchdog_timeout", rank=1, time_s=8.0),
+                event("elastic.failure_table"),
+            )
+        ],
+        since_s=5.0,
+    )
     assert [e.time_s for e in found.events] == [8.0, None]
 
 

@@ -19,15 +19,27 @@ def dump(rank: int, offset_s: float, late_s: float = 0.0) -> FlightDump:
         entered = 1000.0 + 0.1 * i
         entries.append(
             {
-                "record_id": i, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": i + 1,
-                "p2p_seq_id": 0, "op_id": i + 1, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]],
-                "input_dtypes": ["Float"], "output_sizes": [[4]], "output_dtypes": ["Float"], "state": "completed",
-                "retired": True, "is_p2p": False,
-                "time_created_ns": round((entered + late_s + offset_s) * 1e9), "timeout_ms": 600000,
+                "record_id": i,
+                "pg_id": 0,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": i + 1,
+                "p2p_seq_id": 0,
+                "op_id": i + 1,
+                "profiling_name": "nccl:all_reduce",
+                "input_sizes": [[4]],
+                "input_dtypes": ["Float"],
+                "output_sizes": [[4]],
+                "output_dtypes": ["Float"],
+                "state": "completed",
+                "retired": True,
+                "is_p2p": False,
+                "time_created_ns": round((entered + late_s + offset_s) * 1e9),
+                "timeout_ms": 600000,
                 "time_discovered_started_ns": None,
-                "time_discovered_completed_ns": round((entered + 0.005 + offset_s) * 1e9), "frames": [],
+                "time_discovered_completed_ns": round((entered + 0.005 + offset_s) * 1e9),
+                "frames": [],
             }
-        )  # fmt: skip
+        )
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
     text = json.dumps({"version": "2.10", "pg_config": config, "entries": entries})
     [found] = read_dump(text.encode(), f"fr_{rank}", name_hint=f"fr_{rank}").dumps

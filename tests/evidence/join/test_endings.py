@@ -53,9 +53,10 @@ def test_who_raised_was_not_ended_by_the_scheduler_that_came_later() -> None:
     late = death("signal", source="slurm.out", rank=2, signal="SIGTERM", by_launcher=True)
     [one] = merged(death(rank=2, text="ValueError: bad", time_s=10.0), late)
     assert (one.kind, one.by_launcher, one.signal) == ("exception", False, None)
-    [one] = merged(death("signal", rank=3, signal="SIGKILL", exit_code=-9), late.__class__(
-        kind="signal", origin=late.origin, rank=3, signal="SIGTERM", by_launcher=True
-    ))  # fmt: skip
+    [one] = merged(
+        death("signal", rank=3, signal="SIGKILL", exit_code=-9),
+        late.__class__(kind="signal", origin=late.origin, rank=3, signal="SIGTERM", by_launcher=True),
+    )
     assert (one.signal, one.by_launcher) == ("SIGKILL", False)
 
 
@@ -75,8 +76,15 @@ def test_the_watchdog_ends_its_own_process_by_abort() -> None:
 
 def test_the_memory_killer_is_joined_with_the_rank_that_vanished_on_its_node() -> None:
     gone = death("signal", rank=3, pid=103, signal="SIGKILL", exit_code=-9, time_s=100.0, node="node1")
-    said = death("oom", source="dmesg.node1", pid=48231, signal="SIGKILL", node="node1", time_s=99.0,
-                 text=OOM.format(48231, "python3"))  # fmt: skip
+    said = death(
+        "oom",
+        source="dmesg.node1",
+        pid=48231,
+        signal="SIGKILL",
+        node="node1",
+        time_s=99.0,
+        text=OOM.format(48231, "python3"),
+    )
     deaths, victims = merge_deaths([gone, said], known(), [])
     [one] = deaths
     assert (one.kind, one.rank) == ("oom", 3)

@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.join.identity import MOST_RANKS, Identities, identify
+from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.reading import RasAnswer
 from allready.model import GroupProgress, Origin, Position
 from tests.evidence.join.made import comm, event, known, process
@@ -35,7 +35,7 @@ def test_the_world_is_the_largest_group_that_anything_names() -> None:
 def test_a_damaged_number_of_ranks_is_not_believed() -> None:
     found = identify([], [event("store.waiting_for_clients", values={"expected": "9999999"})], [], [])
     assert found.world_size == 0
-    assert known(process(0, comms=(comm(0, 10**9),))).world_size <= MOST_RANKS
+    assert known(process(0, comms=(comm(0, 10**9),))).world_size <= MAX_RANKS
 
 
 def test_nodes_are_numbered_as_their_names_say_when_they_begin_at_0() -> None:
@@ -67,19 +67,19 @@ def test_the_addresses_of_ras_belong_to_the_node_of_a_known_rank() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.one_of(st.none(), st.integers(-5, 10**7)), st.sampled_from(["a", "b", "n1", "", "9"]),
-            st.one_of(st.none(), st.integers(-1, 10**9)), st.integers(-3, 10**9),
+            st.one_of(st.none(), st.integers(-5, 10**7)),
+            st.sampled_from(["a", "b", "n1", "", "9"]),
+            st.one_of(st.none(), st.integers(-1, 10**9)),
+            st.integers(-3, 10**9),
         ),
         max_size=8,
     )
-)  # fmt: skip
+)
 def test_absurd_numbers_break_nothing(rows: list[tuple[int | None, str, int | None, int]]) -> None:
-    records = [
-        process(rank, node, pid=pid, comms=(comm(rank or 0, nranks),)) for rank, node, pid, nranks in rows
-    ]  # fmt: skip
+    records = [process(rank, node, pid=pid, comms=(comm(rank or 0, nranks),)) for rank, node, pid, nranks in rows]
     found = identify(records, [], [], [])
-    assert 0 <= found.world_size <= MOST_RANKS
-    assert len(found.node_of_rank) <= MOST_RANKS + len(rows)
+    assert 0 <= found.world_size <= MAX_RANKS
+    assert len(found.node_of_rank) <= MAX_RANKS + len(rows)
 
 
 def lonely(*nodes: str) -> Identities:

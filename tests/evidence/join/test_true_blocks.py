@@ -6,7 +6,7 @@ from allready.evidence.join import assemble
 from allready.evidence.log import read_lines
 from allready.model import Finding, Fleet, Severity, World
 from allready.rules.engine import judge
-from tests.rules.ruins import NONE
+from tests.rules.runs import NONE
 
 PYXIS = """\
 pyxis: importing docker image ...
@@ -93,7 +93,7 @@ missing ranks: set()
 
 def findings(text: str) -> tuple[Finding, ...]:
     after = assemble([read_lines(text.splitlines(), "job.log", mtime_s=1.0)])
-    return judge(Fleet(world=World(num_nodes=0, world_size=0), aftermath=after, inapplicable=NONE))[0]
+    return judge(Fleet(world=World(num_nodes=0, world_size=0), run_evidence=after, inapplicable=NONE))[0]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ HOUR_S = 3600.0
 def log(node: str, begin_s: float, source: str | None = None) -> object:
     name = source or f"out.{node}.log"
     return reading(
-        name, begin_s, begin_s + 600, event("torch.watchdog_timeout", node=node, time_s=begin_s + 600, source=name),
+        name,
+        begin_s,
+        begin_s + 600,
+        event("torch.watchdog_timeout", node=node, time_s=begin_s + 600, source=name),
         deaths=[death(node=node, time_s=begin_s + 300, source=name)],
-    )  # fmt: skip
+    )
 
 
 def times(*logs: object) -> list[float | None]:

@@ -6,9 +6,17 @@ OPERATIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", 
 
 
 def operation(
-    rng: random.Random, *, front: str = "", host: str = "gpu01", pid: int = 4711, comm: str = "0x55d0c0ffee00",
-    name: str | None = None, count: int | None = None, number: int | None = None, tail: str | None = None,
-) -> str:  # fmt: skip
+    rng: random.Random,
+    *,
+    front: str = "",
+    host: str = "gpu01",
+    pid: int = 4711,
+    comm: str = "0x55d0c0ffee00",
+    name: str | None = None,
+    count: int | None = None,
+    number: int | None = None,
+    tail: str | None = None,
+) -> str:
     """One operation line; what is not given is drawn."""
     number = rng.choice((rng.randrange(16), rng.randrange(4096), rng.randrange(2**33))) if number is None else number
     count = rng.choice((1, 4, 1048576, 262144, 467019003)) if count is None else count

@@ -89,9 +89,7 @@ def operations(scanned: Scanned) -> dict[Stream, list[tuple[str, int, str, str, 
         assert stream.counts == [codes.count(c) for c in range(len(stream.shapes))]
         key = (stream.origin.host or "", stream.origin.pid or -1, stream.comm)
         assert key not in found
-        found[key] = [
-            (s.name, s.count, s.dtype, s.redop, s.root) for s in (stream.shapes[c] for c in codes)
-        ]  # fmt: skip
+        found[key] = [(s.name, s.count, s.dtype, s.redop, s.root) for s in (stream.shapes[c] for c in codes)]
     return found
 
 
@@ -107,13 +105,14 @@ def check(scanned: Scanned, data: bytes, anchors: tuple[str, ...] = ANCHORS) -> 
     """The scan says what the reference says (of a log within all limits)."""
     log = read(data, anchors)
     assert operations(scanned) == expected_operations(log)
-    assert {
-        (s.origin.host or "", s.origin.pid or -1, s.comm): s.first_line for s in scanned.streams
-    } == log.first_lines  # fmt: skip
+    assert {(s.origin.host or "", s.origin.pid or -1, s.comm): s.first_line for s in scanned.streams} == log.first_lines
     assert all(s.origin.line == s.first_line for s in scanned.streams)
     assert (scanned.num_lines, scanned.num_coll, scanned.num_blank, scanned.num_rest) == (
-        log.num_lines, log.num_coll, log.num_blank, log.num_rest,
-    )  # fmt: skip
+        log.num_lines,
+        log.num_coll,
+        log.num_blank,
+        log.num_rest,
+    )
     assert scanned.num_interesting == len(log.interesting)
     assert sorted({line.number for line in scanned.lines}) == log.interesting
     assert {process: line.number for process, line in scanned.last_lines.items()} == log.last_lines

@@ -116,8 +116,8 @@ def test_operations_that_do_not_come_leave_no_trace() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "MOST_FAMILIES", 3)
-    monkeypatch.setattr(forms, "MOST_FORMS", 5)
+    monkeypatch.setattr(forms, "MAX_FAMILIES", 3)
+    monkeypatch.setattr(forms, "MAX_FORMS", 5)
     rng = random.Random(0)
     for n in range(7):
         lines = [logs.operation(rng, host="h" * (n + 1), count=count, number=5) for count in range(1000, 1012)]

@@ -80,9 +80,17 @@ def usual(data: bytes, counted: Counted, **options: object) -> Scanned:
 
 
 def rank_log(
-    rank: int, *, loop: int = 5, comms: int = 1, rounds: int = 40, start: int = 0x30, seam: int = 0, seed: int = 1,
-    others: tuple[str, ...] = OTHERS[:3], tail: str = "",
-) -> bytes:  # fmt: skip
+    rank: int,
+    *,
+    loop: int = 5,
+    comms: int = 1,
+    rounds: int = 40,
+    start: int = 0x30,
+    seam: int = 0,
+    seed: int = 1,
+    others: tuple[str, ...] = OTHERS[:3],
+    tail: str = "",
+) -> bytes:
     """A rank's own log: every rank has the same loop, its own name, pointers and counters."""
     same, mine = random.Random(seed), random.Random(rank)
     head = f"gpu{rank // 8:02d}:{mine.choice((711, 4711, 1234567)) + rank}:{4711 + rank} [{rank % 8}] NCCL INFO "
@@ -139,11 +147,16 @@ def test_any_log_gives_what_the_usual_way_gives(counted: Counted) -> None:
             start = draw(st.sampled_from((0, 0xE, 0xF0, 0xFFC0)))
             scanned(rank_log(rank, loop=loop, comms=comms, seed=seed, seam=seam, start=start))
         one = rank_log(
-            draw(st.integers(0, 9)), loop=loop, comms=comms, seed=seed, seam=seam,
-            start=draw(st.sampled_from((0x1, 0xFE0))), rounds=draw(st.integers(0, 40)),
+            draw(st.integers(0, 9)),
+            loop=loop,
+            comms=comms,
+            seed=seed,
+            seam=seam,
+            start=draw(st.sampled_from((0x1, 0xFE0))),
+            rounds=draw(st.integers(0, 40)),
             others=tuple(draw(st.lists(st.sampled_from(OTHERS), max_size=4))),
             tail=draw(st.sampled_from(("", "\n", "torn", "gpu00:711:4711 [0] NCCL INFO AllReduce: opCount 1f sen"))),
-        )  # fmt: skip
+        )
         broken = bytearray(one)
         for _ in range(draw(st.integers(0, 2))):
             at = draw(st.integers(0, max(0, len(broken) - 1)))
@@ -198,7 +211,7 @@ def test_many_lines_that_only_look_like_operations_close_the_lane_early(
 
     monkeypatch.setattr(lane.Lane, "_run", counted_run)
     found = scanned(data)
-    assert 0 < tried <= lane._MOST_SINGLE + 1
+    assert 0 < tried <= lane._MAX_SINGLE + 1
     assert found == usual(data, counted)
 
 
@@ -307,7 +320,7 @@ def test_logs_of_no_use_are_seldom_tried_and_do_not_close_the_lane(
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "MOST_PATTERNS", 3)
+    monkeypatch.setattr(lane, "MAX_PATTERNS", 3)
     for seed in range(8):
         forms.forget()
         scanned(rank_log(1, loop=3 + seed, seed=seed))

@@ -131,5 +131,5 @@ def test_lines_with_something_in_front_or_of_two_heads_make_no_pattern() -> None
     assert of(b"[rank0]: " + plain) is None
     assert of(plain.replace(b"\n", b"\r\n")) is None
     assert of(lines_of(1)[0], lines_of(1, head="gpu02:4711:4711 [0]")[0]) is None
-    assert of(*lines_of(loops.MOST_BYTES // 100)) is None
+    assert of(*lines_of(loops.MAX_BYTES // 100)) is None
     assert of(*lines_of(2)) is not None

@@ -17,8 +17,12 @@ SMALL = Limits(line_bytes=2048, clip_bytes=256)  # the smallest chunk is then 4,
 
 def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **options: object) -> Scanned:
     return scan(
-        io.BytesIO(data), chunk_bytes=chunk, limits=limits, anchors=reference.ANCHORS, **options  # type: ignore[arg-type]
-    )  # fmt: skip
+        io.BytesIO(data),
+        chunk_bytes=chunk,
+        limits=limits,
+        anchors=reference.ANCHORS,
+        **options,  # type: ignore[arg-type]
+    )
 
 
 def in_parts(data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:

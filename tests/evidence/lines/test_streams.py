@@ -128,7 +128,7 @@ def test_blocks_hold_so_many_operations_each() -> None:
 
 
 def test_too_many_shapes_are_counted_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams_module, "MOST_SHAPES", 10)
+    monkeypatch.setattr(streams_module, "MAX_SHAPES", 10)
     lines = [coll(name=name, count=i) for i in range(30) for name in ("Send", "Recv")]
     (stream,) = scanned(lines).streams
     assert sum(stream.counts) == stream.num_operations == 60

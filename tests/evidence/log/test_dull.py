@@ -132,16 +132,16 @@ ANOTHER: tuple[object, ...] = (None,)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dull, "MOST_LINES", 50)
-    monkeypatch.setattr(nccl, "_MOST_PLAIN", 60)
-    monkeypatch.setattr(events, "_MOST_TEMPLATES", 70)
+    monkeypatch.setattr(dull, "MAX_LINES", 50)
+    monkeypatch.setattr(nccl, "_MAX_PLAIN", 60)
+    monkeypatch.setattr(events, "_MAX_TEMPLATES", 70)
     for pid in range(100, 140):
         words = "".join(f"Ring {pid}{n} : a\n" for n in range(40)).splitlines()
         read(b"".join(line(pid, w) for w in words), "a")
     assert 0 < len(dull._MEANT) <= 50
     assert 0 < len(nccl._PLAIN) <= 60
     assert 0 < len(events._Memory.known) <= 70
-    assert 0 < len(prefix._HEADS) <= prefix._MOST_HEADS
+    assert 0 < len(prefix._HEADS) <= prefix._MAX_HEADS
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,10 @@ def test_horovodrun_says_whose_stream_a_line_is_and_who_lost_a_peer_is_no_cause(
     )
     deaths = read(f"[0]<stderr>:Killed\n{lost}Process 0 exit with status code 137.\n", "out.log").deaths
     assert {d.rank: (d.signal, d.is_collective_error) for d in deaths} == {
-        0: ("SIGKILL", False), 1: ("SIGABRT", True), 2: ("SIGABRT", True),
-    }  # fmt: skip
+        0: ("SIGKILL", False),
+        1: ("SIGABRT", True),
+        2: ("SIGABRT", True),
+    }
 
 
 VICTIM = {"kind": "signal", "rank": 2, "local_rank": 0, "host": "node-b.cluster", "pid": 1279, "signal": "SIGTERM",
@@ -93,8 +95,9 @@ def test_three_statements_of_one_death_are_one(prefix: str) -> None:
 def test_a_table_alone_tells_who_died_and_what_the_times_were() -> None:
     deaths = read(TABLE).deaths
     assert {d.rank: (d.signal, d.first, d.by_launcher) for d in deaths} == {
-        2: ("SIGTERM", False, False), 3: ("SIGKILL", True, False),
-    }  # fmt: skip
+        2: ("SIGTERM", False, False),
+        3: ("SIGKILL", True, False),
+    }
     assert {d.time_s for d in deaths} == {1_795_175_487.0}
 
 
@@ -334,8 +337,11 @@ def test_an_error_file_is_read() -> None:
     for part in (text, text[: text.index('", "timestamp')]):
         death = read(part, "run_1/attempt_0/2/error.json").deaths[0]
         assert (death.kind, death.local_rank, death.text, death.site) == (
-            "exception", 2, "ValueError: bad", "/home/user/train.py:9 main",
-        )  # fmt: skip
+            "exception",
+            2,
+            "ValueError: bad",
+            "/home/user/train.py:9 main",
+        )
     assert read(text).deaths[0].time_s == 1_795_176_018.0
 
 
@@ -449,9 +455,13 @@ def test_a_fatal_error_and_its_table_are_one_death() -> None:
 def test_what_python_throws_away_ends_no_process(function: str, file: str) -> None:
     """Beside each other's lines, the header of `Exception ignored in` covers only one of them."""
     lines = [
-        "Traceback (most recent call last):", f'  File "{file}", line 241, in {function}', "    close()",
-        '  File "/srv/app/more.py", line 3, in close', "    handle.close()", "OSError: [Errno 9] Bad file descriptor",
-    ]  # fmt: skip
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 241, in {function}',
+        "    close()",
+        '  File "/srv/app/more.py", line 3, in close',
+        "    handle.close()",
+        "OSError: [Errno 9] Bad file descriptor",
+    ]
     assert read_lines(lines, "out.log", mtime_s=1.0).deaths == []
     other = [line.replace(function, "main").replace(file, "/srv/app/main.py") for line in lines]
     assert [d.text for d in read_lines(other, "out.log", mtime_s=1.0).deaths] == [

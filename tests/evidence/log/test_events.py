@@ -7,7 +7,7 @@ import pytest
 from allready.evidence.clock import dated
 from allready.evidence.lines.model import RawLine, Repeat, Scanned
 from allready.evidence.log import interpret, read_lines
-from allready.evidence.log.events import MOST_KEPT
+from allready.evidence.log.events import MAX_KEPT
 from allready.model import Event
 from tests.evidence.log.reading import MTIME_S, read, use_signatures
 
@@ -51,7 +51,7 @@ def test_equal_events_are_counted_once() -> None:
 
 def test_other_numbers_are_kept_up_to_a_bound() -> None:
     events = read("\n".join(f"[rank1]: connect failed, retrying ({n})" for n in range(500))).events
-    assert len(events) == MOST_KEPT
+    assert len(events) == MAX_KEPT
     assert sum(e.count for e in events) == 500
     assert [e.values["n"] for e in events[:3]] == ["0", "1", "2"]
 
@@ -277,11 +277,17 @@ def test_what_the_scanner_only_counted_is_counted_here() -> None:
         rest_examples=[b"iteration: 1"],
         lines=[RawLine(number=1, offset=0, text=b"vm:1:1 [0] x.cc:1 NCCL WARN connect failed, retrying (1)")],
         repeats=[
-            Repeat(process="vm:1", text=b"vm:1:1 [0] x.cc:1 NCCL WARN connect failed, retrying (9)", count=3899,
-                   first=2, last=4000, last_offset=9)
+            Repeat(
+                process="vm:1",
+                text=b"vm:1:1 [0] x.cc:1 NCCL WARN connect failed, retrying (9)",
+                count=3899,
+                first=2,
+                last=4000,
+                last_offset=9,
+            )
         ],
         problems=["the stream broke off"],
-    )  # fmt: skip
+    )
     reading = interpret(scanned, "x.log", mtime_s=MTIME_S)
     assert sum(e.count for e in reading.events) == 3900
     assert reading.source.problem is not None
@@ -307,8 +313,9 @@ def test_overlapping_blocks_are_read_once() -> None:
     )
     deaths = interpret(scanned, "x.log", mtime_s=MTIME_S).deaths
     assert [(d.rank, d.text, d.site) for d in deaths] == [
-        (0, "ValueError: zero", "/home/user/a.py:1 <module>"), (1, "ValueError: one", "/home/user/a.py:2 <module>"),
-    ]  # fmt: skip
+        (0, "ValueError: zero", "/home/user/a.py:1 <module>"),
+        (1, "ValueError: one", "/home/user/a.py:2 <module>"),
+    ]
 
 
 def test_colours_and_progress_bars_are_taken_away() -> None:

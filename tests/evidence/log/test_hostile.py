@@ -13,7 +13,7 @@ from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
 from allready.evidence.lines.model import RawLine, Scanned
 from allready.evidence.log import interpret, read_lines
 from allready.evidence.log.elastic import read_error_file
-from allready.evidence.log.people import MOST_PROCESSES
+from allready.evidence.log.process_table import MAX_PROCESSES
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin
 from tests.clock import timed
@@ -53,8 +53,11 @@ def test_mixtures_and_cut_lines_are_no_harm(pieces: list[tuple[str, int, str]]) 
     sound(read_lines([prefix + line[: cut or None] for line, cut, prefix in pieces], "rank_1/x.log", mtime_s=1e9))
 
 
-@given(st.lists(st.tuples(st.sampled_from(SEEN), st.integers(-5, 50), st.lists(st.sampled_from(SEEN), max_size=8)),
-                max_size=20))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(SEEN), st.integers(-5, 50), st.lists(st.sampled_from(SEEN), max_size=8)), max_size=20
+    )
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_scan_is_no_harm(raw: list[tuple[str, int, list[str]]]) -> None:
     lines = [
@@ -124,14 +127,14 @@ def test_many_processes_and_communicators_are_bounded() -> None:
         for n in range(25_000)
     ]
     reading, took_s = timed(lambda: read_lines(lines, "x", mtime_s=1.0), enough_s=20)
-    assert len(reading.processes) <= MOST_PROCESSES
+    assert len(reading.processes) <= MAX_PROCESSES
     assert took_s < 20
 
 
 def test_as_many_streams_as_the_scanner_tells_apart_take_seconds() -> None:
     streams = [OpStream(origin=Origin(source="x", line=n, host="vm", pid=n), comm=f"0x{n:x}") for n in range(1, 20_000)]
     reading, took_s = timed(lambda: interpret(Scanned(streams=streams), "rank_3.log", mtime_s=1.0), enough_s=10)
-    assert len(reading.processes) == MOST_PROCESSES
+    assert len(reading.processes) == MAX_PROCESSES
     assert took_s < 10
 
 

@@ -96,9 +96,11 @@ def test_communicators_end_in_two_ways(line: str, destroyed: bool, aborted: bool
 def test_a_pointer_that_is_used_again_is_another_communicator() -> None:
     init = "comm 0x7 rank 0 nranks 2 cudaDev 0 busId 60 commId 0x{} - Init {}"
     found = process(
-        init.format("a", "START"), init.format("a", "COMPLETE"),
-        "comm 0x7 rank 0 nranks 2 cudaDev 0 busId 60 - Destroy COMPLETE", init.format("b", "START"),
-    )  # fmt: skip
+        init.format("a", "START"),
+        init.format("a", "COMPLETE"),
+        "comm 0x7 rank 0 nranks 2 cudaDev 0 busId 60 - Destroy COMPLETE",
+        init.format("b", "START"),
+    )
     assert [(c.comm_id, c.init_completed, c.destroyed) for c in found.comms] == [
         ("0xa", True, True),
         ("0xb", False, False),

@@ -298,10 +298,28 @@ def test_any_text_has_a_prefix_and_a_rest(text: str) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["[rank1]:", "3: ", "[2026-11-20 12:00:18] ", "vm:1:2 [0] ", "NCCL ", "INFO ", "[", "]",
-                              "9" * 40, "[E1399 99:99:99.1 x.cpp:1] ", "2026-99-99 99:99:99 ", "(", "pid=", "\x00"]),
-             max_size=12),
-)  # fmt: skip
+    st.lists(
+        st.sampled_from(
+            [
+                "[rank1]:",
+                "3: ",
+                "[2026-11-20 12:00:18] ",
+                "vm:1:2 [0] ",
+                "NCCL ",
+                "INFO ",
+                "[",
+                "]",
+                "9" * 40,
+                "[E1399 99:99:99.1 x.cpp:1] ",
+                "2026-99-99 99:99:99 ",
+                "(",
+                "pid=",
+                "\x00",
+            ]
+        ),
+        max_size=12,
+    ),
+)
 @settings(max_examples=100, deadline=None)
 def test_pieces_of_prefixes_do_no_harm(pieces: list[str]) -> None:
     text = "".join(pieces)

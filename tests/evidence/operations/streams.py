@@ -28,8 +28,16 @@ def shape(name: str, count: int = 1024, *, dtype: str = "float32", redop: str = 
 AR, AG, SMALL = shape("all_reduce"), shape("all_gather", 256), shape("all_reduce", 4)
 
 
-def stream(shapes: Iterable[OpShape], rank: int, *, comm: str = "0x1", block: int = 1000, nranks: int = 4,
-           marks: dict[int, int] | None = None, times: list[tuple[int, float]] | None = None) -> OpStream:  # fmt: skip
+def stream(
+    shapes: Iterable[OpShape],
+    rank: int,
+    *,
+    comm: str = "0x1",
+    block: int = 1000,
+    nranks: int = 4,
+    marks: dict[int, int] | None = None,
+    times: list[tuple[int, float]] | None = None,
+) -> OpStream:
     """One rank's operations; the process is `host:100+rank`."""
     known: dict[OpShape, int] = {}
     codes = array("H", [known.setdefault(s, len(known)) for s in shapes])
@@ -51,8 +59,16 @@ def process(rank: int, *comms: CommRecord, host: str = "host") -> ProcessRecord:
 
 
 def whole(rank: int, *, nranks: int = 4, destroyed: bool = False, completed_s: float | None = None) -> CommRecord:
-    return CommRecord(comm="0x1", rank=rank, nranks=nranks, comm_id="0xabc", init_started=True, init_completed=True,
-                      destroyed=destroyed, completed_s=completed_s)  # fmt: skip
+    return CommRecord(
+        comm="0x1",
+        rank=rank,
+        nranks=nranks,
+        comm_id="0xabc",
+        init_started=True,
+        init_completed=True,
+        destroyed=destroyed,
+        completed_s=completed_s,
+    )
 
 
 def whole_job(

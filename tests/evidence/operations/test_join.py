@@ -252,8 +252,9 @@ def test_parts_of_an_exchange_that_do_not_fit_are_one_mismatch_of_its_splits() -
         (1, 1, 3, 4),
     ]
     assert {r: (o.name, o.root) for r, o in mismatch.by_rank.items()} == {
-        0: ("all_to_all", None), 1: ("all_to_all", None)
-    }  # fmt: skip
+        0: ("all_to_all", None),
+        1: ("all_to_all", None),
+    }
 
 
 def test_a_receive_that_is_not_there_is_missing() -> None:

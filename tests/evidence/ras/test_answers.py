@@ -34,8 +34,13 @@ def report(**changes: object) -> dict[str, object]:
         for r in range(2)
     ]
     communicator = {"hash": "0x0abc", "size": 2, "ranks_count": 2, "ranks": ranks, "missing_ranks": []} | changes
-    return {"nccl_version": "2.29.7", "timestamp": "2026-11-20 11:50:59", "communicators_count": 1,
-            "communicators": [communicator], "ras": {"timeouts_count": 0}}  # fmt: skip
+    return {
+        "nccl_version": "2.29.7",
+        "timestamp": "2026-11-20 11:50:59",
+        "communicators_count": 1,
+        "communicators": [communicator],
+        "ras": {"timeouts_count": 0},
+    }
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
@@ -181,8 +186,11 @@ def test_events_of_a_monitor_give_the_dead() -> None:
     assert is_ras(text.encode())
     reading = read_ras(text.encode(), "monitor.txt")
     assert [e.signature for e in reading.events] == [
-        "ras.peer_new", "ras.peer_unresponsive", "ras.peer_dead", "ras.peer_dead",
-    ]  # fmt: skip
+        "ras.peer_new",
+        "ras.peer_unresponsive",
+        "ras.peer_dead",
+        "ras.peer_dead",
+    ]
     assert reading.events[2].values == {"process": "12", "node": "10.0.0.2"}
     assert reading.events[2].origin.line == 4
     assert reading.ras[-1].dead == [("10.0.0.2", 12), ("10.0.0.3", -1)]
@@ -190,8 +198,13 @@ def test_events_of_a_monitor_give_the_dead() -> None:
 
 
 def test_events_in_json_follow_each_other_without_commas() -> None:
-    event = {"timestamp": "2026-11-20 12:02:07", "group": "LIFECYCLE", "event": "PEER_DEAD",
-             "peer": {"host": "10.0.0.2", "pid": 12, "cuda_devs": [0], "nvml_devs": [0]}, "details": ""}  # fmt: skip
+    event = {
+        "timestamp": "2026-11-20 12:02:07",
+        "group": "LIFECYCLE",
+        "event": "PEER_DEAD",
+        "peer": {"host": "10.0.0.2", "pid": 12, "cuda_devs": [0], "nvml_devs": [0]},
+        "details": "",
+    }
     other = event | {"event": "PEER_TIMEOUT_DEAD", "peer": {"addr": "10.0.0.9<4000>"}, "details": "failed to respond"}
     text = json.dumps(event, indent=2) + "\n" + json.dumps(other, indent=2) + "\n"
     assert is_ras(text.encode())

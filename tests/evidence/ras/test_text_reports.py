@@ -45,14 +45,17 @@ def test_a_job_without_trouble_has_its_size_and_nothing_else() -> None:
 
 
 def test_one_outlier_gives_the_others_the_number_that_is_left() -> None:
-    (answer,) = read("MISMATCH", """Warnings
+    (answer,) = read(
+        "MISMATCH",
+        """Warnings
 ========
 
 #0-0 (009af77880f95e8b) MISMATCH
   Communicator ranks have different AllReduce operation counts
   31 ranks have launched up to operation 6650
   Rank 13 has launched up to operation 6649 -- GPU 5 managed by process 4017 on node 172.16.64.213
-""").ras  # fmt: skip
+""",
+    ).ras
     (group,) = answer.groups
     assert group.group == "0x9af77880f95e8b"
     assert group.size == 32
@@ -63,7 +66,9 @@ def test_one_outlier_gives_the_others_the_number_that_is_left() -> None:
 
 
 def test_named_ranks_below_a_plural_line_get_its_number() -> None:
-    (answer,) = read("MISMATCH", """Warnings
+    (answer,) = read(
+        "MISMATCH",
+        """Warnings
 ========
 
 #0-0 (0x9af77880f95e8b) MISMATCH
@@ -72,26 +77,32 @@ def test_named_ranks_below_a_plural_line_get_its_number() -> None:
   2 ranks have not launched any operations
   Rank 3 -- GPU 3 managed by process 11 on node 10.0.0.1
   Rank 4 -- GPU 4 managed by process 12 on node 10.0.0.1
-""").ras  # fmt: skip
+""",
+    ).ras
     (group,) = answer.groups
     assert {r for r, p in group.positions.items() if p.enqueued == 0} == {3, 4}
     assert sum(1 for p in group.positions.values() if p.enqueued == 12) == 30
 
 
 def test_two_unnamed_halves_give_nobody_a_number() -> None:
-    (answer,) = read("MISMATCH", """Warnings
+    (answer,) = read(
+        "MISMATCH",
+        """Warnings
 ========
 
 #0-0 (009af77880f95e8b) MISMATCH
   Communicator ranks have different AllReduce operation counts
   16 ranks have launched up to operation 10
   16 ranks have launched up to operation 9
-""").ras  # fmt: skip
+""",
+    ).ras
     assert not answer.groups[0].positions
 
 
 def test_ranks_are_compared_only_where_every_differing_counter_is_known() -> None:
-    (answer,) = read("MISMATCH", """Warnings
+    (answer,) = read(
+        "MISMATCH",
+        """Warnings
 ========
 
 #0-0 (009af77880f95e8b) MISMATCH
@@ -102,12 +113,15 @@ def test_ranks_are_compared_only_where_every_differing_counter_is_known() -> Non
   Communicator ranks have different AllReduce operation counts
   31 ranks have launched up to operation 5
   Rank 2 has launched up to operation 4 -- GPU 2 managed by process 9 on node 10.0.0.1
-""").ras  # fmt: skip
+""",
+    ).ras
     assert not answer.groups[0].positions
 
 
 def test_dead_processes_are_found_with_their_ranks() -> None:
-    (answer,) = read("INCOMPLETE", """INCOMPLETE
+    (answer,) = read(
+        "INCOMPLETE",
+        """INCOMPLETE
   Missing communicator data from 2 job processes
   Process 3487984 on node 172.16.64.213 managing GPU 5
   Process 3487985 on node 172.16.64.213 managing GPU 6
@@ -126,7 +140,8 @@ Warnings
 
 TIMEOUT
   Encountered 2 communication timeouts while gathering communicator data
-""").ras  # fmt: skip
+""",
+    ).ras
     (group,) = answer.groups
     assert group.absent == {21: "considered dead", 22: "unresponsive"}
     assert answer.dead == [("172.16.64.213", 3487984)]
@@ -134,7 +149,9 @@ TIMEOUT
 
 
 def test_a_list_of_missing_ranks_counts_against_the_others() -> None:
-    (answer,) = read("INCOMPLETE,MISMATCH", """#0-0 (cf264af53edbe986) INCOMPLETE
+    (answer,) = read(
+        "INCOMPLETE,MISMATCH",
+        """#0-0 (cf264af53edbe986) INCOMPLETE
   Missing communicator data from 3 ranks
   The missing ranks: 1,7-8
 
@@ -145,7 +162,8 @@ Warnings
   Communicator ranks have different AllReduce operation counts
   28 ranks have launched up to operation 100
   Rank 5 has launched up to operation 99 -- [process information not found]
-""").ras  # fmt: skip
+""",
+    ).ras
     (group,) = answer.groups
     assert group.absent == {1: "missing", 7: "missing", 8: "missing"}
     assert len(group.positions) == 29
@@ -153,7 +171,9 @@ Warnings
 
 
 def test_missing_ranks_without_names_leave_the_others_unknown() -> None:
-    (answer,) = read("INCOMPLETE,MISMATCH", """#0-0 (cf264af53edbe986) INCOMPLETE
+    (answer,) = read(
+        "INCOMPLETE,MISMATCH",
+        """#0-0 (cf264af53edbe986) INCOMPLETE
   Missing communicator data from 16 ranks
 
 Warnings
@@ -163,24 +183,30 @@ Warnings
   Communicator ranks have different AllReduce operation counts
   15 ranks have launched up to operation 100
   Rank 5 has launched up to operation 99 -- GPU 1 managed by process 1 on node 10.0.0.1
-""").ras  # fmt: skip
+""",
+    ).ras
     assert set(answer.groups[0].positions) == {5}
 
 
 def test_status_words_of_ranks_without_data_make_them_missing() -> None:
-    (answer,) = read("MISMATCH", """Warnings
+    (answer,) = read(
+        "MISMATCH",
+        """Warnings
 ========
 
 #0-0 (cf264af53edbe986) MISMATCH
   Communicator ranks have different status
   31 ranks have status RUNNING
   Rank 0 has status NOCOMM -- GPU 0 managed by process 8 on node 10.0.0.1
-""").ras  # fmt: skip
+""",
+    ).ras
     assert answer.groups[0].absent == {0: "missing"}
 
 
 def test_reported_errors_become_events_and_positions() -> None:
-    reading = read("ERROR,MISMATCH", """#0-0 (cf264af53edbe986) ERROR
+    reading = read(
+        "ERROR,MISMATCH",
+        """#0-0 (cf264af53edbe986) ERROR
   Asynchronous errors on 3 ranks
   2 ranks reported Remote process error
   Rank 1 -- GPU 1 managed by process 2 on node 10.0.0.1
@@ -194,7 +220,8 @@ Warnings
   Communicator ranks have different AllReduce operation counts
   31 ranks have launched up to operation 2
   Rank 5 has launched up to operation 1 -- GPU 5 managed by process 6 on node 10.0.0.1
-""")  # fmt: skip
+""",
+    )
     (group,) = reading.ras[0].groups
     assert group.positions[5].error == "unhandled system error"
     assert group.positions[1].error == "remote process exited or there was a network error"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.stacks import describe, is_stacks, read_stacks
-from allready.evidence.stacks.threads import MOST_FRAMES, MOST_PROCESSES, MOST_THREADS
+from allready.evidence.stacks.threads import MAX_FRAMES, MAX_PROCESSES, MAX_THREADS
 from tests.evidence.stacks.test_read import FAULTHANDLER, PYSPY
 
 ODD = """
@@ -50,14 +50,14 @@ def test_any_bytes_are_survived(data: bytes) -> None:
 
 
 def test_a_flood_is_bounded() -> None:
-    frames = "    f (a.py:1)\n" * (MOST_FRAMES + 50)
-    threads = 'Thread 5 (idle): "x"\n' * (MOST_THREADS + 50)
+    frames = "    f (a.py:1)\n" * (MAX_FRAMES + 50)
+    threads = 'Thread 5 (idle): "x"\n' * (MAX_THREADS + 50)
     reading = read_stacks(f'Process 1: a\nThread 5 (idle): "x"\n{frames}{threads}'.encode(), "x")
     (stack,) = reading.stacks
-    assert len(stack.threads) == MOST_THREADS
-    assert len(stack.threads[0].frames) == MOST_FRAMES
-    many = read_stacks(b"Process 1: a\n" * (MOST_PROCESSES + 50), "x")
-    assert len(many.stacks) == MOST_PROCESSES
+    assert len(stack.threads) == MAX_THREADS
+    assert len(stack.threads[0].frames) == MAX_FRAMES
+    many = read_stacks(b"Process 1: a\n" * (MAX_PROCESSES + 50), "x")
+    assert len(many.stacks) == MAX_PROCESSES
 
 
 def test_one_endless_line_is_quick() -> None:

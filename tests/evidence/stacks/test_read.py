@@ -66,8 +66,9 @@ def test_a_dump_with_locals_has_threads_states_and_ranks() -> None:
     assert main.is_main
     assert main.state == "gil"
     assert [(f.function, f.file, f.line) for f in main.frames] == [
-        ("forward", "models/gpt.py", 88), ("<module>", "train.py", 12),
-    ]  # fmt: skip
+        ("forward", "models/gpt.py", 88),
+        ("<module>", "train.py", 12),
+    ]
     assert (pin.name, pin.state, pin.is_main) == ("Thread-1 (_pin_memory_loop)", "idle", False)
     assert (bare.frames[0].file, bare.frames[0].line) == ("libc.so.6", None)
 
@@ -96,11 +97,23 @@ def test_colours_of_a_terminal_are_taken_off() -> None:
 
 
 def test_json_of_py_spy_is_the_same_as_its_text() -> None:
-    frames = [{"name": "f", "filename": "/a/b/train.py", "short_filename": "train.py", "line": 3, "locals": None},
-              {"name": "g", "filename": "libc.so.6", "short_filename": None, "line": 0}]  # fmt: skip
+    frames = [
+        {"name": "f", "filename": "/a/b/train.py", "short_filename": "train.py", "line": 3, "locals": None},
+        {"name": "g", "filename": "libc.so.6", "short_filename": None, "line": 0},
+    ]
     info = {"pid": 7, "command_line": "python train.py --rank 5", "parent": None}
-    threads = [{"pid": 7, "thread_id": 99, "thread_name": "MainThread", "os_thread_id": 7, "active": False,
-                "owns_gil": False, "frames": frames, "process_info": info}]  # fmt: skip
+    threads = [
+        {
+            "pid": 7,
+            "thread_id": 99,
+            "thread_name": "MainThread",
+            "os_thread_id": 7,
+            "active": False,
+            "owns_gil": False,
+            "frames": frames,
+            "process_info": info,
+        }
+    ]
     text = json.dumps(threads, indent=2) + "\n\nrank 6\n" + json.dumps([threads[0] | {"pid": 8, "process_info": None}])
     assert is_stacks(text.encode())
     first, second = read(text)

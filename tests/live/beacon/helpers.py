@@ -11,7 +11,7 @@ from pathlib import Path
 from allready.live.beacon.cell import CellReader
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
 from allready.live.beacon.state import CellState
-from allready.live.places import cell_path, make_rank_dir, rank_dir
+from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
 
 PATIENCE_S = 60.0
 TIDY_S = 8.0
@@ -34,9 +34,14 @@ def _inherited() -> dict[str, str]:
 def plain(*words: str, cwd: Path, python: str = sys.executable, **more: str) -> subprocess.CompletedProcess[bytes]:
     """`python -u words...`."""
     return subprocess.run(
-        [python, "-u", *words], cwd=cwd, env=_inherited() | more, capture_output=True, timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+        [python, "-u", *words],
+        cwd=cwd,
+        env=_inherited() | more,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 def wrapped(
@@ -45,9 +50,14 @@ def wrapped(
     """The same as a rank with a beacon."""
     start = ["-m", "allready.live.beacon.main"] if by_module else [str(WRAPPER)]
     return subprocess.run(
-        [sys.executable, "-u", *options, *start, *words], cwd=cwd, env=environment(run_dir, 0, **more),
-        capture_output=True, timeout=PATIENCE_S, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+        [sys.executable, "-u", *options, *start, *words],
+        cwd=cwd,
+        env=environment(run_dir, 0, **more),
+        capture_output=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 class Rank:
@@ -57,9 +67,13 @@ class Rank:
         self.folder = rank_dir(run_dir, rank)
         env = environment(run_dir, rank, **more)
         self.process = subprocess.Popen(
-            rank_command(str(script), arguments), env=env, start_new_session=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            rank_command(str(script), arguments),
+            env=env,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self.reader = CellReader(cell_path(self.folder))
         self.pid = self.process.pid
         self.output = b""

@@ -12,7 +12,7 @@ import pytest
 from allready.evidence.flight import given
 from allready.evidence.flight.reader import read_dump
 from allready.live.beacon import arguments as module
-from allready.live.beacon.arguments import MODULE, MOST_CALLS, MOST_MEMBERS, MOST_SPLITS, Arguments
+from allready.live.beacon.arguments import MAX_CALLS, MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
 from tests.live.beacon.helpers import wrapped
 
 BEGIN = """
@@ -152,13 +152,16 @@ def test_other_arguments_than_expected_hurt_nobody(monkeypatch: pytest.MonkeyPat
 
 
 def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    number = MOST_MEMBERS
+    number = MAX_MEMBERS
     numbers = iter(range(2000))
     group = SimpleNamespace(size=lambda: number, group_name="g", _get_sequence_number_for_group=lambda: next(numbers))
     made = with_module(
-        monkeypatch, AllToAllOptions=type("AllToAllOptions", (), {}), _get_default_group=lambda: group,
-        BroadcastOptions=type("BroadcastOptions", (), {}), get_global_rank=lambda _, rank: rank + 7,
-    )  # fmt: skip
+        monkeypatch,
+        AllToAllOptions=type("AllToAllOptions", (), {}),
+        _get_default_group=lambda: group,
+        BroadcastOptions=type("BroadcastOptions", (), {}),
+        get_global_rank=lambda _, rank: rank + 7,
+    )
     noted = Arguments()
     noted.attach()
     text = (
@@ -168,7 +171,7 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
     exec(text, vars(made))
     parts = [SimpleNamespace(numel=lambda: 3)] * number
     made.broadcast(None, None, group, 2)
-    num_kept = MOST_SPLITS // number // 2
+    num_kept = MAX_SPLITS // number // 2
     for _ in range(num_kept + 3):
         made.all_to_all(parts, parts)
     made.all_to_all(parts[1:], parts)  # torch will refuse it
@@ -177,12 +180,12 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
     assert [row[1] for row in told[1:]] == list(range(5, 5 + num_kept))
     assert told[-1][4] == (3,) * number
     group.size = lambda: 1
-    for _ in range(MOST_CALLS + 5):
+    for _ in range(MAX_CALLS + 5):
         made.all_to_all(parts[:1], parts[:1])
     told = noted.told()
-    assert len(told) == 1 + MOST_CALLS
-    assert noted._num_splits == 2 * MOST_CALLS
-    group.size = lambda: MOST_MEMBERS + 1
+    assert len(told) == 1 + MAX_CALLS
+    assert noted._num_splits == 2 * MAX_CALLS
+    group.size = lambda: MAX_MEMBERS + 1
     made.all_to_all([*parts, parts[0]], [*parts, parts[0]])
     assert noted.told() == told
 

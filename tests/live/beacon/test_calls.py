@@ -39,9 +39,7 @@ def test_a_wait_right_in_the_users_code_is_read_from_its_source() -> None:
     assert kind(lambda x: (x.cpu(), len("x"))) == "gpu"
     assert kind(lambda x: x.other()) == ""
     assert kind(lambda x: x.block_until_ready()) == "jax"
-    assert kind(lambda x: x.wait(
-        "over", "several lines"
-    )) == "torch"  # fmt: skip
+    assert kind(lambda x: x.wait("over", "several lines")) == "torch"
 
 
 def test_in_a_job_of_jax_a_function_of_any_name_may_wait() -> None:

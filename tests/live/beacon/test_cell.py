@@ -29,9 +29,18 @@ def payload(
     room: int = cell.PAYLOAD_BYTES,
 ) -> bytes:
     return encode(
-        at_s=at_s, phase="computing", site=site, site_since_s=990.0, stack_id=7, framework="torch", recorder=True,
-        ring_s=None, problems=problems, groups=groups, most_bytes=room,
-    )  # fmt: skip
+        at_s=at_s,
+        phase="computing",
+        site=site,
+        site_since_s=990.0,
+        stack_id=7,
+        framework="torch",
+        recorder=True,
+        ring_s=None,
+        problems=problems,
+        groups=groups,
+        most_bytes=room,
+    )
 
 
 def group(
@@ -158,8 +167,10 @@ COUNTS = st.integers(0, 10**15)
 
 @given(
     st.lists(st.builds(group, st.text(max_size=500), COUNTS, st.none() | COUNTS), max_size=200),
-    st.text(max_size=3000), st.lists(st.text(max_size=1000), max_size=9), st.integers(1000, cell.PAYLOAD_BYTES),
-)  # fmt: skip
+    st.text(max_size=3000),
+    st.lists(st.text(max_size=1000), max_size=9),
+    st.integers(1000, cell.PAYLOAD_BYTES),
+)
 @settings(max_examples=150, deadline=None)
 def test_every_payload_fits_and_is_understood(groups: list[Group], site: str, problems: list[str], room: int) -> None:
     text = payload(*groups, site=site, problems=tuple(problems), room=room)

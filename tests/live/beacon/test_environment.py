@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.live import places
+from allready.live import run_paths
 from allready.live.beacon.environment import beacon_environment, installed_torch, rank_command, rank_environment
 
 
@@ -65,6 +65,6 @@ def test_the_command_starts_the_wrapper_by_its_path() -> None:
 
 def test_every_rank_has_its_own_folder(tmp_path: Path) -> None:
     first, second = (rank_environment(tmp_path, r) for r in (0, 1))
-    assert first["ALLREADY_RANK_DIR"] == str(places.rank_dir(tmp_path, 0)) != second["ALLREADY_RANK_DIR"]
+    assert first["ALLREADY_RANK_DIR"] == str(run_paths.rank_dir(tmp_path, 0)) != second["ALLREADY_RANK_DIR"]
     assert first["ALLREADY_PARENT_PID"] == str(os.getpid())
     assert rank_environment(tmp_path, 0, parent_pid=7)["ALLREADY_PARENT_PID"] == "7"

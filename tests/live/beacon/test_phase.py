@@ -179,7 +179,7 @@ def test_the_stacks_number_tells_places_apart_and_is_the_same_in_every_process()
 
 
 def test_what_is_known_of_functions_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phase, "_MOST_KNOWN", 10)
+    monkeypatch.setattr(phase, "_MAX_KNOWN", 10)
     frames = Frames("/nowhere/")
     for number in range(50):
         frames.look(stack(f"/home/me/x{number}.py:f"), has_groups=True)

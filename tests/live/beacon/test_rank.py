@@ -20,7 +20,7 @@ from allready.evidence.stacks import read_stacks
 from allready.live.beacon.environment import rank_command, rank_environment, takes_stack_signal
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
-from allready.live.places import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
+from allready.live.run_paths import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
 from allready.preflight.collectives import rank_side
 from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, running, until
 
@@ -84,7 +84,10 @@ def answered(rank: Rank, *, dump: bool = False) -> float:
 
 
 def test_a_training_pair_tells_its_groups_its_ring_and_its_dump(tmp_path: Path) -> None:
-    script = write(tmp_path, GLOO + """
+    script = write(
+        tmp_path,
+        GLOO
+        + """
 tensor_parallel = dist.new_group([0, 1], group_desc="TP")
 alone = [dist.new_group([r], group_desc="alone") for r in (0, 1)]
 step = 0
@@ -97,14 +100,17 @@ while not os.path.exists(os.environ["ASKED"]):
     time.sleep(0.005)
 print("imported", "torch._inductor" in sys.modules, type(torch._lazy_modules).__name__, hasattr(torch, "_inductor"))
 os._exit(0)
-""")  # fmt: skip
+""",
+    )
     asked = tmp_path / "asked"
     with Pair(tmp_path, script, ASKED=str(asked)) as (first, second):
         first.until(lambda s: {m.group for m in s.groups} == {"0", "1", "2"} and mark(s)[0] > 20)
         state = second.until(lambda s: {m.group for m in s.groups} == {"0", "1", "3"} and mark(s)[0] > 20)
         assert {m.group: (m.label, m.members) for m in state.groups} == {
-            "0": ("default_pg", (0, 1)), "1": ("TP", (0, 1)), "3": ("alone", (1,)),
-        }  # fmt: skip
+            "0": ("default_pg", (0, 1)),
+            "1": ("TP", (0, 1)),
+            "3": ("alone", (1,)),
+        }
         assert state.framework == "torch"
         assert state.has_recorder
         assert state.problems == ()
@@ -132,14 +138,18 @@ os._exit(0)
 
 
 def test_who_waits_and_who_does_not_come_is_seen_within_a_second(tmp_path: Path) -> None:
-    script = write(tmp_path, GLOO + """
+    script = write(
+        tmp_path,
+        GLOO
+        + """
 def dawdle():
     time.sleep(1000)
 for step in range(30):
     dist.all_reduce(torch.ones(4))
     if rank == 1 and step == 20:
         dawdle()
-""")  # fmt: skip
+""",
+    )
     with Pair(tmp_path, script) as (first, second):
         # Now and then torch's own counter stays behind: then the ring tells, a little later.
         waiting = first.until(lambda s: mark(s) == (22, 21) and (s.groups[0].waiting_s or 0) > 0.5)
@@ -159,14 +169,18 @@ for step in range(30):
 def test_waiting_in_the_reducer_or_for_a_handle_is_communicating(call: str, tmp_path: Path) -> None:
     """Neither has a frame of torch.distributed."""
     reducer = "torch.nn.parallel.DistributedDataParallel" if call == "loss.backward()" else ""
-    script = write(tmp_path, GLOO + f"""
+    script = write(
+        tmp_path,
+        GLOO
+        + f"""
 model = {reducer}(torch.nn.Linear(4, 4))
 for step in range(5):
     loss = model(torch.ones(2, 4)).sum()
     if rank == 1 and step == 3:
         time.sleep(1000)
     {call.replace("HANDLE", "dist.all_reduce(torch.ones(3), async_op=True).wait()")}
-""")  # fmt: skip
+""",
+    )
     with Pair(tmp_path, script) as (first, second):
         state = first.until(lambda s: s.phase == "communicating" and ((s.groups and s.groups[0].waiting_s) or 0) > 0.5)
         assert state.site.startswith(f"{script}:")
@@ -318,8 +332,9 @@ def test_stacks_are_written_on_request_of_all_threads_and_without_our_own(tmp_pa
             told = stack_path(rank.folder).read_bytes()[before:]
             (stack,) = read_stacks(told, "stacks").stacks
             assert [(t.name, t.frames[0].function, t.is_main) for t in stack.threads] == [
-                ("helper", "helps", False), ("MainThread", "main_waits", True),
-            ]  # fmt: skip
+                ("helper", "helps", False),
+                ("MainThread", "main_waits", True),
+            ]
             assert stack.threads[-1].frames[0].line == 4
         assert rank.reader.makes_dump() is False
         beat = rank.reader.beat()

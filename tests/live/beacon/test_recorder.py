@@ -16,9 +16,10 @@ from allready.live.beacon.recorder import Group, Recorder, names_in_ring
 
 def status(enqueued: object, completed: object = -1, started: object = -1) -> dict[str, object]:
     return {
-        "last_enqueued_collective": enqueued, "last_started_collective": started,
+        "last_enqueued_collective": enqueued,
+        "last_started_collective": started,
         "last_completed_collective": completed,
-    }  # fmt: skip
+    }
 
 
 class Torch:
@@ -277,9 +278,13 @@ def done(seq: int, *, retired: bool = True, p2p: bool = False, number: int = 0) 
     ],
 )
 def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
-    kind: str, entries: list[dict[str, object]], completed: int, torch: Torch, tmp_path: Path,
+    kind: str,
+    entries: list[dict[str, object]],
+    completed: int,
+    torch: Torch,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Two operations of Gloo completed at one moment, and the earlier one was noted last."""
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)

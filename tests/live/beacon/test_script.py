@@ -210,9 +210,13 @@ def test_a_folder_that_is_not_there_is_told_once_and_the_script_runs(folder: Pat
     (folder / "script.py").write_text("print('runs')")
     env = environment(tmp_path) | {"ALLREADY_RANK_DIR": str(tmp_path / "absent")}
     done = subprocess.run(
-        [sys.executable, "-u", str(WRAPPER), "script.py"], cwd=folder, env=env, capture_output=True, timeout=60,
+        [sys.executable, "-u", str(WRAPPER), "script.py"],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert (done.stdout, done.returncode) == (b"runs\n", 0)
     assert done.stderr.count(b"\n") == 1
     assert b"allready: this rank runs without its beacon: FileNotFoundError" in done.stderr

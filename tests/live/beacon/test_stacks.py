@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from allready.evidence.stacks import read_stacks
-from allready.live.beacon.stacks import MOST_FRAMES, MOST_THREADS, all_stacks, can_tell
+from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_tell
 
 MAIN = threading.main_thread().ident or 0
 
@@ -61,7 +61,7 @@ def waits(enough: threading.Event) -> None:
     enough.wait(20)
 
 
-def deep(enough: threading.Event, depth: int = MOST_FRAMES + 50) -> None:
+def deep(enough: threading.Event, depth: int = MAX_FRAMES + 50) -> None:
     if depth:
         deep(enough, depth - 1)
     else:
@@ -92,14 +92,14 @@ def test_a_deep_stack_is_cut_at_its_outer_end() -> None:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 2000))
     with threads(deep) as (ident,):
         block = block_of(ident, "deep")
-    assert block.count(b"in deep") in range(MOST_FRAMES - 10, MOST_FRAMES)
+    assert block.count(b"in deep") in range(MAX_FRAMES - 10, MAX_FRAMES)
     assert block.endswith(b"\n  ...")
 
 
 def test_too_many_threads_are_counted_and_the_main_one_is_there() -> None:
-    with threads(waits, MOST_THREADS + 20):
+    with threads(waits, MAX_THREADS + 20):
         text = told_by(lambda: all_stacks(MAIN, "/nowhere/"))
-    assert text.count(b"most recent call first") == MOST_THREADS + 1
+    assert text.count(b"most recent call first") == MAX_THREADS + 1
     assert text.startswith(b"(")
     assert b" more threads)\n" in text.split(b"\n")[0] + b"\n"
     assert read_stacks(text, "x").stacks[0].threads[-1].is_main

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from allready.live import places
+from allready.live import run_paths
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.model.live import NodeStatus, RankStatus
@@ -57,7 +57,7 @@ class Node:
         argvs = commands or [[sys.executable, "-c", script] for script in scripts]
         handles = {}
         for rank, argv in enumerate(argvs):
-            places.make_rank_dir(self.run_dir, rank)
+            run_paths.make_rank_dir(self.run_dir, rank)
             environ = {**os.environ, **(environments[rank] if environments else {})}
             process = (starter or self._start)(argv, environ | {"TEST_LOG": str(self.log(rank))})
             self.processes.append(process)
@@ -84,9 +84,13 @@ class Node:
     def _start(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
         with Path(environ["TEST_LOG"]).open("wb") as log:
             return subprocess.Popen(
-                argv, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                argv,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -64,8 +64,10 @@ def test_the_child_ends_with_its_agent() -> None:
 
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "allready.live.node.gpu_feed"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": ""},
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": ""},
+    )
     out, _ = child.communicate(timeout=30)
     assert child.returncode == 0
     assert out.startswith(b"{")

@@ -12,7 +12,7 @@ import pytest
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.inputs import find
 from allready.evidence.join import assemble
-from allready.evidence.read import Crew
+from allready.evidence.read import ReaderPool
 from allready.evidence.stacks import read_stacks
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
 from allready.model.live import NodeEvidence, NodeStatus, PaceSample
@@ -127,7 +127,7 @@ def test_what_is_kept_is_diagnosed_and_has_no_secret(job: tuple[Node, list[NodeS
     kept = [path for path in folder.rglob("*") if path.is_file()]
     assert not any(b"hf_abcdefgh" in path.read_bytes() for path in kept)
     assert (folder / "rank1/evidence/out.tail.log").read_text().rstrip().endswith("HF_TOKEN=(redacted)")
-    with Crew(find([str(folder)]), workers=1) as crew:
+    with ReaderPool(find([str(folder)]), workers=1) as crew:
         after = assemble(crew.read())
     by_rank = {stack.rank: stack for stack in after.stacks}
     assert set(by_rank) == {0, 1}

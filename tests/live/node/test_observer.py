@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from allready.errors import DeadlineExceeded
-from allready.exchange.channel import convert
-from allready.live import places
+from allready.live import run_paths
 from allready.live.node.family import role_of
 from allready.live.node.handle import RankHandle
-from allready.live.node.keep import keep
 from allready.live.node.locks import DeadlineLock
 from allready.live.node.observer import NodeObserver
+from allready.live.node.save_evidence import keep
 from allready.live.node.tails import newest, tail
+from allready.messaging.channel import convert
 from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
 from tests.live.node.nodes import SLEEPS, Node, until
 
@@ -96,9 +96,9 @@ def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
 
 def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
-    folder = places.rank_dir(node.run_dir, 0)
-    places.cell_path(folder).write_bytes(os.urandom(8192))
-    places.ring_path(folder).write_bytes(b'{"entries": [{"')
+    folder = run_paths.rank_dir(node.run_dir, 0)
+    run_paths.cell_path(folder).write_bytes(os.urandom(8192))
+    run_paths.ring_path(folder).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
     assert (status.ranks[0].beat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
@@ -190,9 +190,16 @@ def _evidence(**changes: object) -> NodeEvidence:
     rank = RankEvidence(rank=3, status=RankStatus(rank=3), log_tail="step 1\n", nccl_log_tail="NCCL INFO\n")
     row = SocketRow(rank=3, pid=1, local="10.0.0.1", local_port=1, remote="10.0.0.2", remote_port=2)
     return NodeEvidence(
-        node_rank=0, number=1, time_s=5.0, status=NodeStatus(node_rank=0), ranks=(rank,), sockets=(row,),
-        kernel_lines=("a line",), ras='{"communicators": []}', **changes,  # type: ignore[arg-type]
-    )  # fmt: skip
+        node_rank=0,
+        number=1,
+        time_s=5.0,
+        status=NodeStatus(node_rank=0),
+        ranks=(rank,),
+        sockets=(row,),
+        kernel_lines=("a line",),
+        ras='{"communicators": []}',
+        **changes,  # type: ignore[arg-type]
+    )
 
 
 def names(folder: Path) -> set[str]:
@@ -205,8 +212,12 @@ def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Pat
     (tmp_path / "rank3/out.log").write_text("whole log")
     keep(_evidence(), tmp_path, whole_logs={3})
     assert names(tmp_path) == {
-        "rank3/out.log", "kernel.log", "ras.json", "sockets.json", "status.json",
-    }  # fmt: skip
+        "rank3/out.log",
+        "kernel.log",
+        "ras.json",
+        "sockets.json",
+        "status.json",
+    }
     assert (tmp_path / "rank3/out.log").read_text() == "whole log"
     keep(_evidence(), tmp_path)
     assert {"rank3/out.log", "rank3/evidence/out.tail.log", "rank3/evidence/nccl.tail.log"} <= names(tmp_path)

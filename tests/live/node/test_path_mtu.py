@@ -60,9 +60,13 @@ def test_a_host_that_refuses_has_got_the_packet(address: str) -> None:
 
 def test_only_data_that_goes_unanswered_is_a_reason_to_ask() -> None:
     rows = [
-        row("10.0.0.2"), row("10.0.0.3", backoff=0), row("10.0.0.4", unacked=0), row("10.0.0.5", state="SYN_SENT"),
-        row("127.0.0.1"), row("garbage"),
-    ]  # fmt: skip
+        row("10.0.0.2"),
+        row("10.0.0.3", backoff=0),
+        row("10.0.0.4", unacked=0),
+        row("10.0.0.5", state="SYN_SENT"),
+        row("127.0.0.1"),
+        row("garbage"),
+    ]
     assert unanswered(rows) == {"10.0.0.2": "10.0.0.1"}
     assert PathSizes().ask(rows[1:]) is None
 

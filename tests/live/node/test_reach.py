@@ -73,9 +73,14 @@ def test_who_is_new_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_other_hosts_are_asked() -> None:
     rows = [
-        row("127.0.0.1", "127.0.0.1"), row("10.0.0.1", "10.0.0.1"), row("127.0.0.1", "127.0.0.2"),
-        row("fe80::1", "fe80::2"), row("10.0.0.1", "10.0.0.2"), row("fd00::1", "fd00::2"), row("a", "nonsense"),
-    ]  # fmt: skip
+        row("127.0.0.1", "127.0.0.1"),
+        row("10.0.0.1", "10.0.0.1"),
+        row("127.0.0.1", "127.0.0.2"),
+        row("fe80::1", "fe80::2"),
+        row("10.0.0.1", "10.0.0.2"),
+        row("fd00::1", "fd00::2"),
+        row("a", "nonsense"),
+    ]
     assert others(rows) == {"10.0.0.2": "10.0.0.1", "fd00::2": "fd00::1"}
     many = [row("10.0.0.1", f"10.1.{n // 250}.{n % 250 + 1}") for n in range(500)]
     assert len(others(many)) == 128

@@ -6,19 +6,31 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.live.judge.pace_digest import UNKNOWN, call_of, differ, root_of, with_root
-from allready.live.node.rings import MOST_OPERATIONS, Pace
+from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of, with_root
+from allready.live.node.rings import MAX_OPERATIONS, Pace
 
 START_NS = 1_795_000_000_000_000_000
 
 
 def entry(seq: int, **changes: Any) -> dict[str, Any]:
     return {
-        "collective_seq_id": seq, "p2p_seq_id": 0, "op_id": seq, "record_id": seq, "is_p2p": False, "pg_id": 0,
-        "process_group": ["0", "default_pg"], "profiling_name": "gloo:all_reduce", "input_sizes": [[4]],
-        "output_sizes": [[4]], "input_dtypes": ["Float"], "output_dtypes": ["Float"], "retired": True,
-        "state": "scheduled", "time_created_ns": START_NS + seq * 1_000_000_000, "time_discovered_completed_ns": 0,
-    } | changes  # fmt: skip
+        "collective_seq_id": seq,
+        "p2p_seq_id": 0,
+        "op_id": seq,
+        "record_id": seq,
+        "is_p2p": False,
+        "pg_id": 0,
+        "process_group": ["0", "default_pg"],
+        "profiling_name": "gloo:all_reduce",
+        "input_sizes": [[4]],
+        "output_sizes": [[4]],
+        "input_dtypes": ["Float"],
+        "output_dtypes": ["Float"],
+        "retired": True,
+        "state": "scheduled",
+        "time_created_ns": START_NS + seq * 1_000_000_000,
+        "time_discovered_completed_ns": 0,
+    } | changes
 
 
 def ring(*entries: dict[str, Any]) -> bytes:
@@ -47,9 +59,12 @@ def test_sends_and_receives_are_left_out() -> None:
 def test_an_operation_that_has_not_completed_waits_until_it_has() -> None:
     def nccl(seq: int, completed_ns: int = 0) -> dict[str, Any]:
         return entry(
-            seq, profiling_name="nccl:all_reduce", retired=completed_ns > 0, state="started",
+            seq,
+            profiling_name="nccl:all_reduce",
+            retired=completed_ns > 0,
+            state="started",
             time_discovered_completed_ns=completed_ns,
-        )  # fmt: skip
+        )
 
     pace = Pace(0)
     (first,) = pace.take(ring(nccl(1, START_NS + 1_500_000_000), nccl(2), nccl(3)))
@@ -80,7 +95,7 @@ def test_digests_tell_sizes_and_kinds_apart_and_not_shapes() -> None:
 
 def test_of_very_many_the_newest_are_told() -> None:
     (sample,) = Pace(0).take(ring(*(entry(n) for n in range(1, 1001))))
-    assert len(sample.seqs) == MOST_OPERATIONS
+    assert len(sample.seqs) == MAX_OPERATIONS
     assert sample.seqs[-1] == 1000
 
 
@@ -130,12 +145,14 @@ def compact(entries: list[dict[str, Any]]) -> bytes:
 
 
 NAMES = st.sampled_from(["0", "1", 'a,{"b', "x,{", '"record_id":3,', "组"])
-OPERATION = st.fixed_dictionaries({
-    "process_group": st.tuples(NAMES, st.sampled_from(["", ',{"', "}],"])).map(list),
-    "profiling_name": st.sampled_from(["nccl:all_reduce", "gloo:all_reduce", "nccl:send 0->1", "nccl:coalesced"]),
-    "input_sizes": st.sampled_from([[], [[4]], [[3, 3], [2]]]),
-    "is_late": st.booleans(),
-})  # fmt: skip
+OPERATION = st.fixed_dictionaries(
+    {
+        "process_group": st.tuples(NAMES, st.sampled_from(["", ',{"', "}],"])).map(list),
+        "profiling_name": st.sampled_from(["nccl:all_reduce", "gloo:all_reduce", "nccl:send 0->1", "nccl:coalesced"]),
+        "input_sizes": st.sampled_from([[], [[4]], [[3, 3], [2]]]),
+        "is_late": st.booleans(),
+    }
+)
 
 
 @given(

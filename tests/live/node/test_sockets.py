@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from allready.lab import Lab
 from allready.lab.faults import OneWayDrop
 from allready.live.node.inet_diag import PROBE_TIMER, Connection, connections, parse
-from allready.live.node.sockets import MOST_ROWS, Owner, listeners, owners, row_of, trouble
+from allready.live.node.sockets import MAX_ROWS, Owner, listeners, owners, row_of, trouble
 from allready.model.live import SocketRow
 from tests.live.node.nodes import Node, until
 
@@ -130,7 +130,7 @@ def test_rows_in_trouble_come_first_and_not_too_many() -> None:
     stuck = SocketRow(rank=0, pid=1, local="a", local_port=1, remote="b", remote_port=2, backoff=3)
     full = SocketRow(rank=0, pid=1, local="a", local_port=1, remote="b", remote_port=2, send_queue_bytes=5)
     assert sorted([quiet, full, stuck], key=trouble, reverse=True) == [stuck, full, quiet]
-    assert MOST_ROWS == 512
+    assert MAX_ROWS == 512
 
 
 def test_a_socket_belongs_to_the_rank_and_not_to_the_worker_that_inherited_it() -> None:

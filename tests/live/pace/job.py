@@ -66,6 +66,12 @@ def main(rank: int, world: int, master: str, port: int, folder: Path, size: int,
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
         main(
-            int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]), int(sys.argv[6]),
-            float(sys.argv[7]), float(sys.argv[8]),
-        )  # fmt: skip
+            int(sys.argv[1]),
+            int(sys.argv[2]),
+            sys.argv[3],
+            int(sys.argv[4]),
+            Path(sys.argv[5]),
+            int(sys.argv[6]),
+            float(sys.argv[7]),
+            float(sys.argv[8]),
+        )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from allready.live.judge.pace import PaceBook
-from allready.model import Aftermath, Finding, Fleet, Live, NodeStatus, Severity, World, WorldNode
+from allready.live.monitor.pace import PaceBook
+from allready.model import Finding, Fleet, Live, NodeStatus, RunEvidence, Severity, World, WorldNode
 from allready.rules.engine import judge
 from allready.rules.registry import Rule, load
 
@@ -92,16 +92,20 @@ def _judge(
     stands_s = now_s - max(moved, default=now_s)
     live = Live(
         since_s=now_s - stands_s if stands_s > SUSPECTED_S else None,
-        now_s=now_s, statuses=statuses, heard_s={n: now_s - t for n, t in heard.items()}, world_size=len(ranks),
+        now_s=now_s,
+        statuses=statuses,
+        heard_s={n: now_s - t for n, t in heard.items()},
+        world_size=len(ranks),
         history={n: tuple(s for s in words if s.time_s >= now_s - HISTORY_S) for n, words in history.items()},
-    )  # fmt: skip
+    )
     world = World(
-        num_nodes=len(statuses), world_size=len(ranks),
+        num_nodes=len(statuses),
+        world_size=len(ranks),
         nodes=tuple(
             WorldNode(node_rank=n, name=s.name, ranks=tuple(r.rank for r in s.ranks)) for n, s in statuses.items()
         ),
-    )  # fmt: skip
-    after = Aftermath(expected_ranks=len(ranks), node_of_rank=ranks, lags=book.lags())
-    findings, unchecked = judge(Fleet(world=world, live=live, aftermath=after, inapplicable=NONE), rules)
+    )
+    run = RunEvidence(expected_ranks=len(ranks), node_of_rank=ranks, lags=book.lags())
+    findings, unchecked = judge(Fleet(world=world, live=live, run_evidence=run, inapplicable=NONE), rules)
     assert not unchecked, unchecked
     return findings

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from allready.live.judge.pace import PaceBook
-from allready.live.judge.pace_digest import with_root
+from allready.live.monitor.pace import PaceBook
+from allready.live.monitor.pace_digest import with_root
 from allready.model import GroupMark, NodeStatus, PaceSample, RankStatus
 
 BEGIN = 1_000.0
@@ -34,12 +34,16 @@ def word(
         ),
         "pace": tuple(
             PaceSample(
-                rank=r, group=group, seqs=tuple(range(first, first + len(times))), created_s=tuple(times),
-                digests=tuple((digests or {}).get(r, (SAME,) * len(times))), size_bytes=(64,) * len(times),
+                rank=r,
+                group=group,
+                seqs=tuple(range(first, first + len(times))),
+                created_s=tuple(times),
+                digests=tuple((digests or {}).get(r, (SAME,) * len(times))),
+                size_bytes=(64,) * len(times),
             )
             for r, times in created.items()
         ),
-    }  # fmt: skip
+    }
     return NodeStatus(**(known | changes))
 
 
@@ -177,12 +181,13 @@ def test_two_recorders_that_share_a_group_are_not_taken_for_one() -> None:
     digests = [tuple(range(1 + r, 41 + r)) for r in range(2)]
     samples = [
         NodeStatus(
-            node_rank=r, time_s=BEGIN + 4,
+            node_rank=r,
+            time_s=BEGIN + 4,
             ranks=(RankStatus(rank=r, groups=(GroupMark(group="0", members=(0, 1)),)),),
             pace=(PaceSample(rank=r, group="0", seqs=seqs, created_s=tuple(times()), digests=digests[r]),),
         )
         for r in range(2)
-    ]  # fmt: skip
+    ]
     made = book(*samples)
     assert (made.lags(), made.mismatches()) == ((), ())
 

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from allready.live.judge.pace_digest import UNKNOWN, digests_of
+from allready.live.monitor.pace_digest import UNKNOWN, digests_of
 
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> dict[str, Any]:
     known: dict[str, Any] = {
-        "collective_seq_id": 7, "profiling_name": name, "is_p2p": False, "input_sizes": [[4, 8]],
-        "output_sizes": [[4, 8]], "input_dtypes": ["Float"], "output_dtypes": ["Float"],
-    }  # fmt: skip
+        "collective_seq_id": 7,
+        "profiling_name": name,
+        "is_p2p": False,
+        "input_sizes": [[4, 8]],
+        "output_sizes": [[4, 8]],
+        "input_dtypes": ["Float"],
+        "output_dtypes": ["Float"],
+    }
     return known | changes
 
 
@@ -92,12 +97,15 @@ def test_real_operations_of_two_ranks(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(program), str(r), str(tmp_path / "store")], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
+            [sys.executable, str(program), str(r), str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
             env={**os.environ, "TORCH_FR_BUFFER_SIZE": "100", "GLOO_SOCKET_IFNAME": "lo"},
         )
         for r in range(2)
-    ]  # fmt: skip
+    ]
     try:
         told = [process.communicate(timeout=90) for process in ranks]
     finally:

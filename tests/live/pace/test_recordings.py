@@ -115,9 +115,15 @@ def skewed(told: Recording, skew_s: float, *, known: bool) -> Recording:
         pace = tuple(replace(p, created_s=tuple(t + skew_s for t in p.created_s)) for p in word.pace)
         offset_s = skew_s if known else 0.0
         words.append(
-            replace(word, time_s=word.time_s + skew_s, clock_offset_s=offset_s, clock_uncertainty_s=0.001, ranks=ranks,
-                    pace=pace)
-        )  # fmt: skip
+            replace(
+                word,
+                time_s=word.time_s + skew_s,
+                clock_offset_s=offset_s,
+                clock_uncertainty_s=0.001,
+                ranks=ranks,
+                pace=pace,
+            )
+        )
     return Recording(name=told.name, fault_s=told.fault_s, statuses={**told.statuses, 2: tuple(words)})
 
 

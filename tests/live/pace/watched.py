@@ -14,7 +14,7 @@ from typing import Any
 
 from allready.lab import Lab
 from allready.lab.lab import end_group
-from allready.live.judge.pace_digest import digests_of
+from allready.live.monitor.pace_digest import digests_of
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.process import read_stat
 from allready.model import GroupMark, LinkRow, NodeStatus, PaceSample, RankStatus
@@ -62,9 +62,15 @@ class Watched:
             now = time.time()
             pace, marks = self._ring(rank, now)
             status = NodeStatus(
-                node_rank=rank, name=f"node{rank}", time_s=now, ranks=(self._rank(rank, pid, marks, now),), pace=pace,
-                sockets=self.tables[rank].rows({pid: rank}), links=self._links(pid), num_cpus=os.cpu_count(),
-            )  # fmt: skip
+                node_rank=rank,
+                name=f"node{rank}",
+                time_s=now,
+                ranks=(self._rank(rank, pid, marks, now),),
+                pace=pace,
+                sockets=self.tables[rank].rows({pid: rank}),
+                links=self._links(pid),
+                num_cpus=os.cpu_count(),
+            )
             self.history.setdefault(rank, []).append(status)
 
     def _rank(self, rank: int, pid: int, marks: tuple[GroupMark, ...], now: float) -> RankStatus:
@@ -80,11 +86,15 @@ class Watched:
         before = self._last.get(rank)
         self._last[rank] = (now, used)
         return RankStatus(
-            rank=rank, pid=pid, process_state=STATES.get(words[0], "unknown"), groups=marks,
+            rank=rank,
+            pid=pid,
+            process_state=STATES.get(words[0], "unknown"),
+            groups=marks,
             cpu_share=None if before is None else round((used - before[1]) / (now - before[0]), 3),
-            num_operations=sum(m.enqueued for m in marks), throttled_share=self._quota_share(rank, now),
+            num_operations=sum(m.enqueued for m in marks),
+            throttled_share=self._quota_share(rank, now),
             paused_share=self.pauses.share(pid),
-        )  # fmt: skip
+        )
 
     def _quota_share(self, rank: int, now: float) -> float | None:
         if self.quota is None or str(self.pids[rank]) not in (self.quota / "cgroup.procs").read_text().split():
@@ -102,17 +112,24 @@ class Watched:
             self._seen[rank] = fresh[-1]["collective_seq_id"]
         digests = digests_of(fresh)
         sample = PaceSample(
-            rank=rank, group="0", seqs=tuple(e["collective_seq_id"] for e in fresh),
+            rank=rank,
+            group="0",
+            seqs=tuple(e["collective_seq_id"] for e in fresh),
             created_s=tuple(e["time_created_ns"] / 1e9 for e in fresh),
             digests=tuple(digests[e["collective_seq_id"]] for e in fresh),
-        )  # fmt: skip
+        )
         status = ring["pg_status"]["0"]
         enqueued, completed = (int(status[f"last_{w}_collective"]) for w in ("enqueued", "completed"))
         last = entries[-1]["time_created_ns"] / 1e9
         mark = GroupMark(
-            group="0", label="default_pg", members=tuple(self.pids), enqueued=enqueued, completed=completed,
-            waiting_s=now - last if enqueued > completed else None, moved_s=last,
-        )  # fmt: skip
+            group="0",
+            label="default_pg",
+            members=tuple(self.pids),
+            enqueued=enqueued,
+            completed=completed,
+            waiting_s=now - last if enqueued > completed else None,
+            moved_s=last,
+        )
         return ((sample,) if fresh else ()), (mark,)
 
     def _links(self, pid: int) -> tuple[LinkRow, ...]:
@@ -159,9 +176,12 @@ def watched(
             words = [rank, num_nodes, lab.view.address(0), PORT, own, size, burn_s, sleep_s]
             log = stack.enter_context((own / "log").open("wb"))
             process = lab.popen(
-                rank, [sys.executable, str(JOB), *map(str, words)], stdout=log, stderr=log,
+                rank,
+                [sys.executable, str(JOB), *map(str, words)],
+                stdout=log,
+                stderr=log,
                 env={"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
+            )
             stack.callback(end_group, process)
             processes.append(process)
         deadline = time.monotonic() + 90

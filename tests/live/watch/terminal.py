@@ -27,10 +27,15 @@ class Terminal:
         environ = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         environ.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
-            [*ALLREADY, "watch", *arguments], stdin=self._slave, stdout=self._slave, stderr=self._slave, cwd=cwd,
-            env=environ, start_new_session=True,
+            [*ALLREADY, "watch", *arguments],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            cwd=cwd,
+            env=environ,
+            start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )  # fmt: skip
+        )
 
     def read(self, timeout_s: float = 0.2) -> bytes:
         """Take what was written."""

@@ -150,5 +150,5 @@ def test_finds_run_folders_newest_first(tmp_path: Path, monkeypatch: pytest.Monk
         parent = tmp_path / str(number)
         parent.mkdir()
         folders.append(folder_with(parent, ABOUT | {"start_ticks": own.start_ticks, "started_s": float(number)}))
-    monkeypatch.setattr("allready.live.places.run_dirs", lambda: tuple(folders))
+    monkeypatch.setattr("allready.live.run_paths.run_dirs", lambda: tuple(folders))
     assert [job.started_s for job in jobs()] == [1.0, 0.0]

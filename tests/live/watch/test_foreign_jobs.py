@@ -31,9 +31,13 @@ SLEEP = "import sys, time; print('on', flush=True); time.sleep(120)"
 def started(*command: str, env: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[str]"]:
     """A process group that ends with the test."""
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-    )  # fmt: skip
+    )
     try:
         yield child
     finally:
@@ -54,9 +58,19 @@ def test_torchrun_ranks_are_one_job_with_stacks_and_an_honest_verdict(tmp_path: 
     script.write_text(LOOP)
     run_id = f"w{os.getpid()}-{time.monotonic_ns()}"
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-        "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", run_id, str(script),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        "--rdzv-id",
+        run_id,
+        str(script),
+    ]
     # As in a pod of a PyTorchJob, torchrun itself has a rank in its environment: that of its node.
     env = {"STEPS": "4000", "TOUCH": str(touch), "RANK": "0", "WORLD_SIZE": "1"}
     with started(*command, env=env) as launcher:
@@ -188,10 +202,13 @@ def test_counters_of_another_host_with_the_same_pid_are_not_taken() -> None:
             {"rank": n, "host": h, "pid": 7, "status": {}, "collective_counts": {"AllReduce": c}}
             for n, h, c in ((0, host, 9), (1, "10.255.0.9", 4))
         ]
-        text = json.dumps({
-            "nccl_version": "2.28", "communicators_count": 1,
-            "communicators": [{"hash": "0x1", "size": 3, "ranks": ranks, "missing_ranks": [{"rank": 2, "pid": 7}]}],
-        })  # fmt: skip
+        text = json.dumps(
+            {
+                "nccl_version": "2.28",
+                "communicators_count": 1,
+                "communicators": [{"hash": "0x1", "size": 3, "ranks": ranks, "missing_ranks": [{"rank": 2, "pid": 7}]}],
+            }
+        )
         (one,) = read_ras(text.encode(), "ras").ras
         return one
 
@@ -237,9 +254,11 @@ def test_ranks_and_gpus_from_environments_that_cannot_be_true() -> None:
 
 def test_knows_its_own_program(tmp_path: Path) -> None:
     for words, yes in (
-        (["python3", "/x/bin/allready", "run", "t.py"], True), (["python3", "-m", "allready", "watch"], True),
-        (["python3", "-u", "-m", "allready.run"], True), (["python3", "train.py", "--name", "allready"], False),
-    ):  # fmt: skip
+        (["python3", "/x/bin/allready", "run", "t.py"], True),
+        (["python3", "-m", "allready", "watch"], True),
+        (["python3", "-u", "-m", "allready.run"], True),
+        (["python3", "train.py", "--name", "allready"], False),
+    ):
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1" / "cmdline").write_bytes(b"\0".join(w.encode() for w in words) + b"\0")
         assert is_agent(1, tmp_path) is yes

@@ -25,9 +25,15 @@ STEPS = {"STEPS": "4000"}
 
 def watch(*arguments: str, cwd: Path, timeout_s: float = 30.0) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*ALLREADY, "watch", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd,
-        env={**os.environ, "ALLREADY_LANG": "en"}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*ALLREADY, "watch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "ALLREADY_LANG": "en"},
+        stdin=subprocess.DEVNULL,
+    )
 
 
 @contextmanager
@@ -152,9 +158,13 @@ def test_plain_lines_without_a_terminal_end_with_the_job(job: Job, tmp_path: Pat
     node = job.start(script, env={**STEPS, "TOUCH": str(touch)})
     wait_for(touch.exists, 60.0)
     with subprocess.Popen(
-        [*ALLREADY, "watch", job.job_id, "--every", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        stdin=subprocess.DEVNULL, cwd=tmp_path,
-    ) as view:  # fmt: skip
+        [*ALLREADY, "watch", job.job_id, "--every", "0.2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+    ) as view:
         assert view.stdout is not None
         assert job.job_id in view.stdout.readline()
         os.kill(node.process.pid, signal.SIGTERM)

@@ -13,11 +13,21 @@ from allready.report.safe import width
 from tests.live.watch.test_state import JOB, state
 
 LONG = RankStatus(
-    rank=3, pid=4711, process_state="sleeping", phase="communicating", cpu_share=0.2, children_cpu_share=1.8,
-    throttled_share=0.4, gpu_busy_share=1.0, gpu_power_w=700.0, period_s=0.25, beat_age_s=7.0, site_since_s=88.0,
+    rank=3,
+    pid=4711,
+    process_state="sleeping",
+    phase="communicating",
+    cpu_share=0.2,
+    children_cpu_share=1.8,
+    throttled_share=0.4,
+    gpu_busy_share=1.0,
+    gpu_power_w=700.0,
+    period_s=0.25,
+    beat_age_s=7.0,
+    site_since_s=88.0,
     site="/a/very/long/way/to/train.py:123 train_one_epoch",
     groups=(GroupMark(group="0", label="default_pg", enqueued=100_000, waiting_s=12.0),),
-)  # fmt: skip
+)
 
 
 def crowd(number: int) -> WatchState:
@@ -34,9 +44,15 @@ def crowd(number: int) -> WatchState:
 def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, first: int) -> None:
     for language in ("en", "zh"):
         rows, _ = picture(
-            crowd(number), language, columns=columns, lines=lines, first=first, said="x" * 300, problem="y " * 300,
+            crowd(number),
+            language,
+            columns=columns,
+            lines=lines,
+            first=first,
+            said="x" * 300,
+            problem="y " * 300,
             coloured=False,
-        )  # fmt: skip
+        )
         assert len(rows) <= lines
         assert max(map(width, rows), default=0) <= max(columns, 1)
 

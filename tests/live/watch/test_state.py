@@ -36,14 +36,27 @@ def rank(number: int, enqueued: int, **more: Any) -> RankStatus:
 
 def state(*, culprit: int | None = None) -> WatchState:
     verdict = Verdict(
-        code="HNG001", fault_class=FaultClass.CPU_STUCK, confidence=Confidence.CERTAIN,
-        culprits=Culprits(ranks=() if culprit is None else (culprit,)), sentence="rank 1 is stopped",
-        remedy="kill -CONT",        fault_time=None, detected_time="2026-01-01T00:00:00", detect_s=1.0,
-    )  # fmt: skip
+        code="HNG001",
+        fault_class=FaultClass.CPU_STUCK,
+        confidence=Confidence.CERTAIN,
+        culprits=Culprits(ranks=() if culprit is None else (culprit,)),
+        sentence="rank 1 is stopped",
+        remedy="kill -CONT",
+        fault_time=None,
+        detected_time="2026-01-01T00:00:00",
+        detect_s=1.0,
+    )
     report = Report(
-        tool_version="0", command="run", started="2026-01-01T00:00:00", duration_s=1.0,
-        world=World(num_nodes=2, world_size=2), status=Status.FAULT, verdict=verdict, findings=(), not_checked=(),
-    )  # fmt: skip
+        tool_version="0",
+        command="run",
+        started="2026-01-01T00:00:00",
+        duration_s=1.0,
+        world=World(num_nodes=2, world_size=2),
+        status=Status.FAULT,
+        verdict=verdict,
+        findings=(),
+        not_checked=(),
+    )
     socket = SocketRow(
         rank=0,
         pid=100,
@@ -55,12 +68,14 @@ def state(*, culprit: int | None = None) -> WatchState:
         backoff=3,
     )
     return WatchState(
-        job=JOB, now_s=12.5, report=report,
+        job=JOB,
+        now_s=12.5,
+        report=report,
         statuses=(
             NodeStatus(node_rank=0, ranks=(rank(0, 12, cpu_share=0.5, period_s=0.02),), sockets=(socket,)),
             NodeStatus(node_rank=1, ranks=(rank(1, 10),)),
         ),
-    )  # fmt: skip
+    )
 
 
 def test_shows_each_rank_with_how_far_it_is_behind() -> None:

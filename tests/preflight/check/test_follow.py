@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import MemoryHub, memory_channel, silent
+from allready.messaging.channel import MemoryHub, memory_channel, silent
 from allready.model import NodeFacts, Report, Status
 from allready.preflight import reach
 from allready.preflight.check import follow as module

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allready.exchange.wire import GREETING, PROTOCOL, encode
+from allready.messaging.wire import GREETING, PROTOCOL, encode
 from tests.cli.processes import ROLL, Job, Node
 
 HELLO: dict[str, Any] = {
@@ -187,13 +187,23 @@ def test_datagrams_of_garbage_harm_nothing(job: Job) -> None:
 
 def send_garbage(job: Job) -> None:
     """Datagrams to the master port."""
-    call = {"job_id": job.mark, "node_rank": -7, "num_nodes": 2, "name": "\x1b[2J" * 50, "contact": "silent",
-            "hears_us": None}  # fmt: skip
+    call = {
+        "job_id": job.mark,
+        "node_rank": -7,
+        "num_nodes": 2,
+        "name": "\x1b[2J" * 50,
+        "contact": "silent",
+        "hears_us": None,
+    }
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for words in (
-            b"", os.urandom(1400), padded(DATAGRAM), padded(DATAGRAM + b"{}"), padded(DATAGRAM + b"[" * 300),
+            b"",
+            os.urandom(1400),
+            padded(DATAGRAM),
+            padded(DATAGRAM + b"{}"),
+            padded(DATAGRAM + b"[" * 300),
             padded(DATAGRAM + msgspec.json.encode({**call, "node_rank": 10**9})),
             padded(DATAGRAM + msgspec.json.encode(call)),
             padded(DATAGRAM + b"\xff" * 300),
-        ) * 20:  # fmt: skip
+        ) * 20:
             sock.sendto(words, ("127.0.0.1", job.port))

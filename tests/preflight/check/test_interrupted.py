@@ -72,8 +72,10 @@ def said_by_itself(node: Node, signal_name: str, stage: str) -> None:
     assert "Traceback" not in node.errors
     report = node.report
     assert report["not_checked"][0] == {
-        "code": stage, "node": None, "why": f"interrupted by {signal_name} during stage {stage}"
-    }  # fmt: skip
+        "code": stage,
+        "node": None,
+        "why": f"interrupted by {signal_name} during stage {stage}",
+    }
     assert (report["status"], code) == (("fault", 1) if report["verdict"] else ("unknown", 3))
     assert (node.folder / "report.html").exists()
 

@@ -10,9 +10,9 @@ from tests.cli.processes import LONG_SWEEP, ROLL, Job, Node, eventually
 from tests.preflight.check.test_interrupted import names_the_one_that_left, roll_call, sweep
 
 LITTLE_PATIENCE = """
-import allready.exchange.hub as hub
+import allready.messaging.hub as hub
 hub.SILENCE_S = 3.0
-import allready.exchange.link as link
+import allready.messaging.link as link
 assert link.SILENCE_S == 3.0
 """
 
@@ -47,8 +47,11 @@ def test_an_agent_killed_in_the_sweep_takes_its_ranks_along_and_is_named(job: Jo
     of_victim = [p for p in job.ranks() if p.ppid() == nodes[victim].pid]
     assert len(of_victim) == 1
     nodes[victim].signal(signal.SIGKILL)
-    eventually(lambda: not any(p.is_running() and p.status() != "zombie" for p in of_victim), within_s=2.0,
-               what=lambda: f"{of_victim}")  # fmt: skip
+    eventually(
+        lambda: not any(p.is_running() and p.status() != "zombie" for p in of_victim),
+        within_s=2.0,
+        what=lambda: f"{of_victim}",
+    )
     names_the_one_that_left(nodes[1 - victim], victim, within_s=4.0)
     assert nodes[victim].wait(1.0) == -signal.SIGKILL
     job.assert_nothing_left()

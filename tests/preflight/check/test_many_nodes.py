@@ -16,8 +16,12 @@ def wall_s(num_nodes: int, limit_s: float) -> float:
     """What the benchmark measures; every node must have been healthy."""
     done = subprocess.run(
         [sys.executable, str(BENCHMARK), "--nodes", str(num_nodes), "--limit-s", str(limit_s)],
-        capture_output=True, text=True, env=plain_environment(), timeout=limit_s + 30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=plain_environment(),
+        timeout=limit_s + 30,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "healthy" in done.stdout
     assert re.search(rf"^nodes +{num_nodes}\b.*exit codes \[0\]", done.stdout, re.MULTILINE), done.stdout

@@ -27,9 +27,14 @@ STORE = (
 def program(code: str, job: Job) -> Iterator[int]:
     """A process that holds the job's port; its pid."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", code.format(port=job.port)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, cwd=job.folder, env=plain_environment(), start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code.format(port=job.port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=job.folder,
+        env=plain_environment(),
+        start_new_session=True,
+    )
     try:
         eventually(lambda: bool(listeners(job.port)), within_s=30, what=lambda: "the holder does not listen")
         yield holder.pid

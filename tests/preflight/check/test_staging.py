@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.exchange.channel import memory_channel, silent
+from allready.messaging.channel import memory_channel, silent
 from allready.model import (
     CollectiveRun,
     FactMissing,
@@ -129,8 +129,9 @@ def test_every_stage_that_can_be_asked_for_is_one_of_some_backend(name: str) -> 
 def test_numbers_of_the_request_reach_the_plan() -> None:
     spec = plan(
         request(backend="gloo", min_bytes=4096, max_bytes=8192, num_iterations=3, num_warmup=1, stage_deadline_s=7.0),
-        WORLD, GPUS,
-    )  # fmt: skip
+        WORLD,
+        GPUS,
+    )
     assert (spec.sizes(), spec.iters, spec.warmup) == ((4096, 8192), 3, 1)
     assert {spec.deadline_s(stage) for stage in spec.stages} == {7.0}
     assert spec.nproc == {0: 2, 1: 2}
@@ -202,7 +203,8 @@ async def test_after_growing_the_largest_run_comes_first(monkeypatch: pytest.Mon
 
 async def test_one_rank_has_nothing_to_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(monkeypatch, broken=False)
-    monkeypatch.setattr("tests.preflight.check.test_staging.WORLD", World(
-        num_nodes=1, world_size=1, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0,)),)
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        "tests.preflight.check.test_staging.WORLD",
+        World(num_nodes=1, world_size=1, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0,)),)),
+    )
     assert await runs.labels(grow=True) == ["all"]

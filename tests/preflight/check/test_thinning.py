@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from allready.exchange import wire
-from allready.exchange.channel import convert
+from allready.messaging import wire
+from allready.messaging.channel import convert
 from allready.model import DatagramProbe, Fleet, PathProbe, Reachability, Report, World, WorldNode
 from allready.preflight.check import thinning
 from allready.preflight.check.inquiry import Inquiry, plain
@@ -17,7 +17,7 @@ from allready.report.words import paths_ok, summary
 from allready.testing import healthy_path, healthy_reach
 
 NUM_NODES = 512
-MOST_ROWS = thinning.MOST_GOOD + thinning.MOST_BAD
+MAX_ROWS = thinning.MAX_GOOD + thinning.MAX_BAD
 PAIRS = [(a, (a + d) % NUM_NODES) for a in range(NUM_NODES) for d in range(1, 65)]
 
 
@@ -58,8 +58,8 @@ def test_a_small_job_is_left_as_it_is() -> None:
 
 def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> None:
     thinned, [note] = thin(large)
-    assert len(thinned.paths) <= thinning.MOST_GOOD
-    assert len(thinned.datagrams) <= thinning.MOST_GOOD
+    assert len(thinned.paths) <= thinning.MAX_GOOD
+    assert len(thinned.datagrams) <= thinning.MAX_GOOD
     assert str(len(large.paths)) in note
     assert str(len(thinned.paths)) in note
     assert (thinned.num_pairs_done, thinned.num_pairs_all) == (large.num_pairs_done, large.num_pairs_all)
@@ -114,7 +114,7 @@ def test_even_where_all_is_filtered_the_report_can_be_sent_and_counts_right(larg
     lossy = tuple(replace(p, received_bytes=()) for p in large.datagrams)
     report = report_of(replace(reach, datagrams=lossy))
     assert report.reach is not None
-    assert len(report.reach.paths) == thinning.MOST_BAD
+    assert len(report.reach.paths) == thinning.MAX_BAD
     assert paths_ok(report) == (0, len(large.paths))
     assert matrix(report.reach).num_bad == len(PAIRS)
     frame = wire.encode("result", plain(report))
@@ -137,7 +137,7 @@ def test_the_report_of_a_healthy_large_job_is_a_few_megabytes_and_says_what_it_l
 
 
 def test_rules_judge_what_the_report_leaves_out(large: Reachability) -> None:
-    assert len([i for i, p in enumerate(large.paths) if p.outcome == "ok"]) > MOST_ROWS
+    assert len([i for i, p in enumerate(large.paths) if p.outcome == "ok"]) > MAX_ROWS
     reach = with_bad(large, {i: "filtered" for i, p in enumerate(large.paths) if p.dst == 99})
     report = report_of(reach)
     assert report.verdict is not None

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.exchange.channel import HubSide, MemoryHub, MemoryNode, Narrator, memory_channel, silent
+from allready.messaging.channel import HubSide, MemoryHub, MemoryNode, Narrator, memory_channel, silent
 from allready.model import CollectiveRun
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allready.exchange.channel import MemoryHub, silent
+from allready.messaging.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.spec import STAGES
@@ -105,10 +105,21 @@ def test_an_agent_says_where_a_rank_was_together_with_its_end(
         hub = MemoryHub(1)
         never = 1e9  # positions are not due by themselves
         body = {
-            "run": "1-1", "label": "all", "backend": "gloo", "stages": STAGES["gloo"], "first_rank": 0, "num_ranks": 1,
-            "world_size": 1, "num_nodes": 1, "master_addr": "127.0.0.1", "sizes": (4096,), "iters": 20, "warmup": 2,
-            "size_budget_s": 1e6, "positions_every_s": never,
-        }  # fmt: skip
+            "run": "1-1",
+            "label": "all",
+            "backend": "gloo",
+            "stages": STAGES["gloo"],
+            "first_rank": 0,
+            "num_ranks": 1,
+            "world_size": 1,
+            "num_nodes": 1,
+            "master_addr": "127.0.0.1",
+            "sizes": (4096,),
+            "iters": 20,
+            "warmup": 2,
+            "size_budget_s": 1e6,
+            "positions_every_s": never,
+        }
         agent = asyncio.create_task(take_part(hub.ends[0], body, narrator=silent()))
         told: list[dict[str, Any]] = []
         while not told or not {e["event"] for e in told[-1]["events"]} & {"error", "gone"}:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.exchange.channel import MemoryHub, silent
+from allready.messaging.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
@@ -36,8 +36,12 @@ def test_a_missing_torch_is_named_at_once_while_others_still_import(
     assert time.monotonic() - began < 60  # the deadline of an import is 120 s
     assert bad is not None
     assert (bad.name, bad.outcome, bad.culprits, bad.entered, bad.finished) == (
-        "import", "failed", (3,), (0, 1, 2, 3), (),
-    )  # fmt: skip
+        "import",
+        "failed",
+        (3,),
+        (0, 1, 2, 3),
+        (),
+    )
     [state] = bad.ranks
     assert (state.rank, state.node_rank, state.local_rank, state.exit_code) == (3, 1, 1, 1)
     assert state.error == "ModuleNotFoundError: No module named 'torch'"
@@ -193,7 +197,7 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     fake_torch(monkeypatch, tmp_path, FOREVER)
     script = """
         import asyncio
-        from allready.exchange.channel import silent
+        from allready.messaging.channel import silent
         from allready.preflight.collectives.hub import conduct
         from tests.preflight.collectives.cluster import agents, spec
 
@@ -324,8 +328,16 @@ def test_a_rank_gets_torchruns_numbers_and_keeps_the_rest_of_the_environment() -
     started = wire.StartOrder(**order(first_rank=2, num_ranks=2, world_size=4, extra_env={"NCCL_P2P_DISABLE": "1"}))
     found, index = rank_environment(started, 1, 1, user)
     assert index == 1
-    expected = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
-                "NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8", "NCCL_P2P_DISABLE": "1"}  # fmt: skip
+    expected = {
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1",
+        "NCCL_DEBUG": "INFO",
+        "OMP_NUM_THREADS": "8",
+        "NCCL_P2P_DISABLE": "1",
+    }
     assert expected.items() <= found.items()
     assert "PYTHONINSPECT" not in found
     assert "CUDA_VISIBLE_DEVICES" not in found
@@ -383,6 +395,14 @@ def num_descriptors() -> int:
 def order(**changes: Any) -> dict[str, Any]:
     """The body of a START for one rank."""
     return {
-        "run": "1-1", "label": "all", "backend": "gloo", "stages": ("import",), "first_rank": 0, "num_ranks": 1,
-        "world_size": 1, "num_nodes": 1, "master_addr": "127.0.0.1", **changes,
-    }  # fmt: skip
+        "run": "1-1",
+        "label": "all",
+        "backend": "gloo",
+        "stages": ("import",),
+        "first_rank": 0,
+        "num_ranks": 1,
+        "world_size": 1,
+        "num_nodes": 1,
+        "master_addr": "127.0.0.1",
+        **changes,
+    }

@@ -17,9 +17,7 @@ class Play:
     """A tracker of 2 nodes x 2 ranks and its clock."""
 
     def __init__(self, **changes: Any) -> None:
-        self.spec = RunSpec(
-            backend="gloo", nproc={0: 2, 1: 2}, master_addr="10.0.0.1", stages=GLOO, **changes
-        )  # fmt: skip
+        self.spec = RunSpec(backend="gloo", nproc={0: 2, 1: 2}, master_addr="10.0.0.1", stages=GLOO, **changes)
         self.now = 100.0
         self.tracker = StageTracker(self.spec, self.now)
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded
-from allready.exchange.channel import LOST
+from allready.messaging.channel import LOST
 from tests.preflight.reach.node_process import LIMIT
 
 
@@ -117,8 +117,20 @@ class LineHub:
         for r in range(net.num_nodes):
             ours, theirs = socket.socketpair()
             with theirs:
-                argv = ["ip", "netns", "exec", net.name(r), sys.executable, "-W", "error", "-m",
-                        "tests.preflight.reach.node_process", str(r), str(theirs.fileno()), net.address(r)]  # fmt: skip
+                argv = [
+                    "ip",
+                    "netns",
+                    "exec",
+                    net.name(r),
+                    sys.executable,
+                    "-W",
+                    "error",
+                    "-m",
+                    "tests.preflight.reach.node_process",
+                    str(r),
+                    str(theirs.fileno()),
+                    net.address(r),
+                ]
                 self.processes[r] = await asyncio.create_subprocess_exec(
                     *argv, *extra.get(r, []), pass_fds=(theirs.fileno(),), start_new_session=True
                 )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import silent
+from allready.messaging.channel import silent
 from allready.preflight.reach import take_part
 from tests.preflight.reach.parts import facts
 

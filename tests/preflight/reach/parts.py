@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from allready.errors import AllreadyError
-from allready.exchange.channel import HubSide, Narrator, NodeSide, memory_channel, silent
+from allready.messaging.channel import HubSide, Narrator, NodeSide, memory_channel, silent
 from allready.model import InterfaceChoice, NodeFacts, PathProbe, Reachability, TransportFacts
 from allready.preflight.reach import ReachRequest, conduct, take_part
 
@@ -50,9 +50,12 @@ async def run_stage(
 
 
 async def run_over(
-    hub: HubSide, nodes: Sequence[NodeSide], request: ReachRequest, parts: Sequence[Part],
+    hub: HubSide,
+    nodes: Sequence[NodeSide],
+    request: ReachRequest,
+    parts: Sequence[Part],
     narrator: Narrator | None = None,
-) -> tuple[Reachability, list[BaseException | None]]:  # fmt: skip
+) -> tuple[Reachability, list[BaseException | None]]:
     tasks = [asyncio.create_task(run_node(node, part)) for node, part in zip(nodes, parts, strict=True)]
     try:
         reach = await conduct(hub, request, narrator or silent())

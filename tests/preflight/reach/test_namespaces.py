@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from allready.exchange.channel import silent
+from allready.messaging.channel import silent
 from allready.model import PathProbe, Reachability
 from allready.preflight.reach import ReachRequest, conduct
 from tests.conftest import NO_LAB

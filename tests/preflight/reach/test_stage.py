@@ -10,8 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from allready.errors import ExchangeError
-from allready.exchange.channel import MemoryNode, NodeSide, convert, memory_channel, silent
-from allready.exchange.sockets import hang_up, local_addresses, unanswered_arp
+from allready.messaging.channel import MemoryNode, NodeSide, convert, memory_channel, silent
+from allready.messaging.sockets import hang_up, local_addresses, unanswered_arp
 from allready.model import FactMissing, NodeFacts, PathProbe
 from allready.preflight.reach import ReachRequest, conduct, endpoint, take_part, wire
 from allready.text.ui import ui
@@ -366,10 +366,19 @@ class TestListener:
     async def opened(self) -> tuple[endpoint.Endpoint, wire.Opening, int]:
         request = QUICK
         opening = wire.Opening(
-            token="ab" * 16, num_nodes=2, payloads_bytes=request.payloads_bytes, port_range=None, avoid_port=None,
-            datagrams_bytes=request.datagrams_bytes, num_data_ports=1, num_range_ports=0, max_addresses=1,
-            connect_s=1, echo_s=1, slowest_bytes_per_s=1e7,
-        )  # fmt: skip
+            token="ab" * 16,
+            num_nodes=2,
+            payloads_bytes=request.payloads_bytes,
+            port_range=None,
+            avoid_port=None,
+            datagrams_bytes=request.datagrams_bytes,
+            num_data_ports=1,
+            num_range_ports=0,
+            max_addresses=1,
+            connect_s=1,
+            echo_s=1,
+            slowest_bytes_per_s=1e7,
+        )
         ports = endpoint.Endpoint(opening, 1)
         report = await ports.open([("lo", "127.0.0.2")])
         return ports, opening, report.offers[0].data_ports[0]

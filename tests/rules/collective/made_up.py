@@ -24,9 +24,14 @@ def state(rank: int, doing: str = "sleeping", **changes: Any) -> RankState:
 def stage(name: str, outcome: str, *states: RankState, world_size: int = 4, **changes: Any) -> StageResult:
     """A stage that ended badly.  In a collective stage everybody entered unless `entered` says otherwise."""
     made = StageResult(
-        name=name, outcome=outcome, deadline_s=30.0, duration_s=30.1, entered=tuple(range(world_size)), finished=(),
+        name=name,
+        outcome=outcome,
+        deadline_s=30.0,
+        duration_s=30.1,
+        entered=tuple(range(world_size)),
+        finished=(),
         ranks=states,
-    )  # fmt: skip
+    )
     return replace(made, **changes)
 
 

@@ -10,9 +10,13 @@ ECHO = "RuntimeError: [/pytorch/gloo/pair.cc:144] Connection closed by peer [10.
 
 def test_names_the_killed_rank_and_not_those_that_echo_it() -> None:
     failed = stage(
-        "sweep", "failed", state(2, "killed", signal="SIGKILL"), state(0, "exited", exit_code=1, error=ECHO),
-        state(1, "killed", signal="SIGABRT", error="ncclRemoteError: remote process exited"), state(3, error=ECHO),
-    )  # fmt: skip
+        "sweep",
+        "failed",
+        state(2, "killed", signal="SIGKILL"),
+        state(0, "exited", exit_code=1, error=ECHO),
+        state(1, "killed", signal="SIGABRT", error="ncclRemoteError: remote process exited"),
+        state(3, error=ECHO),
+    )
     [hit] = check("COL002", fleet(2, collectives=stopped_at(failed))).hits
     assert (hit.culprits.ranks, hit.culprits.nodes) == ((2,), (1,))
     assert hit.values["how"] == "SIGKILL"

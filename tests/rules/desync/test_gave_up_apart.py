@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.model import Confidence, Death, FaultClass
 from allready.rules.registry import load
-from tests.rules.ruins import ask, death, group, one_missing
+from tests.rules.runs import ask, death, group, one_missing
 
 TIMED_OUT = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"
 

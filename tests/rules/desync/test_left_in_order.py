@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.model import Confidence, Culprits, Death, Event, FaultClass, Origin
 from allready.rules.registry import load
-from tests.rules.ruins import ask, death, event, one_missing
+from tests.rules.runs import ask, death, event, one_missing
 
 CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:50339"
 

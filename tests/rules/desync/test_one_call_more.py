@@ -1,5 +1,5 @@
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, death, event, group, operation
+from tests.rules.runs import ask, at, death, event, group, operation
 
 TRUNCATED = event(
     "nccl.truncated", 0, "NET/Socket : peer 10.0.0.2<5> message truncated : receiving 9 bytes instead of 4"

@@ -4,7 +4,7 @@ from allready.model import Confidence, FaultClass, Live
 from allready.rules.registry import load
 from allready.testing import check
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, operation, ruins
+from tests.rules.runs import ask, operation, ruins
 
 
 def test_names_the_rank_with_another_size_and_the_iteration() -> None:

@@ -1,14 +1,19 @@
 from typing import Any
 
 from allready.model import Confidence, Mismatch, Operation
-from tests.rules.ruins import ask, operation
+from tests.rules.runs import ask, operation
 
 
 def mismatch(odd: tuple[int, ...], other: Operation, **changes: Any) -> Mismatch:
     by_rank = {r: other if r in (odd or (0,)) else operation(64) for r in range(4)}
     known: dict[str, Any] = {
-        "group": "0", "source": "flight recorder", "kind": "name", "seq": 64, "by_rank": by_rank, "odd": odd,
-    }  # fmt: skip
+        "group": "0",
+        "source": "flight recorder",
+        "kind": "name",
+        "seq": 64,
+        "by_rank": by_rank,
+        "odd": odd,
+    }
     return Mismatch(**(known | changes))
 
 

@@ -1,6 +1,6 @@
 from allready.model import Confidence
 from tests.rules.hang.test_tensor_not_submitted import report
-from tests.rules.ruins import ask, death
+from tests.rules.runs import ask, death
 
 APART = "allreduce.conv1.weight=0, 1, 2;allreduce.conv2.weight=0, 1, 2;allreduce.avg_loss=3"
 

@@ -1,6 +1,6 @@
 from allready.model import Confidence, Misfit
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, operation
+from tests.rules.runs import ask, operation
 
 PAIR = (Misfit(sender=3, receiver=0, num_sent=5, num_expected=4),)
 

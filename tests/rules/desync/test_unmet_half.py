@@ -1,13 +1,17 @@
 from allready.model import Confidence, FaultClass, Mismatch
 from allready.rules.registry import load
-from tests.rules.ruins import ask, death, operation
+from tests.rules.runs import ask, death, operation
 
 
 def unmet(rank: int, peer: int, name: str = "recv", seq: int = 3) -> Mismatch:
     return Mismatch(
-        group="0xabc", source="coll log", kind="peer", seq=seq, missing=(peer,),
+        group="0xabc",
+        source="coll log",
+        kind="peer",
+        seq=seq,
+        missing=(peer,),
         by_rank={rank: operation(seq, name, root=peer)},
-    )  # fmt: skip
+    )
 
 
 def test_names_who_never_posted_the_other_half() -> None:

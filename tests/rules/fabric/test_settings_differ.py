@@ -1,5 +1,5 @@
 from allready.model import CommRecord
-from tests.rules.ruins import ask, process
+from tests.rules.runs import ask, process
 
 COMM = (CommRecord(comm="0x1", rank=0, nranks=4, init_started=True),)
 

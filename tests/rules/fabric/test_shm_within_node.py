@@ -1,5 +1,5 @@
 from allready.model import CommRecord, Transport
-from tests.rules.ruins import ask, process
+from tests.rules.runs import ask, process
 
 P2P = Transport(src=0, dst=1, how="P2P/CUMEM", direction="send")
 SHM = Transport(src=0, dst=1, how="SHM/direct", direction="send")

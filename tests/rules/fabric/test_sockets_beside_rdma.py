@@ -1,4 +1,4 @@
-from tests.rules.ruins import ask, process
+from tests.rules.runs import ask, process
 
 
 def using(**networks: str) -> tuple[object, ...]:

@@ -1,5 +1,5 @@
 from allready.model import Severity
-from tests.rules.ruins import ask, process
+from tests.rules.runs import ask, process
 
 
 def running(*versions: str, name: str = "nccl") -> tuple[object, ...]:

@@ -18,9 +18,13 @@ def gpus(node_rank: int = 0, *, num: int = 2, **changes: Any) -> GpuFacts:
 def gpu(index: int = 0, **changes: Any) -> Gpu:
     """One H200, changed as said."""
     healthy = Gpu(
-        index=index, uuid=f"GPU-0000-{index}", name="NVIDIA H200", pci_bus_id="0", memory_total_bytes=140 * GIB,
+        index=index,
+        uuid=f"GPU-0000-{index}",
+        name="NVIDIA H200",
+        pci_bus_id="0",
+        memory_total_bytes=140 * GIB,
         memory_used_bytes=GIB // 2,
-    )  # fmt: skip
+    )
     return replace(healthy, **changes)
 
 

@@ -8,9 +8,11 @@ from tests.rules.gpu.made_up import gpus, launched
 def made(torch_cuda: str, driver_cuda: str) -> Fleet:
     software = SoftwareFacts(versions={"torch": "2.9.0", "torch-cuda": torch_cuda})
     return fleet(
-        2, collectives=None, software={1: software},
+        2,
+        collectives=None,
+        software={1: software},
         gpu={n: gpus(n, driver_version="535.10", cuda_version=driver_cuda if n else "13.0") for n in range(2)},
-    )  # fmt: skip
+    )
 
 
 def test_names_the_node_whose_driver_is_a_major_version_behind() -> None:

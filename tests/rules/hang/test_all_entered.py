@@ -1,6 +1,6 @@
 from allready.model import Confidence, Severity
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, event, group, one_missing, operation
+from tests.rules.runs import ask, at, event, group, one_missing, operation
 
 LEVEL = group({r: at(65, 64) for r in range(4)})
 

@@ -1,4 +1,4 @@
-from tests.rules.ruins import ask, at, group, one_missing
+from tests.rules.runs import ask, at, group, one_missing
 
 
 def two(first: int, second: int, name: str, waiting: int) -> object:

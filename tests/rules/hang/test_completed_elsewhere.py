@@ -5,7 +5,7 @@ import pytest
 from allready.model import Confidence, FaultClass, Position
 from allready.rules.hang.completed_elsewhere import completed_elsewhere
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, group, operation
+from tests.rules.runs import ask, at, group, operation
 
 
 def gave_up(enqueued: int, stuck: int, name: str = "reduce_scatter") -> Position:

@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import Confidence, Event, FaultClass, Role
-from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
+from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack
 
 
 @pytest.mark.parametrize("source", ["flight recorder", "watchdog", "ras", "coll log"])

@@ -1,5 +1,5 @@
 from allready.model import GroupProgress
-from tests.rules.ruins import ask, at, group, one_missing
+from tests.rules.runs import ask, at, group, one_missing
 
 EVERYBODY = (0, 1, 2, 3)
 

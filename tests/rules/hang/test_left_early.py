@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Origin, Role
 from allready.rules.engine import judge
-from tests.rules.ruins import ask, at, death, event, group, ruins
+from tests.rules.runs import ask, at, death, event, group, ruins
 
 
 def left(rank: int, time_s: float = 100.0) -> Event:

@@ -2,7 +2,7 @@ from allready.model import Severity
 from allready.model.fill import fill
 from allready.rules.registry import load
 from allready.text import catalog
-from tests.rules.ruins import ask, event
+from tests.rules.runs import ask, event
 
 
 def timed_out(numel: str = "467019003", timeout_ms: str = "600000", ran_ms: str = "600053") -> object:

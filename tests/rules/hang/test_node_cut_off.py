@@ -1,6 +1,6 @@
 from allready.model import FaultClass
 from allready.rules.registry import load
-from tests.rules.ruins import ask, at, death, event, group
+from tests.rules.runs import ask, at, death, event, group
 
 
 def ras(*missing: int) -> object:

@@ -1,5 +1,5 @@
 from allready.model import FaultClass
-from tests.rules.ruins import ask, death, one_missing, stack
+from tests.rules.runs import ask, death, one_missing, stack
 
 WAITING = tuple(stack(r, "gpu_wait", pid=10 + r) for r in (0, 1, 2))
 

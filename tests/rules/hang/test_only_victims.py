@@ -4,7 +4,7 @@ import pytest
 
 from allready.model import Confidence, FaultClass, Severity
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.ruins import ask, at, death, event, group, one_missing, operation
+from tests.rules.runs import ask, at, death, event, group, one_missing, operation
 
 
 def test_one_dump_of_four_accuses_nobody() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import Confidence, FaultClass, Origin, Role
-from tests.rules.ruins import ask, at, death, event, group, one_missing, process, stack
+from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack
 
 
 def silent(*ranks: int, source: str = "flight recorder", why: str = "no dump") -> object:

@@ -3,15 +3,19 @@ from typing import Any
 
 from allready.model import Confidence, FaultClass, GroupProgress, Live, Origin, Position
 from allready.testing import check
-from tests.rules.ruins import ask, ruins
+from tests.rules.runs import ask, ruins
 
 
 def answer(absent: dict[int, str], **changes: Any) -> GroupProgress:
     """What RAS says of four ranks; the text report tells of nobody else how far he came."""
     known: dict[str, Any] = {
-        "group": "0xabc", "source": "ras", "size": 4, "members": tuple(absent), "absent": absent,
+        "group": "0xabc",
+        "source": "ras",
+        "size": 4,
+        "members": tuple(absent),
+        "absent": absent,
         "origin": Origin(source="ras.txt", line=20),
-    }  # fmt: skip
+    }
     return GroupProgress(**(known | changes))
 
 

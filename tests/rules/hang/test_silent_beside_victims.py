@@ -1,5 +1,5 @@
 from allready.model import Confidence, Death, Event, FaultClass, Origin, Role
-from tests.rules.ruins import ask, death, event, one_missing
+from tests.rules.runs import ask, death, event, one_missing
 
 WAITED = tuple(
     event("gloo.recv_timeout", r, "Timed out waiting 12000ms for recv operation to complete") for r in (0, 1, 3)

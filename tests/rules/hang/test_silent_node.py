@@ -4,7 +4,7 @@ import pytest
 
 from allready.model import Confidence, Death, FaultClass, Origin
 from allready.rules.registry import load
-from tests.rules.ruins import ask, death, event, one_missing
+from tests.rules.runs import ask, death, event, one_missing
 
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete"
 

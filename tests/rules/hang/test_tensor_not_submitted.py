@@ -1,7 +1,7 @@
 from typing import Any
 
 from allready.model import Confidence, Event, FaultClass, Role
-from tests.rules.ruins import ask, death, event, one_missing
+from tests.rules.runs import ask, death, event, one_missing
 
 MISSING = "allreduce.conv1.weight=1, 3;allreduce.conv2.weight=1"
 

@@ -12,8 +12,9 @@ def retried(src: int, dst: int, *, arrives: bool = True) -> dict[str, Any]:
         dst: status(dst, [row(dst, src, **ARRIVED, segments_received=50)], NOW - 2),
     }
     rows = {
-        (src, dst): DEAD | {"total_retransmits": 5}, (dst, src): ARRIVED | {"segments_received": 52 if arrives else 50}
-    }  # fmt: skip
+        (src, dst): DEAD | {"total_retransmits": 5},
+        (dst, src): ARRIVED | {"segments_received": 52 if arrives else 50},
+    }
     return {"rows": rows, "history": {n: (word,) for n, word in old.items()}}
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from allready.model import (
-    Aftermath,
     Fleet,
     Lag,
     LinkRow,
@@ -14,6 +13,7 @@ from allready.model import (
     NodeStatus,
     PathSize,
     RankStatus,
+    RunEvidence,
     SocketRow,
     World,
     WorldNode,
@@ -41,11 +41,22 @@ def address(node: int) -> str:
 def row(src: int, dst: int, **changes: Any) -> SocketRow:
     """One end of the one connection between two ranks, idle by default."""
     known: dict[str, Any] = {
-        "rank": src, "pid": 100 + src, "local": address(src), "local_port": 4000 + 10 * src + dst,
-        "remote": address(dst), "remote_port": 4000 + 10 * dst + src, "rto_s": 0.2, "rtt_s": 0.0002,
-        "last_sent_s": 0.02, "last_received_s": 0.02, "bytes_acked": 1000, "bytes_received": 1000,
-        "busy_s": 1.0, "receiver_limited_s": 0.0, "buffer_limited_s": 0.0,
-    }  # fmt: skip
+        "rank": src,
+        "pid": 100 + src,
+        "local": address(src),
+        "local_port": 4000 + 10 * src + dst,
+        "remote": address(dst),
+        "remote_port": 4000 + 10 * dst + src,
+        "rto_s": 0.2,
+        "rtt_s": 0.0002,
+        "last_sent_s": 0.02,
+        "last_received_s": 0.02,
+        "bytes_acked": 1000,
+        "bytes_received": 1000,
+        "busy_s": 1.0,
+        "receiver_limited_s": 0.0,
+        "buffer_limited_s": 0.0,
+    }
     return SocketRow(**(known | changes))
 
 
@@ -57,13 +68,21 @@ def neighbours(num_nodes: int) -> list[Pair]:
 def status(node: int, sockets: Iterable[SocketRow] = (), time_s: float = NOW, **changes: Any) -> NodeStatus:
     """One word of a node; `changes` are those of its rank."""
     rank: dict[str, Any] = {
-        "rank": node, "pid": 100 + node, "process_state": "sleeping", "phase": "communicating", "num_operations": 100,
+        "rank": node,
+        "pid": 100 + node,
+        "process_state": "sleeping",
+        "phase": "communicating",
+        "num_operations": 100,
         "groups": (GroupMark(group="0", enqueued=100, completed=99, waiting_s=0.1, moved_s=time_s - 0.1),),
-    }  # fmt: skip
+    }
     return NodeStatus(
-        node_rank=node, name=f"gpu{node}", time_s=time_s, ranks=(RankStatus(**(rank | changes)),),
-        sockets=tuple(sockets), links=(link(),),
-    )  # fmt: skip
+        node_rank=node,
+        name=f"gpu{node}",
+        time_s=time_s,
+        ranks=(RankStatus(**(rank | changes)),),
+        sockets=tuple(sockets),
+        links=(link(),),
+    )
 
 
 def link(*, carrier: bool = True, name: str = "eth0") -> LinkRow:
@@ -96,22 +115,32 @@ def job(
     at_s = asked_s if asked_s is not None else changes.get("now_s", NOW)
     asked = {
         n: NodeEvidence(
-            node_rank=n, number=1, time_s=at_s, status=statuses[n], sockets=statuses[n].sockets,
+            node_rank=n,
+            number=1,
+            time_s=at_s,
+            status=statuses[n],
+            sockets=statuses[n].sockets,
             reached={address(peer): ok for peer, ok in (reached or {}).get(n, {}).items()},
             path_sizes={address(dst): size for (src, dst), size in (sizes or {}).items() if src == n},
         )
         for n in {*(reached or {}), *(src for src, _ in sizes or {})}
-    }  # fmt: skip
+    }
     live: dict[str, Any] = {
-        "now_s": NOW, "statuses": statuses, "heard_s": dict.fromkeys(range(num_nodes), 0.2) | dict(heard_s or {}),
-        "history": history or {}, "world_size": num_nodes, "evidence": asked, "since_s": NOW - 3,
-    }  # fmt: skip
+        "now_s": NOW,
+        "statuses": statuses,
+        "heard_s": dict.fromkeys(range(num_nodes), 0.2) | dict(heard_s or {}),
+        "history": history or {},
+        "world_size": num_nodes,
+        "evidence": asked,
+        "since_s": NOW - 3,
+    }
     world = World(
-        num_nodes=num_nodes, world_size=num_nodes,
+        num_nodes=num_nodes,
+        world_size=num_nodes,
         nodes=tuple(WorldNode(node_rank=n, name=f"gpu{n}", ranks=(n,)) for n in range(num_nodes)),
-    )  # fmt: skip
-    after = Aftermath(expected_ranks=num_nodes, node_of_rank={n: n for n in range(num_nodes)}, lags=lags)
-    return Fleet(world=world, live=Live(**(live | changes)), aftermath=after, inapplicable=NONE)
+    )
+    run = RunEvidence(expected_ranks=num_nodes, node_of_rank={n: n for n in range(num_nodes)}, lags=lags)
+    return Fleet(world=world, live=Live(**(live | changes)), run_evidence=run, inapplicable=NONE)
 
 
 def ask(code: str, *arguments: Any, **changes: Any) -> Outcome:

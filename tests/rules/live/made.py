@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from allready.model import (
-    Aftermath,
     ChildRow,
     Fleet,
     Frame,
@@ -20,6 +19,7 @@ from allready.model import (
     ProcessStack,
     RankEvidence,
     RankStatus,
+    RunEvidence,
     SocketRow,
     ThreadStack,
     World,
@@ -37,20 +37,35 @@ SITES = {"lock": "train.py:30 save", "": "train.py:12 step"}
 def mark(enqueued: int, pending: bool = True, **changes: Any) -> GroupMark:
     """How far a rank came in the group of all."""
     known: dict[str, Any] = {
-        "group": "0", "label": "default_pg", "members": (0, 1, 2, 3), "enqueued": enqueued,
-        "completed": enqueued - 1 if pending else enqueued, "waiting_s": NOW - ENTERED if pending else None,
+        "group": "0",
+        "label": "default_pg",
+        "members": (0, 1, 2, 3),
+        "enqueued": enqueued,
+        "completed": enqueued - 1 if pending else enqueued,
+        "waiting_s": NOW - ENTERED if pending else None,
         "moved_s": ENTERED,
-    }  # fmt: skip
+    }
     return GroupMark(**(known | changes))
 
 
 def waiting(rank: int, **changes: Any) -> RankStatus:
     """A rank that waits in number 64."""
     known: dict[str, Any] = {
-        "rank": rank, "local_rank": rank % 2, "pid": 100 + rank, "process_state": "sleeping", "phase": "communicating",
-        "beat_age_s": 0.1, "cpu_share": 0.01, "children_cpu_share": 0.0, "groups": (mark(64),), "period_s": 0.05,
-        "num_operations": 64, "site": "train.py:12 step", "site_since_s": ENTERED, "framework": "torch",
-    }  # fmt: skip
+        "rank": rank,
+        "local_rank": rank % 2,
+        "pid": 100 + rank,
+        "process_state": "sleeping",
+        "phase": "communicating",
+        "beat_age_s": 0.1,
+        "cpu_share": 0.01,
+        "children_cpu_share": 0.0,
+        "groups": (mark(64),),
+        "period_s": 0.05,
+        "num_operations": 64,
+        "site": "train.py:12 step",
+        "site_since_s": ENTERED,
+        "framework": "torch",
+    }
     if changes.get("process_state") in {"stopped", "traced"}:
         known["beat_age_s"] = NOW - ENTERED
     return RankStatus(**(known | changes))
@@ -65,9 +80,13 @@ def behind(rank: int, **changes: Any) -> RankStatus:
 def ended(rank: int, exit_code: int | None = 0, signal: str | None = None, **changes: Any) -> RankStatus:
     """A rank whose process has ended after number 63."""
     known: dict[str, Any] = {
-        "process_state": "killed" if signal else "exited", "exit_code": exit_code, "signal": signal,
-        "ended_s": ENTERED - 1, "beat_age_s": None, "cpu_share": None,
-    }  # fmt: skip
+        "process_state": "killed" if signal else "exited",
+        "exit_code": exit_code,
+        "signal": signal,
+        "ended_s": ENTERED - 1,
+        "beat_age_s": None,
+        "cpu_share": None,
+    }
     return behind(rank, **(known | changes))
 
 
@@ -79,9 +98,14 @@ def stack(rank: int, activity: str, site: str = "train.py:30 save", others: tupl
         for i, what in enumerate(others)
     ]
     return ProcessStack(
-        origin=Origin(source=f"rank{rank}/evidence/stacks.txt"), role="rank", rank=rank, pid=100 + rank,
-        threads=tuple(threads), activity=activity, site=site,
-    )  # fmt: skip
+        origin=Origin(source=f"rank{rank}/evidence/stacks.txt"),
+        role="rank",
+        rank=rank,
+        pid=100 + rank,
+        threads=tuple(threads),
+        activity=activity,
+        site=site,
+    )
 
 
 def job(
@@ -90,7 +114,7 @@ def job(
     seen: Mapping[int, Mapping[str, Any]] | None = None,
     sockets: tuple[SocketRow, ...] = (),
     live: Mapping[str, Any] | None = None,
-    **after: Any,
+    **run: Any,
 ) -> Fleet:
     """The job as the judge would put it together.
 
@@ -112,30 +136,49 @@ def job(
     earlier = {n: tuple(replace(s, time_s=NOW - back) for back in (4.0, 3.0, 2.0, 1.0, 0.0)) for n, s in nodes.items()}
     evidence = {
         n: NodeEvidence(
-            node_rank=n, number=1, time_s=NOW, status=s, sockets=sockets,
+            node_rank=n,
+            number=1,
+            time_s=NOW,
+            status=s,
+            sockets=sockets,
             ranks=tuple(RankEvidence(rank=r.rank, status=r, **(seen or {}).get(r.rank, {})) for r in s.ranks),
         )
         for n, s in nodes.items()
-    }  # fmt: skip
+    }
     given: dict[str, Any] = {
-        "now_s": NOW, "statuses": nodes, "heard_s": dict.fromkeys(nodes, 0.0), "evidence": evidence, "history": earlier,
-        "world_size": 4, "since_s": ENTERED + 1, "hang_after_s": 60.0,
-    }  # fmt: skip
+        "now_s": NOW,
+        "statuses": nodes,
+        "heard_s": dict.fromkeys(nodes, 0.0),
+        "evidence": evidence,
+        "history": earlier,
+        "world_size": 4,
+        "since_s": ENTERED + 1,
+        "hang_after_s": 60.0,
+    }
     all_stacks = {
         r: stack(r, "in_collective", "train.py:12 step") for r, s in statuses.items() if s.beat_age_s is not None
     }
     all_stacks |= {s.rank: s for s in stacks if s.rank is not None}
     known: dict[str, Any] = {
-        "expected_ranks": 4, "node_of_rank": NODES, "node_numbers": {"node0": 0, "node1": 1},
-        "progress": progress(statuses), "stacks": tuple(all_stacks.values()),
-    }  # fmt: skip
+        "expected_ranks": 4,
+        "node_of_rank": NODES,
+        "node_numbers": {"node0": 0, "node1": 1},
+        "progress": progress(statuses),
+        "stacks": tuple(all_stacks.values()),
+    }
     return Fleet(
-        world=World(num_nodes=2, world_size=4, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0, 1)),
-                                                      WorldNode(node_rank=1, name="gpu1", ranks=(2, 3)))),
+        world=World(
+            num_nodes=2,
+            world_size=4,
+            nodes=(
+                WorldNode(node_rank=0, name="gpu0", ranks=(0, 1)),
+                WorldNode(node_rank=1, name="gpu1", ranks=(2, 3)),
+            ),
+        ),
         live=Live(**(given | dict(live or {}))),
-        aftermath=Aftermath(**(known | after)),
+        run_evidence=RunEvidence(**(known | run)),
         inapplicable=frozenset({"roll", "reach", "collectives"}),
-    )  # fmt: skip
+    )
 
 
 def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tuple[GroupProgress, ...]:
@@ -152,11 +195,15 @@ def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tu
             members[one.group] = one.members
     return tuple(
         GroupProgress(
-            group=g, label="default_pg" if g == "0" else "", source="flight recorder", members=members[g],
-            positions=found, absent={r: "has not joined" for r in members[g] if r not in found},
+            group=g,
+            label="default_pg" if g == "0" else "",
+            source="flight recorder",
+            members=members[g],
+            positions=found,
+            absent={r: "has not joined" for r in members[g] if r not in found},
         )
         for g, found in sorted(groups.items())
-    )  # fmt: skip
+    )
 
 
 def child(state: str, role: str = "loader") -> ChildRow:
@@ -164,8 +211,14 @@ def child(state: str, role: str = "loader") -> ChildRow:
 
 
 def socket(**changes: Any) -> SocketRow:
-    known: dict[str, Any] = {"rank": 0, "pid": 100, "local": "10.0.0.1", "local_port": 1, "remote": "10.0.0.2",
-                             "remote_port": 2}  # fmt: skip
+    known: dict[str, Any] = {
+        "rank": 0,
+        "pid": 100,
+        "local": "10.0.0.1",
+        "local_port": 1,
+        "remote": "10.0.0.2",
+        "remote_port": 2,
+    }
     return SocketRow(**(known | changes))
 
 

@@ -35,10 +35,16 @@ def test_a_rank_in_its_last_steps_has_left_as_well() -> None:
 
 def test_peers_that_died_of_the_lost_connection_are_victims() -> None:
     deaths = tuple(
-        Death(kind="exception", origin=Origin(source="out.log"), rank=r, is_collective_error=True, time_s=NOW - 9,
-              text="RuntimeError: Connection closed by peer")
+        Death(
+            kind="exception",
+            origin=Origin(source="out.log"),
+            rank=r,
+            is_collective_error=True,
+            time_s=NOW - 9,
+            text="RuntimeError: Connection closed by peer",
+        )
         for r in (0, 2, 3)
-    )  # fmt: skip
+    )
     dead = [ended(r, exit_code=1) for r in (0, 2, 3)]
     [hit] = ask("LIV007", ended(1), *dead, deaths=deaths).hits
     assert hit.culprits.ranks == (1,)
@@ -55,9 +61,9 @@ def test_a_rank_that_died_is_no_rank_that_left() -> None:
 def test_a_living_rank_without_its_groups_has_destroyed_them() -> None:
     gone = behind(2, groups=(), phase="computing", cpu_share=0.9)
     fleet = job(gone, stacks=(stack(2, "cpu_work"),))
-    assert fleet.aftermath is not None
-    [told] = fleet.aftermath.progress
+    assert fleet.run_evidence is not None
+    [told] = fleet.run_evidence.progress
     positions = {**told.positions, 2: Position(enqueued=63, completed=63)}
-    after = replace(fleet.aftermath, progress=(replace(told, positions=positions, absent={}),))
-    [hit] = check("LIV007", replace(fleet, aftermath=after)).hits
+    after = replace(fleet.run_evidence, progress=(replace(told, positions=positions, absent={}),))
+    [hit] = check("LIV007", replace(fleet, run_evidence=after)).hits
     assert hit.culprits.ranks == (2,)

@@ -3,9 +3,12 @@ from allready.testing import check, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 UNKNOWN = NameFacts(
-    own_name="gpu1", own_addresses=("10.0.0.2",), master_name="head", master_addresses=(),
+    own_name="gpu1",
+    own_addresses=("10.0.0.2",),
+    master_name="head",
+    master_addresses=(),
     master_error="Name or service not known",
-)  # fmt: skip
+)
 
 
 def test_names_the_node_and_the_resolvers_words() -> None:

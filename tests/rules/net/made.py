@@ -30,9 +30,12 @@ UNHEARD: dict[str, Any] = {"received_bytes": ()}
 def stuck(size_bytes: int, *passed: int) -> dict[str, Any]:
     """A path that came up and stopped at a payload."""
     return {
-        "outcome": "stuck", "passed_bytes": passed, "stuck_bytes": size_bytes, "throughput_gb_per_s": None,
+        "outcome": "stuck",
+        "passed_bytes": passed,
+        "stuck_bytes": size_bytes,
+        "throughput_gb_per_s": None,
         "duration_s": 2.0,
-    }  # fmt: skip
+    }
 
 
 def both(a: int, b: int, change: dict[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
@@ -90,9 +93,13 @@ def choosing(
 ) -> TransportFacts:
     """A healthy node, but one library chose this interface (None: none)."""
     choice = InterfaceChoice(
-        variable=f"{library.upper()}_SOCKET_IFNAME", pattern=pattern, interfaces=(name,) if name else (),
-        addresses=(address,) if address else (), reason="as the test says", error=error,
-    )  # fmt: skip
+        variable=f"{library.upper()}_SOCKET_IFNAME",
+        pattern=pattern,
+        interfaces=(name,) if name else (),
+        addresses=(address,) if address else (),
+        reason="as the test says",
+        error=error,
+    )
     return replace(transport_of(node), **{library: choice})
 
 

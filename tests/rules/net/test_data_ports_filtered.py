@@ -35,9 +35,11 @@ def test_names_the_receiver_of_two_nodes_when_only_one_direction_is_filtered() -
 
 def test_names_the_sender_whose_own_filter_lets_nothing_out() -> None:
     shut = FirewallFacts(
-        tool="nft", drops=("inet t in: x", "inet t out: drop"), out_drops=("inet t out: drop",),
+        tool="nft",
+        drops=("inet t in: x", "inet t out: drop"),
+        out_drops=("inet t out: drop",),
         out_dropped_ports=((1024, 29499), (29501, 65535)),
-    )  # fmt: skip
+    )
     evidence = reached(2, paths={(0, 1): SILENT}, firewall={0: shut, 1: FirewallFacts(tool=None)})
     [hit] = check("NET001", evidence).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((0,), ((0, 1),))

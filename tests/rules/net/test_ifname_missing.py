@@ -31,9 +31,10 @@ def test_only_warns_when_the_job_does_not_use_the_library() -> None:
     job = healthy_node(1, 2).launch
     assert isinstance(job, LaunchFacts)
     case = fleet(
-        2, transport={1: choosing("nccl", 1, None, pattern="ens99", error=MISSING)},
+        2,
+        transport={1: choosing("nccl", 1, None, pattern="ens99", error=MISSING)},
         launch={1: replace(job, backend="gloo")},
-    )  # fmt: skip
+    )
     [hit] = check("NET010", case).hits
     assert hit.severity is Severity.WARNING
 

@@ -40,8 +40,10 @@ def test_tells_two_networks_of_the_same_nodes_apart() -> None:
     # On ib0 nothing passes between 1 and 2; on eth0 everything does, and that must not hide it.
     more = [
         healthy_path(a, b, interface="ib0", address=f"10.1.0.{b + 1}", src_address=f"10.1.0.{a + 1}")
-        for a in range(3) for b in range(3) if a != b and {a, b} != {1, 2}
-    ]  # fmt: skip
+        for a in range(3)
+        for b in range(3)
+        if a != b and {a, b} != {1, 2}
+    ]
     dead = [
         healthy_path(a, b, **{**SILENT, "interface": "ib0", "address": f"10.1.0.{b + 1}"}) for a, b in ((1, 2), (2, 1))
     ]

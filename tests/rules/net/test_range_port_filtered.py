@@ -9,9 +9,13 @@ def range_path(src: int, dst: int, port: int, **changes: object):  # type: ignor
 
 def test_names_the_ports_and_the_node_that_closes_them() -> None:
     case = reached(
-        2, range_path(0, 1, 40000), range_path(0, 1, 40001, **SILENT), range_path(1, 0, 40000), range_path(1, 0, 40001),
+        2,
+        range_path(0, 1, 40000),
+        range_path(0, 1, 40001, **SILENT),
+        range_path(1, 0, 40000),
+        range_path(1, 0, 40001),
         firewall={1: FirewallFacts(tool="nft")},
-    )  # fmt: skip
+    )
     [hit] = check("NET007", case).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((0, 1),))
     assert hit.values["ports"] == "40001"

@@ -29,9 +29,11 @@ def test_names_the_variable_that_chose_it() -> None:
 def test_lets_processes_of_one_machine_share_an_address() -> None:
     one = net_of(0)
     case = fleet(
-        3, net=dict.fromkeys((1, 2), one), host={n: host_of(0) for n in (1, 2)},
+        3,
+        net=dict.fromkeys((1, 2), one),
+        host={n: host_of(0) for n in (1, 2)},
         transport={n: choosing_both(n, "eth0", "10.0.0.1") for n in (1, 2)},
-    )  # fmt: skip
+    )
     assert check("NET009", case).state == "clear"
 
 

@@ -10,16 +10,20 @@ STORAGE = interface("eth9", "192.168.99.2/24")
 def storage_chosen(outcome: dict[str, object], **changes: object):  # type: ignore[no-untyped-def]
     probes = {(a, 1): {**outcome, "address": "192.168.99.2", "interface": "eth9"} for a in (0, 2)}
     return fleet(
-        3, net={1: plus(1, STORAGE)}, transport={1: choosing_both(1, "eth9", "192.168.99.2", "eth9")},
-        reach=healthy_reach(3, probes), **changes,
-    )  # fmt: skip
+        3,
+        net={1: plus(1, STORAGE)},
+        transport={1: choosing_both(1, "eth9", "192.168.99.2", "eth9")},
+        reach=healthy_reach(3, probes),
+        **changes,
+    )
 
 
 def test_names_the_node_that_chose_a_network_of_its_own() -> None:
     hits = check("NET013", storage_chosen(SILENT)).hits
     assert [(h.culprits.nodes, h.culprits.variables) for h in hits] == [
-        ((1,), ("NCCL_SOCKET_IFNAME",)), ((1,), ("GLOO_SOCKET_IFNAME",)),
-    ]  # fmt: skip
+        ((1,), ("NCCL_SOCKET_IFNAME",)),
+        ((1,), ("GLOO_SOCKET_IFNAME",)),
+    ]
     assert hits[0].values["command"] == "export NCCL_SOCKET_IFNAME=eth0"
     assert hits[0].confidence is Confidence.LIKELY
 

@@ -12,9 +12,14 @@ JOINED_LATER = "node 0 was not reached"
 def contact(outcome: str, **changes: Any) -> MasterContactFacts:
     """A worker's attempts that ended so."""
     facts = MasterContactFacts(
-        outcome=outcome, master_addr="10.0.0.1", master_port=29500, addresses=("10.0.0.1",), address="10.0.0.1",
-        attempts=5, waited_s=4.2,
-    )  # fmt: skip
+        outcome=outcome,
+        master_addr="10.0.0.1",
+        master_port=29500,
+        addresses=("10.0.0.1",),
+        address="10.0.0.1",
+        attempts=5,
+        waited_s=4.2,
+    )
     return replace(facts, **changes)
 
 

@@ -14,8 +14,14 @@ DROPS_PORT = FirewallFacts(
 
 
 def calling(*, hears_us: bool | None, node: int = 2) -> Caller:
-    return Caller(kind="datagram", address=f"10.0.0.{node + 1}", node_rank=node, name=f"gpu{node}", detail="silent",
-                  hears_us=hears_us)  # fmt: skip
+    return Caller(
+        kind="datagram",
+        address=f"10.0.0.{node + 1}",
+        node_rank=node,
+        name=f"gpu{node}",
+        detail="silent",
+        hears_us=hears_us,
+    )
 
 
 def test_the_silent_node_names_its_way_to_node_0() -> None:
@@ -27,9 +33,11 @@ def test_the_silent_node_names_its_way_to_node_0() -> None:
 
 def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -> None:
     out = FirewallFacts(
-        tool="nft", drops=("inet t out: tcp dport 29500 drop",), out_drops=("inet t out: tcp dport 29500 drop",),
+        tool="nft",
+        drops=("inet t out: tcp dport 29500 drop",),
+        out_drops=("inet t out: tcp dport 29500 drop",),
         out_dropped_ports=((29500, 29500),),
-    )  # fmt: skip
+    )
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True, facts={"firewall": out})).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((1, 0),))
     assert hit.values["command"] == "nft insert rule inet t out ip daddr 10.0.0.1 accept"

@@ -17,8 +17,11 @@ def test_shows_what_does_listen_nearby() -> None:
 
 
 def test_shows_the_local_holder_when_this_machine_refused() -> None:
-    local = {"master_contact": contact("refused", master_addr="localhost", address="127.0.0.1",
-                                       local_holder=PortHolder(pid=9, command="nginx"))}  # fmt: skip
+    local = {
+        "master_contact": contact(
+            "refused", master_addr="localhost", address="127.0.0.1", local_holder=PortHolder(pid=9, command="nginx")
+        )
+    }
     [hit] = check("PRT001", worker_alone("refused", facts=local)).hits
     assert hit.values["nearby"] == "pid 9 nginx"
 

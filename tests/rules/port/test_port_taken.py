@@ -4,9 +4,13 @@ from allready.model import FactMissing, MasterPortFacts, PortHolder
 from allready.testing import check, fleet
 
 TAKEN = MasterPortFacts(
-    port=29500, opened=False, error="Address already in use (EADDRINUSE)", service="http", banner="HTTP/1.0 200 OK",
+    port=29500,
+    opened=False,
+    error="Address already in use (EADDRINUSE)",
+    service="http",
+    banner="HTTP/1.0 200 OK",
     holder=PortHolder(pid=4242, command="python3 -m http.server 29500", user="alice", started="2026-01-02T03:04:05"),
-)  # fmt: skip
+)
 
 
 def test_names_the_process_that_holds_the_port() -> None:

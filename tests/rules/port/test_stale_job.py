@@ -6,9 +6,12 @@ from allready.testing import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
 STALE = MasterPortFacts(
-    port=29500, opened=False, error="Address already in use (EADDRINUSE)", service="torch-store",
+    port=29500,
+    opened=False,
+    error="Address already in use (EADDRINUSE)",
+    service="torch-store",
     holder=PortHolder(pid=31, command="python train.py", user="bob", started="2026-01-02T03:04:05+00:00"),
-)  # fmt: skip
+)
 
 
 def test_node_0_names_the_old_process_and_since_when() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from allready.model import Aftermath, Fleet, Lag, NodeStatus, SocketRow
+from allready.model import Fleet, Lag, NodeStatus, RunEvidence, SocketRow
 from allready.model.live import GroupMark
 from allready.rules.engine import Outcome
 from allready.testing import check
@@ -19,10 +19,16 @@ RING_BYTES = 20_000_000
 def paces(shares: Mapping[int, float], waits: Mapping[int, int] | None = None, **changes: Any) -> Lag:
     """`shares`: of the time that the others wait for a rank."""
     known: dict[str, Any] = {
-        "group": "0", "source": "flight recorder", "num_operations": 60, "median_period_s": 0.1, "noise_s": 0.001,
-        "median_late_s": {r: 0.1 * s for r, s in shares.items()}, "last_share": dict(shares),
-        "waited_share": dict(shares), "num_waits": waits or {r: round(60 * min(1.0, 3 * s)) for r, s in shares.items()},
-    }  # fmt: skip
+        "group": "0",
+        "source": "flight recorder",
+        "num_operations": 60,
+        "median_period_s": 0.1,
+        "noise_s": 0.001,
+        "median_late_s": {r: 0.1 * s for r, s in shares.items()},
+        "last_share": dict(shares),
+        "waited_share": dict(shares),
+        "num_waits": waits or {r: round(60 * min(1.0, 3 * s)) for r, s in shares.items()},
+    }
     return Lag(**(known | changes))
 
 
@@ -65,9 +71,13 @@ def moving(
             word = status(n, _sockets(n, num_nodes, at, flows or {}) if i >= 0 else (), time_s, **own)
             words[n].append(replace(word, cpu_pressure_share=(pressure or {}).get(n)))
     return job(
-        num_nodes, lags=lags, statuses={n: kept[-1] for n, kept in words.items()},
-        history={n: tuple(kept) for n, kept in words.items()}, since_s=None, **changes,
-    )  # fmt: skip
+        num_nodes,
+        lags=lags,
+        statuses={n: kept[-1] for n, kept in words.items()},
+        history={n: tuple(kept) for n, kept in words.items()},
+        since_s=None,
+        **changes,
+    )
 
 
 def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[str, Any]]) -> list[SocketRow]:
@@ -77,24 +87,31 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
             continue
         is_data = pair[1] == (node - 1) % num_nodes
         flow = {
-            "busy": 0.1 if is_data else 0.05, "sent_bytes": RING_BYTES if is_data else 40_000, "again": 1,
-            "rtt_s": 0.0002, "unsteady": 0.3, **flows.get(pair, {}),
-        }  # fmt: skip
+            "busy": 0.1 if is_data else 0.05,
+            "sent_bytes": RING_BYTES if is_data else 40_000,
+            "again": 1,
+            "rtt_s": 0.0002,
+            "unsteady": 0.3,
+            **flows.get(pair, {}),
+        }
         found.append(
             row(
-                *pair, busy_s=flow["busy"] * SECONDS * at, bytes_acked=int(flow["sent_bytes"] * at),
-                total_retransmits=int(flow["again"] * at), rtt_s=flow["rtt_s"],
+                *pair,
+                busy_s=flow["busy"] * SECONDS * at,
+                bytes_acked=int(flow["sent_bytes"] * at),
+                total_retransmits=int(flow["again"] * at),
+                rtt_s=flow["rtt_s"],
                 rtt_variation_s=flow["unsteady"] * flow["rtt_s"],
                 receiver_limited_s=flow.get("full", 0.0) * SECONDS * at,
             )
-        )  # fmt: skip
+        )
     return found
 
 
 def without_paces(fleet: Fleet) -> Fleet:
     """The same job, of which no recorder tells."""
-    assert fleet.aftermath is not None
-    return replace(fleet, aftermath=Aftermath(expected_ranks=fleet.aftermath.expected_ranks))
+    assert fleet.run_evidence is not None
+    return replace(fleet, run_evidence=RunEvidence(expected_ranks=fleet.run_evidence.expected_ranks))
 
 
 def ask(code: str, *arguments: Any, **changes: Any) -> Outcome:

@@ -3,14 +3,19 @@ from typing import Any
 
 from allready.model import Lag, Live
 from allready.testing import check
-from tests.rules.ruins import ask, death, one_missing, ruins
+from tests.rules.runs import ask, death, one_missing, ruins
 
 
 def lag(late: dict[int, float], share: dict[int, float], **changes: Any) -> Lag:
     known: dict[str, Any] = {
-        "group": "0", "source": "flight recorder", "num_operations": 60, "median_late_s": late, "last_share": share,
-        "median_period_s": 0.5, "noise_s": 0.001,
-    }  # fmt: skip
+        "group": "0",
+        "source": "flight recorder",
+        "num_operations": 60,
+        "median_late_s": late,
+        "last_share": share,
+        "median_period_s": 0.5,
+        "noise_s": 0.001,
+    }
     return Lag(**(known | changes))
 
 

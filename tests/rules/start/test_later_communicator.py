@@ -1,6 +1,6 @@
 from allready.model import CommRecord, Confidence, FaultClass
 from allready.rules.registry import load
-from tests.rules.ruins import ask, death, event, process
+from tests.rules.runs import ask, death, event, process
 
 FIRST = "0xaaa"
 LATER = "0xbbb"

@@ -1,5 +1,5 @@
 from allready.model import CommRecord, Confidence
-from tests.rules.ruins import ask, death, process
+from tests.rules.runs import ask, death, process
 
 
 def joined(rank: int, *, completed: bool = False, nranks: int = 4) -> CommRecord:

@@ -11,10 +11,10 @@ from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, is_own_line, operation_at
 from allready.model import Misfit, Mismatch
 
-MOST_RANKS = 64
+MAX_RANKS = 64
 """Whose operations a mismatch lists."""
-MOST_MISFITS = 1_000
-MOST_COMPARED = 10_000_000
+MAX_MISFITS = 1_000
+MAX_COMPARED = 10_000_000
 """Pairs of ranks in all different all_to_alls of a group together."""
 
 
@@ -36,15 +36,21 @@ def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         ((usual, number),) = Counter(named.values()).most_common(1)
         is_most = 2 * number > max(len(named), len(group.members))
         odd = tuple(r for r, root in sorted(named.items()) if root != usual) if is_most else ()
-        listed = sorted([*odd, *(r for r in named if r not in odd)][:MOST_RANKS])
+        listed = sorted([*odd, *(r for r in named if r not in odd)][:MAX_RANKS])
         b = next(r for r in (*odd, *named) if named[r] != usual)
         unlike = [track for rank, track in tracks.items() if named.get(rank) != named[b]]
         return Mismatch(
-            group=group.title, source=SOURCE, kind="root", seq=seq,
-            by_rank={r: o for r in listed for o in (made[r],) if o is not None}, label=group.label,
-            missing=tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut), odd=odd,
-            origin=tracks[(*odd, *named)[0]].dump.origin, is_same_call=is_own_line(tracks[b], seq, unlike),
-        )  # fmt: skip
+            group=group.title,
+            source=SOURCE,
+            kind="root",
+            seq=seq,
+            by_rank={r: o for r in listed for o in (made[r],) if o is not None},
+            label=group.label,
+            missing=tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut),
+            odd=odd,
+            origin=tracks[(*odd, *named)[0]].dump.origin,
+            is_same_call=is_own_line(tracks[b], seq, unlike),
+        )
     return None
 
 
@@ -62,7 +68,7 @@ def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     Who is odd is known where one member has a part in all that does not fit; in a single pair either may be wrong.
     """
     fitting: set[tuple[tuple[int, int], ...]] = set()
-    left = MOST_COMPARED
+    left = MAX_COMPARED
     for seq, known in sorted(splits_of(group, tracks).items()):
         same = tuple((rank, id(splits)) for rank, splits in known.items())  # a loop repeats itself
         left -= 0 if same in fitting else len(known) ** 2
@@ -98,7 +104,7 @@ def misfits_of(group: Group, known: Mapping[int, Splits]) -> list[Misfit]:
     # Of too many some from all over: the first ones alone would all be of one rank.
     return [
         Misfit(sender=ranks[x], receiver=ranks[y], num_sent=int(sent[x, y]), num_expected=int(expected[x, y]))
-        for x, y in found[:: len(found) // MOST_MISFITS + 1].tolist()
+        for x, y in found[:: len(found) // MAX_MISFITS + 1].tolist()
     ]
 
 
@@ -107,13 +113,20 @@ def splits_mismatch(
 ) -> Mismatch:
     """As findings have it.  `missing`: members whose splits are not known."""
     common = set.intersection(*({m.sender, m.receiver} for m in misfits))
-    listed = sorted({r for m in misfits[:MOST_RANKS] for r in (m.sender, m.receiver)})
+    listed = sorted({r for m in misfits[:MAX_RANKS] for r in (m.sender, m.receiver)})
     made = {r: o for r in listed if r in tracks for o in (operation_at(group, tracks[r], seq),) if o is not None}
     return Mismatch(
-        group=group.title, source=SOURCE, kind="splits", seq=seq, by_rank=made, label=group.label,
-        missing=tuple(r for r in group.members if r not in known), odd=tuple(common) if len(common) == 1 else (),
-        misfits=tuple(misfits), origin=tracks[misfits[0].sender].dump.origin,
-    )  # fmt: skip
+        group=group.title,
+        source=SOURCE,
+        kind="splits",
+        seq=seq,
+        by_rank=made,
+        label=group.label,
+        missing=tuple(r for r in group.members if r not in known),
+        odd=tuple(common) if len(common) == 1 else (),
+        misfits=tuple(misfits),
+        origin=tracks[misfits[0].sender].dump.origin,
+    )
 
 
 def _splits(track: Track) -> Iterator[tuple[int, Splits]]:

@@ -12,17 +12,17 @@ from allready.evidence.reading import FlightRing, FlightShape
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_ENTRIES = 100_000
-MOST_GROUPS = 4_096
-MOST_SHAPES = 512
+MAX_ENTRIES = 100_000
+MAX_GROUPS = 4_096
+MAX_SHAPES = 512
 """Different sizes of one dump that are kept whole."""
-MOST_CODES = 65_535
+MAX_CODES = 65_535
 KEPT_WHOLE = 64
-MOST_TENSORS = 2_000_000
+MAX_TENSORS = 2_000_000
 """Tensors of all entries together whose sizes are read."""
-MOST_DIMS = 32
-MOST_FRAMES = 64
-MOST_TEXT = 500
+MAX_DIMS = 32
+MAX_FRAMES = 64
+MAX_TEXT = 500
 _BIG = 1 << 53
 _NUMBER = expression(r"-?[0-9]{1,15}\Z")
 
@@ -99,7 +99,7 @@ class _Tables:
         if found is not None:
             return found
         num_in, num_out = num_elements(ins), num_elements(outs)
-        if len(self.columns.shapes) < MOST_SHAPES:
+        if len(self.columns.shapes) < MAX_SHAPES:
             found = self.shape_codes[key] = (len(self.columns.shapes), num_in, num_out)
             self.columns.shapes.append(_shape(name, is_p2p, ins, outs, in_dtypes, out_dtypes, timeout, given))
             return found
@@ -108,7 +108,7 @@ class _Tables:
         root = Given(given.operation, given.root) if given is not None and given.root is not None else None
         short = (name[:64], is_p2p, in_dtypes[:1], out_dtypes[:1], timeout, root)
         if short not in self.shape_codes:
-            code = min(len(self.columns.shapes), 2 * MOST_SHAPES)
+            code = min(len(self.columns.shapes), 2 * MAX_SHAPES)
             if code == len(self.columns.shapes):
                 self.columns.shapes.append(_shape(short[0], is_p2p, None, None, short[2], short[3], timeout, root))
             self.shape_codes[short] = (min(code, len(self.columns.shapes) - 1), -1, -1)
@@ -119,14 +119,14 @@ class _Tables:
         if type(value) is not list:
             return None
         self.num_tensors += len(value)
-        if self.num_tensors > MOST_TENSORS:
+        if self.num_tensors > MAX_TENSORS:
             return None
         if len(value) == 1 and type(value[0]) is list and len(value[0]) == 1:  # most operations have one flat tensor
             size = value[0][0]
             return ((size,),) if type(size) is int and 0 <= size < _BIG else None
         try:
             for dims in value:
-                if type(dims) is not list or len(dims) > MOST_DIMS or (dims and not 0 <= min(dims) <= max(dims) < _BIG):
+                if type(dims) is not list or len(dims) > MAX_DIMS or (dims and not 0 <= min(dims) <= max(dims) < _BIG):
                     return None
             return tuple([tuple(dims) for dims in value])
         except TypeError:
@@ -135,19 +135,19 @@ class _Tables:
     def stack(self, frames: Any) -> int:
         if type(frames) is not list or not frames:
             return 0
-        frames = frames[:MOST_FRAMES]
+        frames = frames[:MAX_FRAMES]
         identity = tuple(map(id, frames))  # the pickle shares equal frames; all of them live as long as the dump
         code = self.by_identity.get(identity)
         if code is None:
             texts = tuple(_frame(f) for f in frames if type(f) is dict)
             code = self.by_text.get(texts)
             if code is None:
-                if len(self.columns.stacks) > MOST_CODES:
+                if len(self.columns.stacks) > MAX_CODES:
                     return 0
                 code = self.by_text[texts] = len(self.columns.stacks)
                 self.columns.stacks.append(texts)
                 self.columns.sites.append(site_of(texts))
-            if len(self.by_identity) < MOST_CODES:
+            if len(self.by_identity) < MAX_CODES:
                 self.by_identity[identity] = code
         return code
 
@@ -162,12 +162,12 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
     columns = Columns()
     tables = _Tables(columns, given or {})
     groups: dict[str, _Open] = {}
-    columns.num_skipped = max(0, len(entries) - MOST_ENTRIES)
+    columns.num_skipped = max(0, len(entries) - MAX_ENTRIES)
     for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
         if type(entry) is dict and type(entry.get("profiling_name")) is str:
             name = entry["profiling_name"]
-            tables.shape(entry, name[:MOST_TEXT], _is_p2p(entry, name))
-    for entry in entries[-MOST_ENTRIES:]:
+            tables.shape(entry, name[:MAX_TEXT], _is_p2p(entry, name))
+    for entry in entries[-MAX_ENTRIES:]:
         if type(entry) is not dict:
             columns.num_unreadable += 1
             continue
@@ -201,7 +201,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         columns.num_entries += 1
         group.seq.append(seq)
         group.p2p.append(p2p if is_p2p else 0)
-        code, num_in, num_out = tables.shape(entry, name[:MOST_TEXT], is_p2p)
+        code, num_in, num_out = tables.shape(entry, name[:MAX_TEXT], is_p2p)
         group.shape.append(code)
         group.num_in.append(num_in)
         group.num_out.append(num_out)
@@ -271,11 +271,11 @@ def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, _Ope
         name = ""
     group = groups.get(name)
     if group is None:
-        if len(groups) >= MOST_GROUPS:
+        if len(groups) >= MAX_GROUPS:
             return None
         group = groups[name] = _Open()
-        columns.labels[name] = label[:MOST_TEXT]
-    if type(number_here) is int and number_here not in columns.ids and len(columns.ids) < MOST_GROUPS:
+        columns.labels[name] = label[:MAX_TEXT]
+    if type(number_here) is int and number_here not in columns.ids and len(columns.ids) < MAX_GROUPS:
         columns.ids[number_here] = name
     return group
 
@@ -304,7 +304,7 @@ def time_ns(value: Any) -> int:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if type(value) is not list or len(value) > MOST_CODES:
+    if type(value) is not list or len(value) > MAX_CODES:
         return ()
     if len(value) == 1 and type(value[0]) is str and len(value[0]) < 64:
         return (value[0],)
@@ -326,7 +326,7 @@ def _shape(
     if splits is None and canonical == "all_to_all" and ins and outs and len(ins) == len(outs) > 1:  # of lists
         splits = (tuple(map(math.prod, ins)), tuple(map(math.prod, outs)))
     return FlightShape(
-        name=canonical[:MOST_TEXT],
+        name=canonical[:MAX_TEXT],
         raw=name,
         is_p2p=is_p2p,
         src=src,
@@ -343,9 +343,9 @@ def _shape(
 
 def _frame(frame: Mapping[str, Any]) -> str:
     file, line, function = frame.get("filename"), frame.get("line"), frame.get("name")
-    where = f"{file if type(file) is str else '?'}"[:MOST_TEXT]
+    where = f"{file if type(file) is str else '?'}"[:MAX_TEXT]
     where += f":{line}" if type(line) is int and abs(line) < _BIG else ""
-    return f"{where} {function}"[: 2 * MOST_TEXT] if type(function) is str else where
+    return f"{where} {function}"[: 2 * MAX_TEXT] if type(function) is str else where
 
 
 def site_of(stack: Sequence[str]) -> str | None:

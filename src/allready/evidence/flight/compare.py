@@ -11,12 +11,12 @@ from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
 from allready.model import Mismatch, Operation
 
-MOST_SHIFT = 64
+MAX_SHIFT = 64
 """Operations that a rank may have made more or less than the others to be found out by the rest of the sequence."""
-LEAST_AFTER = 1
-LEAST_SITES = 3
+MIN_AFTER = 1
+MIN_SITES = 3
 """Call sites that must agree again after a shift: other call sites alone are no fault."""
-MOST_RANKS = 64
+MAX_RANKS = 64
 """Whose operations a mismatch lists: all that are odd, then others."""
 SIZES_SINCE = (2, 4)
 """Format in which all_to_all's sizes are those of the call."""
@@ -82,8 +82,8 @@ def _mismatch(
     a, b = _examples(here, usual)
     shift, num_after = _shift(lines[b], lines[a], seq)
     ours, theirs = (lines[r][1][seq + 1 - lines[r][0] :] for r in (b, a))
-    agree_again = shift is None and _agree(ours, theirs, LEAST_AFTER)
-    listed = [*odd[:MOST_RANKS], *(r for r in here if r not in set(odd))][: MOST_RANKS + 2]
+    agree_again = shift is None and _agree(ours, theirs, MIN_AFTER)
+    listed = [*odd[:MAX_RANKS], *(r for r in here if r not in set(odd))][: MAX_RANKS + 2]
     operations = {r: o for r in sorted(listed) for o in (operation_at(group, tracks[r], seq),) if o is not None}
     unlike = [track for rank, track in tracks.items() if here.get(rank) != here[b]]
     kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
@@ -124,7 +124,7 @@ def _kind(operations: Iterable[Operation], a: Operation, b: Operation) -> str:
 
 
 def _shift(
-    odd: tuple[int, Sequence[int]], usual: tuple[int, Sequence[int]], seq: int, least: int = LEAST_AFTER
+    odd: tuple[int, Sequence[int]], usual: tuple[int, Sequence[int]], seq: int, least: int = MIN_AFTER
 ) -> tuple[int | None, int]:
     """How many operations more (or, negative, less) make the odd rank's sequence agree with the usual one again.
 
@@ -134,7 +134,7 @@ def _shift(
     ours, theirs = odd[1][seq - odd[0] :], usual[1][seq - usual[0] :]
     differing = sum(x != y and ANY not in (x, y) for x, y in zip(ours, theirs, strict=False))
     if not _agree(ours[1:], theirs[1:], least):
-        for more in range(1, MOST_SHIFT + 1):
+        for more in range(1, MAX_SHIFT + 1):
             longer, shorter = _agree(ours[more:], theirs, least), _agree(ours, theirs[more:], least)
             if longer or shorter:
                 # In a loop of two, one more and one less look alike; who came less far has less.
@@ -161,8 +161,10 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         ring, dump = track.ring, track.dump
         if not len(ring.site) or not len(track.codes):
             continue
-        sites = [numbers.setdefault((0, dump.stacks[code]), len(numbers) + 1) if code else ANY for code in
-                 range(len(dump.stacks))]  # fmt: skip
+        sites = [
+            numbers.setdefault((0, dump.stacks[code]), len(numbers) + 1) if code else ANY
+            for code in range(len(dump.stacks))
+        ]
         lines[rank] = (track.lo, array("I", [sites[ring.site[i]] if i >= 0 else ANY for i in track.first]))
     found = _first_difference(lines)
     if found is None:
@@ -172,7 +174,7 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     if not odd:
         return None
     a, b = _examples(here, usual)
-    shift, num_after = _shift(lines[b], lines[a], seq, LEAST_SITES)
+    shift, num_after = _shift(lines[b], lines[a], seq, MIN_SITES)
     if shift is None or tracks[b].hi - tracks[a].hi != shift:
         return None
     return Mismatch(
@@ -180,7 +182,7 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         source=SOURCE,
         kind="name",
         seq=seq,
-        by_rank={r: o for r in sorted(here)[:MOST_RANKS] for o in (operation_at(group, tracks[r], seq),) if o},
+        by_rank={r: o for r in sorted(here)[:MAX_RANKS] for o in (operation_at(group, tracks[r], seq),) if o},
         label=group.label,
         num_after=num_after,
         odd=odd,
@@ -213,7 +215,7 @@ def _uneven_exchange(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch
                 source=SOURCE,
                 kind="size",
                 seq=seq,
-                by_rank={r: o for r, o in list(operations.items())[:MOST_RANKS] if o is not None},
+                by_rank={r: o for r, o in list(operations.items())[:MAX_RANKS] if o is not None},
                 label=group.label,
                 origin=next(iter(tracks.values())).dump.origin,
             )

@@ -7,8 +7,8 @@ from allready.records import dataclass
 
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
-MOST_ROWS = 100_000
-MOST_SPLITS = 2_000_000
+MAX_ROWS = 100_000
+MAX_SPLITS = 2_000_000
 """Numbers in all splits of one dump."""
 _BIG = 1 << 53
 
@@ -31,8 +31,8 @@ def given_of(told: Any) -> dict[tuple[str, int], Given]:
     What is no such row is passed over; of two for one operation the last counts.
     """
     found: dict[tuple[str, int], Given] = {}
-    left = MOST_SPLITS
-    for row in told[-MOST_ROWS:] if isinstance(told, list) else ():
+    left = MAX_SPLITS
+    for row in told[-MAX_ROWS:] if isinstance(told, list) else ():
         if not isinstance(row, list | tuple) or len(row) != 6:
             continue
         group, seq, operation, root, ins, outs = row

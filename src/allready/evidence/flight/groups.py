@@ -11,7 +11,7 @@ from allready.records import dataclass
 
 WORLD_LABEL = "default_pg"
 RATIO_ENTRIES = 200
-MOST_MEMBERSHIPS = 1 << 20
+MAX_MEMBERSHIPS = 1 << 20
 """Members of all groups together."""
 APART_NS = 600 * 10**9
 APART = 50
@@ -115,7 +115,7 @@ def groups_of(dumps: Mapping[int, FlightDump]) -> list[Group]:
     for rank, dump in dumps.items():
         _add_silent(found.values(), rank, dump)
     groups = [g for g in found.values() if g.dumps]
-    left = MOST_MEMBERSHIPS
+    left = MAX_MEMBERSHIPS
     for group in groups:
         if not group.members:
             _measure(group)

@@ -17,22 +17,22 @@ from allready.evidence.flight.tracks import Track
 from allready.model import Lag
 from allready.records import dataclass
 
-LEAST_OPERATIONS = 10
-MOST_OPERATIONS = 2_000
-MOST_TIMES = 400_000
+MIN_OPERATIONS = 10
+MAX_OPERATIONS = 2_000
+MAX_TIMES = 400_000
 """Of all ranks together; of a large group only the last operations are looked at."""
 WARM_UP = 3
 """First operations of a run, which create communicators, are left out."""
-LEAST_NOISE_S = 0.0005
+MIN_NOISE_S = 0.0005
 LOOK_S = 0.12
 """How late a watchdog finds a completed operation: it sleeps 0.1 s between its looks."""
 OLD_LOOK_S = 1.2
 """Before format 2.0 it slept for 1 s."""
 LOOKS_APART = 20
-LEAST_LOOKS = 8
+MIN_LOOKS = 8
 PERIOD_AGREES = 0.8
-LEAST_TURNS = 3
-MOST_PERIOD = 700
+MIN_TURNS = 3
+MAX_PERIOD = 700
 
 
 @dataclass(slots=True)
@@ -89,8 +89,8 @@ def _table(tracks: Mapping[int, Track]) -> _Table | None:
     if any(not len(t.codes) or not len(t.ring.completed_ns) for t in tracks.values()):
         return None
     lo, hi = max(t.lo for t in tracks.values()), min(t.hi for t in tracks.values())
-    lo = max(lo, hi - min(MOST_OPERATIONS, MOST_TIMES // len(tracks)) + 1, WARM_UP + 1)
-    if hi - lo + 1 < LEAST_OPERATIONS:
+    lo = max(lo, hi - min(MAX_OPERATIONS, MAX_TIMES // len(tracks)) + 1, WARM_UP + 1)
+    if hi - lo + 1 < MIN_OPERATIONS:
         return None
     rows: dict[int, tuple[list[int], list[int]]] = {}
     useful = [True] * (hi - lo + 1)
@@ -103,7 +103,7 @@ def _table(tracks: Mapping[int, Track]) -> _Table | None:
         useful = [u and m > 0 and e > 0 for u, m, e in zip(useful, made, ended, strict=True)]
         rows[rank] = (made, ended)
     places = [i for i, ok in enumerate(useful) if ok]
-    if len(places) < LEAST_OPERATIONS:
+    if len(places) < MIN_OPERATIONS:
         return None
     begin = next(iter(rows.values()))[0][places[0]]
     return _Table(
@@ -120,11 +120,11 @@ def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[d
     """
     middles = [sorted(column)[(len(column) - 1) // 2] for column in zip(*completed.values(), strict=True)]
     offsets: dict[int, float] = {}
-    noise = LEAST_NOISE_S
+    noise = MIN_NOISE_S
     for rank, times in completed.items():
         # Of the operations found in one look, the last was found soonest after it ended.
         found = [i for i, t in enumerate(times) if i + 1 == len(times) or times[i + 1] - t > look_s / LOOKS_APART]
-        if len(found) < LEAST_LOOKS:
+        if len(found) < MIN_LOOKS:
             return None
         differences = [times[i] - middles[i] for i in found]
         middle = median(differences)
@@ -142,8 +142,8 @@ def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[d
 def _period(tracks: Mapping[int, Track], table: _Table) -> float | None:
     """How long one turn of the loop takes: the shortest distance after which operations repeat, in time."""
     rank, track = min(tracks.items())
-    codes = track.codes[-MOST_OPERATIONS:].tolist()
-    for distance in range(1, min(MOST_PERIOD, len(codes) // 3) + 1):
+    codes = track.codes[-MAX_OPERATIONS:].tolist()
+    for distance in range(1, min(MAX_PERIOD, len(codes) // 3) + 1):
         same = sum(map(int.__eq__, codes, codes[distance:]))
         if same >= PERIOD_AGREES * (len(codes) - distance):
             break
@@ -151,4 +151,4 @@ def _period(tracks: Mapping[int, Track], table: _Table) -> float | None:
         return None
     times = table.created[rank]  # a process enqueues in bursts, so the mean is asked
     turns = (table.seqs[-1] - table.seqs[0]) / distance
-    return round((times[-1] - times[0]) / turns, 6) if turns >= LEAST_TURNS and times[-1] > times[0] else None
+    return round((times[-1] - times[0]) / turns, 6) if turns >= MIN_TURNS and times[-1] > times[0] else None

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-MOST_TOKENS = 1_500_000
-MOST_NUMBER_BYTES = 9
-MOST_DIGITS = 20
+MAX_TOKENS = 1_500_000
+MAX_NUMBER_BYTES = 9
+MAX_DIGITS = 20
 
 _FORBIDDEN = {
     b"c": "GLOBAL", b"\x93": "STACK_GLOBAL", b"R": "REDUCE", b"b": "BUILD", b"i": "INST", b"o": "OBJ",
@@ -76,8 +76,8 @@ class Machine:
                 if method is None:
                     self._refuse(token)
                 tokens += 1
-                if tokens > MOST_TOKENS:
-                    self.problem = f"read only as far as byte {self.at}: more than {MOST_TOKENS:,} tokens"
+                if tokens > MAX_TOKENS:
+                    self.problem = f"read only as far as byte {self.at}: more than {MAX_TOKENS:,} tokens"
                     self.is_cut = True
                     break
                 self.at += 1
@@ -218,7 +218,7 @@ class Machine:
         size = int.from_bytes(self._take(width), "little")
         data = self._take(size)
         # A number that is longer than any time or size is read as nothing.
-        self._stack.append(int.from_bytes(data, "little", signed=True) if size <= MOST_NUMBER_BYTES else None)
+        self._stack.append(int.from_bytes(data, "little", signed=True) if size <= MAX_NUMBER_BYTES else None)
 
     def _int_n4(self) -> None:
         self._int_n(4)
@@ -231,7 +231,7 @@ class Machine:
         digits = line.lstrip(b"+-")
         if not digits.isdigit():
             raise _MalformedError("a number that is none")
-        self._stack.append(int(line) if len(digits) <= MOST_DIGITS else None)
+        self._stack.append(int(line) if len(digits) <= MAX_DIGITS else None)
 
     def _float_8(self) -> None:
         self._stack.append(struct.unpack(">d", self._take(8))[0])
@@ -340,7 +340,7 @@ class Machine:
 
     def _place(self) -> int:
         line = self._line()
-        if not line.isdigit() or len(line) > MOST_DIGITS:
+        if not line.isdigit() or len(line) > MAX_DIGITS:
             raise _MalformedError("a memo number that is none")
         return int(line)
 

@@ -14,7 +14,7 @@ from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
 from allready.model import GroupProgress, Mismatch, Operation, Position
 from allready.records import dataclass
 
-MOST_PAIRS = 4_096
+MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
 
 
@@ -37,7 +37,7 @@ def pairs_of(group: Group, tracks: Mapping[int, Track]) -> tuple[list[GroupProgr
     ends = _ends(group, tracks)
     progress: list[GroupProgress] = []
     mismatches: list[Mismatch] = []
-    for src, dst in sorted({key[:2] for key in ends})[:MOST_PAIRS]:
+    for src, dst in sorted({key[:2] for key in ends})[:MAX_PAIRS]:
         send, receive = ends.get((src, dst, "send")), ends.get((src, dst, "recv"))
         found = _progress(group, tracks, src, dst, send, receive)
         if found is not None:
@@ -95,9 +95,16 @@ def _progress(
     label = f"{group.label or group.name} send {src}->{dst}"
     origin = next(e.track.dump.origin for e in (send, receive) if e is not None)
     return GroupProgress(
-        group=f"{group.title} send {src}->{dst}", source=SOURCE, label=label, members=tuple(sorted({src, dst})),
-        size=len({src, dst}), positions=dict(sorted(positions.items())), absent=absent, complete=True, origin=origin,
-    )  # fmt: skip
+        group=f"{group.title} send {src}->{dst}",
+        source=SOURCE,
+        label=label,
+        members=tuple(sorted({src, dst})),
+        size=len({src, dst}),
+        positions=dict(sorted(positions.items())),
+        absent=absent,
+        complete=True,
+        origin=origin,
+    )
 
 
 def _number(end: _End, pending: Sequence[int] | None) -> int:
@@ -112,9 +119,13 @@ def _position(group: Group, end: _End, pending: Sequence[int], base: int) -> Pos
         stuck = replace(operations[0], seq=base + 1, state="scheduled" if end.states[pending[0]] == 0 else "started")
     last = replace(operations[-1], seq=base + len(pending))
     return Position(
-        enqueued=base + len(pending), completed=base, stuck=stuck, last=last, time_s=last.created_s,
+        enqueued=base + len(pending),
+        completed=base,
+        stuck=stuck,
+        last=last,
+        time_s=last.created_s,
         origin=end.track.dump.origin,
-    )  # fmt: skip
+    )
 
 
 def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mismatch | None:
@@ -132,10 +143,14 @@ def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mi
         if kind:
             ours, theirs = operation(group, send.track, a), operation(group, receive.track, b)
             return Mismatch(
-                group=f"{group.title} send {src}->{dst}", source=SOURCE, kind=kind, seq=number,
+                group=f"{group.title} send {src}->{dst}",
+                source=SOURCE,
+                kind=kind,
+                seq=number,
                 by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},
-                label=f"{group.label or group.name} send {src}->{dst}", origin=send.track.dump.origin,
-            )  # fmt: skip
+                label=f"{group.label or group.name} send {src}->{dst}",
+                origin=send.track.dump.origin,
+            )
     return None
 
 

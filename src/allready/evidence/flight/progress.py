@@ -11,7 +11,7 @@ from allready.evidence.reading import FlightDump
 from allready.model import GroupProgress, Operation, Position
 
 SOURCE = "flight recorder"
-MOST_RANKS = 1 << 17
+MAX_RANKS = 1 << 17
 NO_DUMP, CUT, NO_ENTRY = "no dump", "truncated dump", "no entry in its dump"
 
 
@@ -29,7 +29,7 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
         return None
     if any(t.dump.completes_by_retirement for t in tracks.values()):
         _deny(group, positions, tracks)
-    expected = group.members or (range(max(group.dumps)) if group.is_world and max(group.dumps) < MOST_RANKS else ())
+    expected = group.members or (range(max(group.dumps)) if group.is_world and max(group.dumps) < MAX_RANKS else ())
     absent.update({r: NO_DUMP for r in expected if r not in group.dumps})
     return GroupProgress(
         group=group.title,

@@ -18,16 +18,16 @@ from allready.expressions import expression
 from allready.model import Origin, SourceRecord
 from allready.records import dataclass
 
-MOST_DUMPS = 4_096
+MAX_DUMPS = 4_096
 """Of one file."""
-MOST_JSON_BYTES = 12 << 20
-MOST_JSON_CONTAINERS = 1_000_000
-MOST_MEMBERS = 1 << 17
+MAX_JSON_BYTES = 12 << 20
+MAX_JSON_CONTAINERS = 1_000_000
+MAX_MEMBERS = 1 << 17
 """Of one group."""
-MOST_MEMBERSHIPS = 1 << 20
+MAX_MEMBERSHIPS = 1 << 20
 """Of all groups of one dump together."""
-MOST_GROUPS = 4_096
-MOST_TEXT = 200
+MAX_GROUPS = 4_096
+MAX_TEXT = 200
 KIND = "flight recorder"
 
 _DUMP_KEYS = frozenset({"entries", "pg_config", "pg_status", "nccl_comm_state"})
@@ -73,8 +73,8 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
     num_unreadable = 0
     try:
         for number_of_part, part in enumerate(_with_arguments(_parts(data))):
-            if number_of_part >= MOST_DUMPS:
-                problems.append(f"more than {MOST_DUMPS} dumps in one file; the rest was not read")
+            if number_of_part >= MAX_DUMPS:
+                problems.append(f"more than {MAX_DUMPS} dumps in one file; the rest was not read")
                 break
             dump, unreadable = _dump(part, source, name_hint)
             num_unreadable += unreadable
@@ -154,10 +154,10 @@ def _looks_pickled(data: bytes) -> bool:
 
 
 def _json_parts(data: bytes) -> Iterator[_Part]:
-    is_long = len(data) > MOST_JSON_BYTES
-    data = data[:MOST_JSON_BYTES]
-    if data.count(b"[") + data.count(b"{") > MOST_JSON_CONTAINERS:
-        yield _Part(value=None, problem=f"more than {MOST_JSON_CONTAINERS:,} lists and objects; not read")
+    is_long = len(data) > MAX_JSON_BYTES
+    data = data[:MAX_JSON_BYTES]
+    if data.count(b"[") + data.count(b"{") > MAX_JSON_CONTAINERS:
+        yield _Part(value=None, problem=f"more than {MAX_JSON_CONTAINERS:,} lists and objects; not read")
         return
     if not is_long:
         try:
@@ -325,7 +325,7 @@ def _from_start(columns: Columns) -> bool:
 
 
 def _text(value: Any) -> str:
-    return value[:MOST_TEXT] if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+    return value[:MAX_TEXT] if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
 
 
 def _label(label: str) -> str:
@@ -336,10 +336,10 @@ def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
     """Name -> description and members, of what has a name or members; Gloo writes one nameless, empty group."""
     found: dict[str, tuple[str, Sequence[int]]] = {}
     known: dict[str, Sequence[int]] = {}
-    left = MOST_MEMBERSHIPS
+    left = MAX_MEMBERSHIPS
     if not isinstance(config, dict):
         return found
-    for key, value in list(config.items())[:MOST_GROUPS]:
+    for key, value in list(config.items())[:MAX_GROUPS]:
         if not isinstance(key, str) or not isinstance(value, dict):
             continue
         ranks = value.get("ranks")
@@ -351,18 +351,18 @@ def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
                 known[ranks] = members
         if not key and not members:
             continue
-        found[key[:MOST_TEXT]] = (_label(_text(value.get("desc"))), members)
+        found[key[:MAX_TEXT]] = (_label(_text(value.get("desc"))), members)
     return found
 
 
 def _members(ranks: Any) -> Sequence[int]:
     """Global ranks from "[0, 1]" or a list; consecutive ones as a range, which takes no room."""
     if isinstance(ranks, str):
-        if len(ranks) > 8 * MOST_MEMBERS or not _RANKS.match(ranks):
+        if len(ranks) > 8 * MAX_MEMBERS or not _RANKS.match(ranks):
             return ()
-        numbers = [int(n) for n in re.findall(r"\d{1,9}", ranks)][:MOST_MEMBERS]
+        numbers = [int(n) for n in re.findall(r"\d{1,9}", ranks)][:MAX_MEMBERS]
     elif isinstance(ranks, list | tuple):
-        numbers = [n for n in ranks[:MOST_MEMBERS] if type(n) is int and 0 <= n < 1 << 30]
+        numbers = [n for n in ranks[:MAX_MEMBERS] if type(n) is int and 0 <= n < 1 << 30]
     else:
         return ()
     if numbers and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -377,7 +377,7 @@ def _status(
     if not isinstance(status, dict):
         return {}
     told: dict[int, tuple[int | None, int | None, int | None]] = {}
-    for key, value in list(status.items())[:MOST_GROUPS]:
+    for key, value in list(status.items())[:MAX_GROUPS]:
         group_id = number(key)
         if group_id is None or not isinstance(value, dict):
             continue

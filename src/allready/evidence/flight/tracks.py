@@ -23,7 +23,7 @@ COMPARED_INPUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "reduc
 COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})
 """Operations of which all members must give (or get) equally much."""
 
-MOST_HOLES = 4
+MAX_HOLES = 4
 """A track may be so many times longer than its entries: numbers may be missing, but not most of them."""
 
 ANY = 0
@@ -132,11 +132,19 @@ def _track(rank: int, dump: FlightDump, ring: FlightRing, codes: Codes) -> Track
     if plain and low >= 0 and list(ring.seq) == list(range(low, high + 1)):
         entries = array("i", range(len(ring)))
         if len(ring.num_in):
-            done = array("I", [codes.of(codes.key(dump.shapes[c], n, m))
-                               for c, n, m in zip(ring.shape, ring.num_in, ring.num_out, strict=True)])  # fmt: skip
+            done = array(
+                "I",
+                [
+                    codes.of(codes.key(dump.shapes[c], n, m))
+                    for c, n, m in zip(ring.shape, ring.num_in, ring.num_out, strict=True)
+                ],
+            )
         else:
-            known = {c: codes.of(codes.key(s, _total(s.in_sizes), _total(s.out_sizes)))
-                     for c in used for s in (dump.shapes[c],)}  # fmt: skip
+            known = {
+                c: codes.of(codes.key(s, _total(s.in_sizes), _total(s.out_sizes)))
+                for c in used
+                for s in (dump.shapes[c],)
+            }
             done = array("I", [known[c] for c in ring.shape])
         return Track(rank=rank, dump=dump, ring=ring, lo=low, codes=done, first=entries, last=entries)
     return _track_of_runs(rank, dump, ring, codes)
@@ -151,7 +159,7 @@ def _track_of_runs(rank: int, dump: FlightDump, ring: FlightRing, codes: Codes) 
         else:
             collective[seq] = (collective.get(seq, (first, last))[0], last)
     numbers = sorted(collective)
-    most = MOST_HOLES * len(numbers) + 1000
+    most = MAX_HOLES * len(numbers) + 1000
     numbers = [n for n in numbers if n > numbers[-1] - most]
     lo = numbers[0] if numbers else 0
     length = numbers[-1] - lo + 1 if numbers else 0
@@ -159,8 +167,11 @@ def _track_of_runs(rank: int, dump: FlightDump, ring: FlightRing, codes: Codes) 
     for seq in numbers:
         first, last = collective[seq]
         firsts[seq - lo], lasts[seq - lo] = first, last
-        keys = [codes.key(dump.shapes[ring.shape[i]], *numels(dump, ring, i)) for i in range(first, last + 1)
-                if ring.seq[i] == seq and not dump.shapes[ring.shape[i]].is_p2p]  # fmt: skip
+        keys = [
+            codes.key(dump.shapes[ring.shape[i]], *numels(dump, ring, i))
+            for i in range(first, last + 1)
+            if ring.seq[i] == seq and not dump.shapes[ring.shape[i]].is_p2p
+        ]
         done[seq - lo] = codes.of(None if None in keys else keys[0] if len(keys) == 1 else tuple(keys))
     return Track(rank=rank, dump=dump, ring=ring, lo=lo, codes=done, first=firsts, last=lasts, p2p=p2p)
 

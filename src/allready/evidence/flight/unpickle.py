@@ -13,9 +13,9 @@ from allready.evidence.flight.machine import Machine, RefusedError
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""
-MOST_CONTAINER_BYTES = 256 << 20
+MAX_CONTAINER_BYTES = 256 << 20
 """What the containers of one file may take: an empty one is one byte in the file and 64 in memory."""
 
 _EMPTY_CONTAINER_BYTES = 64
@@ -55,7 +55,7 @@ def load(data: bytes, start: int = 0) -> Loaded:
         RefusedError: it asks for anything but data; nothing of it was executed.
     """
     end = dialect_end(data, start)
-    if end is not None and _containers_bytes(data, start, end) <= MOST_CONTAINER_BYTES:
+    if end is not None and _containers_bytes(data, start, end) <= MAX_CONTAINER_BYTES:
         try:
             return Loaded(value=_DataUnpickler(_Bytes(data, start, end)).load(), end=end)
         except _PICKLE_ERRORS:
@@ -71,7 +71,7 @@ def _containers_bytes(data: bytes, start: int, end: int) -> int:
 
 def dialect_end(data: bytes, start: int = 0) -> int | None:
     """Where the pickle at `start` ends, if it is wholly in torch's dialect and small enough; None if not."""
-    if len(data) - start > MOST_BYTES or data[start : start + 2] != _PROTOCOL_2:
+    if len(data) - start > MAX_BYTES or data[start : start + 2] != _PROTOCOL_2:
         return None
     at = start + 2
     string_end = -1  # where the last string token ended, while nothing else came after it

@@ -12,8 +12,8 @@ MAGICS = {"gzip": b"\x1f\x8b\x08", "bzip2": b"BZh", "xz": b"\xfd7zXZ\x00", "zstd
 _ZSTD_SKIPPABLE = tuple(bytes((0x50 + i, 0x2A, 0x4D, 0x18)) for i in range(16))
 _BZIP2_BLOCKS = (b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90")
 _FIRST_PIECE = 2048  # a file of very many tiny members must not be copied again for each
-_MOST_MAGIC = 32
-_MOST_XZ_MEMORY = 256 << 20  # xz -9 needs 65 MiB; a header may ask for 4 GiB
+_MAX_MAGIC = 32
+_MAX_XZ_MEMORY = 256 << 20  # xz -9 needs 65 MiB; a header may ask for 4 GiB
 
 
 class Feed(Protocol):
@@ -87,7 +87,7 @@ def decompressor(codec: str) -> Callable[[], Decompressor]:
         if codec in {"xz", "lzma"}:
             import lzma
 
-            return lambda: lzma.LZMADecompressor(memlimit=_MOST_XZ_MEMORY)
+            return lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_MEMORY)
         return _zstd()
     except ImportError as error:
         raise DamagedError(f"{codec} cannot be unpacked here: {error}; unpack it first") from error
@@ -163,12 +163,12 @@ class Inflate:
             return False
         while True:
             if not self._taken.startswith(b"\0", self._start):
-                if len(self._taken) - self._start >= _MOST_MAGIC or not self._take_more():
+                if len(self._taken) - self._start >= _MAX_MAGIC or not self._take_more():
                     break
             else:
                 rest = self._taken[self._start :].lstrip(b"\0")
                 self._taken, self._start = rest, 0
-        if codec_of(self._taken[self._start : self._start + _MOST_MAGIC]) != self._codec:
+        if codec_of(self._taken[self._start : self._start + _MAX_MAGIC]) != self._codec:
             return False
         self._inner = self._make()
         self._piece = _FIRST_PIECE

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)
-_MOST_HEADER = 1 << 20  # of a long name or of pax records; a longer one is passed over
+_MAX_HEADER = 1 << 20  # of a long name or of pax records; a longer one is passed over
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SPARSE, _SOLARIS = b"L", b"K", b"x", b"g", b"S", b"X"
 _FILES = (b"0", b"\0", b"7", b"")
 
@@ -73,7 +73,7 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
         budget.member()
         if header.type in {_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS}:
             data = b""
-            if header.size <= _MOST_HEADER:
+            if header.size <= _MAX_HEADER:
                 data = intake.read_exactly(header.size)
             else:
                 intake.skip(header.size)

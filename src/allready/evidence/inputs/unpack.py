@@ -87,9 +87,15 @@ class _Walk:
         self._budget = budget
 
     def content(
-        self, intake: Intake, label: str, *, size: int | None, mtime_s: float | None,
-        plain: tuple[str, io.FileIO] | None, layer: int,
-    ) -> Iterator[Source | SourceRecord]:  # fmt: skip
+        self,
+        intake: Intake,
+        label: str,
+        *,
+        size: int | None,
+        mtime_s: float | None,
+        plain: tuple[str, io.FileIO] | None,
+        layer: int,
+    ) -> Iterator[Source | SourceRecord]:
         """A source, or an archive's members and then its record.  `plain`: a file on disk, where it is one."""
         damage = None
         try:
@@ -119,9 +125,14 @@ class _Walk:
         else:
             path, file = plain or (None, None)
             yield Source(
-                label=label, head=head, make=lambda: Guarded(intake), size_bytes=size, mtime_s=mtime_s, path=path,
+                label=label,
+                head=head,
+                make=lambda: Guarded(intake),
+                size_bytes=size,
+                mtime_s=mtime_s,
+                path=path,
                 file=file,
-            )  # fmt: skip
+            )
 
     def _members(
         self, members: Iterator[tar.Member], intake: Intake, label: str, size: int | None, layer: int

@@ -58,9 +58,13 @@ class Workers(Generic[T, R]):
     """
 
     def __init__(
-        self, num: int, work: "Work[T, R]", *, spawn: bool | None = None,
+        self,
+        num: int,
+        work: "Work[T, R]",
+        *,
+        spawn: bool | None = None,
         is_small: Callable[[T], bool] = lambda _: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`is_small`: whether a task may be sent to a worker that is still busy, since it takes milliseconds."""
         self._num = num
         self._work = work

@@ -20,7 +20,7 @@ _ENCRYPTED, _SIZES_FOLLOW, _STRONG = 1, 8, 1 << 6
 _STORED = 0
 _METHODS = {8: "deflate", 12: "bzip2", 93: "zstd", 95: "xz"}
 _UNKNOWN_32 = 0xFFFFFFFF
-_MOST_END = 28  # a descriptor with long sizes and the mark of what follows
+_MAX_END = 28  # a descriptor with long sizes and the mark of what follows
 
 
 def is_zip(head: bytes) -> bool:
@@ -47,7 +47,7 @@ class _Until(Part):
     def read(self, most: int) -> bytes:
         if self._ended:
             return b""
-        ahead = self._intake.peek(CHUNK + _MOST_END)
+        ahead = self._intake.peek(CHUNK + _MAX_END)
         if not ahead:
             raise DamagedError("it ends in the middle of a member: it was cut")
         at = ahead.find(_DESCRIPTOR)
@@ -56,7 +56,7 @@ class _Until(Part):
         if at == 0:
             self._ended = True
             return b""
-        is_last = len(ahead) < CHUNK + _MOST_END
+        is_last = len(ahead) < CHUNK + _MAX_END
         take = at if at > 0 else len(ahead) if is_last else CHUNK  # a descriptor may begin in the last bytes
         out = self._intake.read(min(take, most))
         self._given += len(out)
@@ -135,9 +135,7 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
             part = _Until(intake) if is_open_ended else Part(intake, packed)
         else:
             part = _Packed(intake, _METHODS[method], budget, None if is_open_ended else packed)
-        yield Member(
-            name=name, size_bytes=None if is_open_ended else size, mtime_s=_time_of(date, time), content=part
-        )  # fmt: skip
+        yield Member(name=name, size_bytes=None if is_open_ended else size, mtime_s=_time_of(date, time), content=part)
         part.finish()
 
 

@@ -16,16 +16,16 @@ from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import operations_progress
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe, kind_of_thread
-from allready.model import Aftermath, Death, Event, ProcessStack, World, WorldNode
+from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
 
 SAME_END_S = 30.0
 """Lines of a rank this long after its death belong to the same end (its launcher's table, a last flush)."""
 
-MOST_EVENTS = 20_000
+MAX_EVENTS = 20_000
 """Events beyond are dropped from the middle: the first and the last tell the story."""
 
 
-def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Aftermath:
+def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> RunEvidence:
     """Join everything that was read.
 
     Args:
@@ -70,7 +70,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         events_now, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None), victims=victims
     )
     spoken = watchdog_progress(_of_now(settled, attempts), identities)
-    after = Aftermath(
+    run = RunEvidence(
         sources=tuple(r.source for r in readings),
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
@@ -90,8 +90,8 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Af
         ended_well=well,
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
-    )  # fmt: skip
-    return after if since_s is None else _since(after, since_s)
+    )
+    return run if since_s is None else _since(run, since_s)
 
 
 def _of_now(events: Sequence[Event], attempts: Attempts) -> list[Event]:
@@ -126,18 +126,18 @@ def _when(event: Event) -> tuple[bool, float, str, int]:
 
 
 def _thinned(events: Sequence[Event]) -> tuple[Event, ...]:
-    if len(events) <= MOST_EVENTS:
+    if len(events) <= MAX_EVENTS:
         return tuple(events)
-    half = MOST_EVENTS // 2
+    half = MAX_EVENTS // 2
     return (*events[:half], *events[-half:])
 
 
-def _since(after: Aftermath, since_s: float) -> Aftermath:
+def _since(run: RunEvidence, since_s: float) -> RunEvidence:
     def late(time_s: float | None) -> bool:
         return time_s is None or time_s >= since_s
 
     last: dict[int, float] = {}
-    for event in after.events:
+    for event in run.events:
         time_s = event.last_time_s or event.time_s
         if event.origin.rank is not None and time_s is not None:
             last[event.origin.rank] = max(last.get(event.origin.rank, time_s), time_s)
@@ -147,48 +147,48 @@ def _since(after: Aftermath, since_s: float) -> Aftermath:
         return late(death.time_s) or not came_back
 
     return replace(
-        after,
-        events=tuple(e for e in after.events if late(e.last_time_s or e.time_s)),
-        deaths=tuple(d for d in after.deaths if stays(d)),
-        stacks=tuple(s for s in after.stacks if late(s.time_s)),
+        run,
+        events=tuple(e for e in run.events if late(e.last_time_s or e.time_s)),
+        deaths=tuple(d for d in run.deaths if stays(d)),
+        stacks=tuple(s for s in run.stacks if late(s.time_s)),
     )
 
 
-def only_ranks(after: Aftermath, ranks: frozenset[int]) -> Aftermath:
+def only_ranks(run: RunEvidence, ranks: frozenset[int]) -> RunEvidence:
     """What these ranks wrote and did, to be shown; never to be judged, since causes lie elsewhere as a rule."""
 
     def chosen(rank: int | None) -> bool:
         return rank is None or rank in ranks
 
     return replace(
-        after,
+        run,
         expected_ranks=0,
-        events=tuple(e for e in after.events if chosen(e.origin.rank)),
-        deaths=tuple(d for d in after.deaths if chosen(d.rank)),
-        stacks=tuple(s for s in after.stacks if chosen(s.rank)),
-        processes=tuple(p for p in after.processes if chosen(p.rank)),
-        node_of_rank={r: n for r, n in after.node_of_rank.items() if r in ranks},
+        events=tuple(e for e in run.events if chosen(e.origin.rank)),
+        deaths=tuple(d for d in run.deaths if chosen(d.rank)),
+        stacks=tuple(s for s in run.stacks if chosen(s.rank)),
+        processes=tuple(p for p in run.processes if chosen(p.rank)),
+        node_of_rank={r: n for r, n in run.node_of_rank.items() if r in ranks},
         progress=tuple(
             replace(
                 g,
                 positions={r: p for r, p in g.positions.items() if r in ranks},
                 absent={r: why for r, why in g.absent.items() if r in ranks},
             )
-            for g in after.progress
+            for g in run.progress
         ),
     )
 
 
-def world_of(after: Aftermath) -> World:
+def world_of(run: RunEvidence) -> World:
     """The job's members as far as the evidence names them: also nodes of which no rank is known."""
     ranks_by_node: dict[int, list[int]] = {}
-    for rank, node in sorted(after.node_of_rank.items()):
+    for rank, node in sorted(run.node_of_rank.items()):
         ranks_by_node.setdefault(node, []).append(rank)
-    names = _names(after)
-    num_nodes = max([len(ranks_by_node), *(p.num_nodes or 0 for p in after.processes)], default=0)
+    names = _names(run)
+    num_nodes = max([len(ranks_by_node), *(p.num_nodes or 0 for p in run.processes)], default=0)
     return World(
         num_nodes=num_nodes,
-        world_size=after.expected_ranks,
+        world_size=run.expected_ranks,
         nodes=tuple(
             WorldNode(node_rank=node, name=names.get(node, ""), ranks=tuple(ranks_by_node.get(node, ())))
             for node in sorted({*ranks_by_node, *names})
@@ -196,15 +196,15 @@ def world_of(after: Aftermath) -> World:
     )
 
 
-def _names(after: Aftermath) -> dict[int, str]:
+def _names(run: RunEvidence) -> dict[int, str]:
     """Host names where each node has its own; else whatever told the nodes apart."""
     hosts: dict[int, set[str]] = {}
-    for process in after.processes:
-        node = None if process.rank is None else after.node_of_rank.get(process.rank)
+    for process in run.processes:
+        node = None if process.rank is None else run.node_of_rank.get(process.rank)
         if node is not None and process.host:
             hosts.setdefault(node, set()).add(process.host)
     everywhere = [name for names in hosts.values() for name in names]
-    found = {number: key for key, number in sorted(after.node_numbers.items(), reverse=True)}
+    found = {number: key for key, number in sorted(run.node_numbers.items(), reverse=True)}
     for node, names in hosts.items():
         name = min(names)
         if len(names) == 1 and everywhere.count(name) == 1:

@@ -12,7 +12,7 @@ from allready.records import dataclass
 from allready.signatures import load
 
 SECOND_S = 1.0
-MOST_LAST_LINES = 20
+MAX_LAST_LINES = 20
 """A log that was cut short, or from which lines were taken out, may end so soon after the failure."""
 
 STARTING = {
@@ -82,8 +82,8 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
         last = failed[-1].origin.line or 0
         wrote_on = any(line > last for line in starts.get(source, ()))
         if len(nodes.get(source, set()) - {None}) < 2:  # in a log of several nodes the others may write on
-            wrote_on = wrote_on or num_lines.get(source, 0) > last + MOST_LAST_LINES
-        stopped = any(0 < line - last <= MOST_LAST_LINES for line in stops.get(source, ()))
+            wrote_on = wrote_on or num_lines.get(source, 0) > last + MAX_LAST_LINES
+        stopped = any(0 < line - last <= MAX_LAST_LINES for line in stops.get(source, ()))
         if not stopped and not any(line > last for line in ends.get(source, ())):
             lasting[agent] = wrote_on
     went_on = any(lasting.values())  # agents go on together
@@ -121,7 +121,7 @@ def settle_attempts(
         ), tuple(
             d if over or d.kind != "exit" else replace(d, is_collective_error=True)
             for d, over in zip(deaths, was, strict=True)
-        )  # fmt: skip
+        )
     return (
         tuple(
             replace(e, role=Role.CASCADE) if over and e.role in {Role.ROOT, Role.RECORD} and _is_grave(e) else e

@@ -11,14 +11,14 @@ from allready.records import dataclass
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
 
-MOST_NEAR = 64
+MAX_NEAR = 64
 """Reports of one rank or pid that a new one is compared with."""
 
 _KERNELS = expression(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 
-MOST_LOCAL_RANKS = 64
+MAX_LOCAL_RANKS = 64
 Victims = frozenset[tuple[str, int]]
 """Source and pid of processes that a kernel log speaks of and that were ranks of this job."""
 
@@ -36,9 +36,8 @@ def merge_deaths(
         if e.signature == "elastic.closing_signal" and e.values.get("pid", "").isdecimal()
     }
     gave_up = [
-        e for e in events
-        if e.signature in {"torch.watchdog_timeout", "torch.async_exception", "torch.heartbeat_abort"}
-    ]  # fmt: skip
+        e for e in events if e.signature in {"torch.watchdog_timeout", "torch.async_exception", "torch.heartbeat_abort"}
+    ]
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
@@ -67,10 +66,10 @@ def merge_deaths(
 def _is_one_node(identities: Identities) -> bool:
     """Whether the whole job is known to be on one node, where every rank has the GPU of its number: then local ranks
     are those of the job.  Two launchers on one machine count from 0 each."""
-    everybody = range(min(identities.world_size, MOST_LOCAL_RANKS))
+    everybody = range(min(identities.world_size, MAX_LOCAL_RANKS))
     devices = {p.rank: p.cuda_dev for p in identities.processes if p.rank is not None}
     return (
-        0 < identities.world_size <= MOST_LOCAL_RANKS
+        0 < identities.world_size <= MAX_LOCAL_RANKS
         and {identities.node_of_rank.get(rank) for rank in everybody} == {0}
         and all(devices.get(rank) == rank for rank in everybody)
     )
@@ -85,7 +84,7 @@ class _Merged:
 
     def add(self, death: Death) -> None:
         keys = _keys(death)
-        near = sorted({at for key in keys for at in self.places.get(key, ())[-MOST_NEAR:]})
+        near = sorted({at for key in keys for at in self.places.get(key, ())[-MAX_NEAR:]})
         at = next((at for at in near if _is_same(self.deaths[at], death)), None)
         if at is None:
             at = len(self.deaths)
@@ -94,7 +93,7 @@ class _Merged:
             self.deaths[at] = _together(self.deaths[at], death)
         for key in (*keys, *_keys(self.deaths[at])):
             known = self.places.setdefault(key, [])
-            if at not in known[-MOST_NEAR:]:
+            if at not in known[-MAX_NEAR:]:
                 known.append(at)
 
 

@@ -11,7 +11,7 @@ from allready.expressions import expression
 from allready.model import Death, Event, Origin, ProcessRecord
 from allready.records import dataclass
 
-MOST_RANKS = 1 << 18
+MAX_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
 _ADDRESS = expression(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
 """The numbers in an address number no nodes."""
@@ -175,7 +175,7 @@ def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[Ra
             text = event.values.get(name, "")
             if text.isdecimal():
                 sizes.append(int(text) if len(text) < 10 else 0)
-    found.world_size = max((s for s in sizes if 0 <= s <= MOST_RANKS), default=0)
+    found.world_size = max((s for s in sizes if 0 <= s <= MAX_RANKS), default=0)
 
 
 def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], answers: Sequence[RasAnswer]) -> None:
@@ -234,7 +234,7 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
 
 def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
     """Ranks between known ones, where all that is known fits one number of ranks per node in order of rank."""
-    if not node_of_rank or max(node_of_rank) > MOST_RANKS:
+    if not node_of_rank or max(node_of_rank) > MAX_RANKS:
         return node_of_rank
     sizes = [k for k in range(1, 129) if all(r // k == n for r, n in node_of_rank.items())]
     if len(sizes) != 1:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from allready.evidence.join.identity import MOST_RANKS, Identities
+from allready.evidence.join.identity import MAX_RANKS, Identities
 from allready.expressions import expression
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Position
 from allready.records import dataclass
@@ -46,7 +46,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
         if event.signature not in _SPEAKING:
             continue
         rank = identities.rank(event.origin)
-        if rank is not None and rank < MOST_RANKS:
+        if rank is not None and rank < MAX_RANKS:
             by_rank.setdefault(rank, []).append(event)
     if not by_rank:
         return []
@@ -61,7 +61,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
             groups.setdefault(name, {})[rank] = position
             labels[name] = desc or labels.get(name, "")
     _add_nameless(groups, nameless)
-    seen = [r for e in events for r in (identities.rank(e.origin),) if r is not None and r < MOST_RANKS]
+    seen = [r for e in events for r in (identities.rank(e.origin),) if r is not None and r < MAX_RANKS]
     world_size = max([identities.world_size, *(r + 1 for r in seen)], default=0)
     return [
         GroupProgress(
@@ -106,12 +106,16 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
             odd = [r for r, o in made.items() if (o.name, o.num_elements if o.name in equal else None) != usual]
             found.append(
                 Mismatch(
-                    group=group.group, source="watchdog", kind="name" if len({k for k, _ in kinds}) > 1 else "size",
-                    seq=seq, by_rank=dict(sorted(made.items())), label=group.label,
+                    group=group.group,
+                    source="watchdog",
+                    kind="name" if len({k for k, _ in kinds}) > 1 else "size",
+                    seq=seq,
+                    by_rank=dict(sorted(made.items())),
+                    label=group.label,
                     odd=tuple(sorted(odd)) if is_most and is_one and group.members else (),
                     origin=group.positions[odd[0]].origin,
                 )
-            )  # fmt: skip
+            )
             break
     return found
 
@@ -204,10 +208,14 @@ class _Said:
         if stuck is None and completed is not None and 0 <= completed < enqueued:
             stuck = Operation(seq=completed + 1, name="?")
         return Position(
-            enqueued=enqueued, completed=completed, started=self.numbers.get("started"), stuck=stuck,
-            time_s=self.event.time_s, origin=self.event.origin,
+            enqueued=enqueued,
+            completed=completed,
+            started=self.numbers.get("started"),
+            stuck=stuck,
+            time_s=self.event.time_s,
+            origin=self.event.origin,
             gave_up=stuck is not None and any(seq >= stuck.seq for seq in self.gave_up),
-        )  # fmt: skip
+        )
 
 
 @dataclass(slots=True)

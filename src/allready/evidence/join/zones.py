@@ -13,8 +13,8 @@ from allready.evidence.reading import Reading
 from allready.model import CommRecord, Origin
 
 QUARTER_S = 900.0
-LEAST_SHIFT_S = 1800.0
-MOST_SHIFT_S = 26 * 3600.0
+MIN_SHIFT_S = 1800.0
+MAX_SHIFT_S = 26 * 3600.0
 NEAR_S = 90.0
 """Nodes of one run start within this time, in logs that differ by a time zone."""
 
@@ -56,7 +56,7 @@ def _meet(a: Span, b: Span) -> bool:
 def _shift(difference_s: float) -> float:
     """The zone's difference, 0 when it is none."""
     quarters = round(difference_s / QUARTER_S) * QUARTER_S
-    is_zone = LEAST_SHIFT_S <= abs(quarters) <= MOST_SHIFT_S and abs(difference_s - quarters) <= NEAR_S
+    is_zone = MIN_SHIFT_S <= abs(quarters) <= MAX_SHIFT_S and abs(difference_s - quarters) <= NEAR_S
     return quarters if is_zone else 0.0
 
 

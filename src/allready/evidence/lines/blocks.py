@@ -81,7 +81,7 @@ class Blocks:
     def feed_after(self, after: Lines) -> None:
         """Add lines behind the part that is scanned."""
         wanted = [i for i in range(len(after)) if self.is_open(after.offset + int(after.starts[i]))]
-        followers = np.array([i for i in wanted if coll.parse(after.text(i, coll.MOST_BYTES)) is None], np.int64)
+        followers = np.array([i for i in wanted if coll.parse(after.text(i, coll.MAX_BYTES)) is None], np.int64)
         for block in self._open:
             self._add(block, after, followers)
         self._close(after)

@@ -13,21 +13,29 @@ VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""
 
 MARKER = b": opCount "
-MOST_BYTES = 2_048
+MAX_BYTES = 2_048
 """A longer line is no operation: NCCL cuts its lines at 1,024 bytes."""
 
-MOST_DIGITS = 16
+MAX_DIGITS = 16
 """Of the counter."""
 
 _BUFFER = rb"(?:0x([0-o]{1,16})|\(nil\))"
 _LINE = expression(
     rb":(?P<pid>\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO (?P<op>[A-Za-z]\w{0,40})"
-    rb": opCount (?P<number>[0-o]{1,%d})" % MOST_DIGITS +
-    rb" sendbuff " + _BUFFER + rb" recvbuff " + _BUFFER + rb"(?: acc " + _BUFFER + rb")?"
+    rb": opCount (?P<number>[0-o]{1,%d})"
+    % MAX_DIGITS
+    + rb" sendbuff "
+    + _BUFFER
+    + rb" recvbuff "
+    + _BUFFER
+    + rb"(?: acc "
+    + _BUFFER
+    + rb")?"
     rb" count (?P<count>\d{1,20}) datatype (?P<dtype>-?\d{1,9}) op (?P<redop>-?\d{1,10}) root (?P<root>-?\d{1,10})"
-    rb" comm (?P<comm>0x[0-9a-f]{1,16}|\(nil\))(?: \[nranks=(?P<nranks>\d{1,9})\])? stream " + _BUFFER +
-    rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
-)  # fmt: skip
+    rb" comm (?P<comm>0x[0-9a-f]{1,16}|\(nil\))(?: \[nranks=(?P<nranks>\d{1,9})\])? stream "
+    + _BUFFER
+    + rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
+)
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _TASK = expression(rb" task ([0-o]{1,20})(?= |\s*\Z)")
 _GLOBAL_RANK = expression(rb" globalrank (\d{1,9})(?= |\s*\Z)")
@@ -87,7 +95,7 @@ class CollLine:
 
 def parse(line: bytes) -> CollLine | None:
     """The operation in `line` (without its newline), or None when it is no operation line."""
-    if len(line) >= MOST_BYTES:
+    if len(line) >= MAX_BYTES:
         return None
     match = _LINE.search(line)
     if match is None:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from allready.evidence.lines.coll import MOST_BYTES
+from allready.evidence.lines.coll import MAX_BYTES
 from allready.evidence.lines.templates import Rows
 
 CHUNK = 2 << 20
@@ -48,12 +48,19 @@ class Feed:
     """
 
     def __init__(
-        self, stream: BinaryIO, offset: int, *, size: int, piece: int, overlap: int, on_bytes: OnBytes,
+        self,
+        stream: BinaryIO,
+        offset: int,
+        *,
+        size: int,
+        piece: int,
+        overlap: int,
+        on_bytes: OnBytes,
         first: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.size = max(size, 2 * (piece + overlap))
         self._first = self.size if first is None else min(first, self.size)
-        self.rows = _room(self.size + MOST_BYTES + 16)
+        self.rows = _room(self.size + MAX_BYTES + 16)
         self.buffer = self.rows.buffer
         self.problem: str | None = None
         self.is_newline_added = False  # the last line had none

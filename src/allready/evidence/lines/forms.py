@@ -17,9 +17,9 @@ from allready.evidence.lines.coll import CollLine
 from allready.evidence.lines.templates import Geometry, Ints, Words
 from allready.evidence.reading import OpShape
 
-MOST_FORMS = 64  # of a family; when there are more, it begins anew
-MOST_FAMILIES = 32
-MOST_BYTES = 512  # of a line
+MAX_FORMS = 64  # of a family; when there are more, it begins anew
+MAX_FAMILIES = 32
+MAX_BYTES = 512  # of a line
 
 Key = tuple[object, ...]
 
@@ -52,7 +52,7 @@ class Family:
             form[start:end] = b"0" * (end - start)
         key = bytes(form)
         if key not in self._forms:
-            if len(self._forms) >= MOST_FORMS:
+            if len(self._forms) >= MAX_FORMS:
                 self._forms.clear()
             self._forms[key] = (geometry, text, line.comm_at[0], line.shape)
             self._made = None
@@ -101,14 +101,14 @@ _FAMILIES = _Families()
 
 def family_of(line: CollLine, text: bytes) -> Family | None:
     """The family that lines like this one belong to, made where it is new; None for lines of no use to others."""
-    if len(text) > MOST_BYTES:
+    if len(text) > MAX_BYTES:
         return None
     start, end = line.comm_at
     key = (line.head, len(line.front), end - start, line.date, *(span for span in line.variable if span[0] < line.head))
     known = _FAMILIES.known
     family = known.get(key)
     if family is None:
-        if len(known) >= MOST_FAMILIES:
+        if len(known) >= MAX_FAMILIES:
             known.clear()
         family = known[key] = Family(line.head, end - start)
     return family

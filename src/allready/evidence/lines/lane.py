@@ -15,7 +15,7 @@ from allready.evidence.lines import coll
 from allready.evidence.lines.anchors import BLOCK_ANCHORS
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.coll import CollLine
-from allready.evidence.lines.keep import process_of
+from allready.evidence.lines.line_buffer import process_of
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.loops import Filled, Match, Pattern, Shaped, is_plain, pattern_of, stretches
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
@@ -23,18 +23,18 @@ from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
 from allready.records import dataclass
 
-MOST_PATTERNS = 8
+MAX_PATTERNS = 8
 """That are remembered, by everything that this thread reads."""
 
-_MOST_RUNS = 64  # of operations, in one chunk
-_MOST_SINGLE = 48  # lines that are looked at one by one
-_MOST_TRIED = 4  # patterns, at one place
-_MOST_OWN = 16
-_MOST_LEARNT = 4  # runs of one chunk
+_MAX_RUNS = 64  # of operations, in one chunk
+_MAX_SINGLE = 48  # lines that are looked at one by one
+_MAX_TRIED = 4  # patterns, at one place
+_MAX_OWN = 16
+_MAX_LEARNT = 4  # runs of one chunk
 _AHEAD = 24  # lines whose sizes tell where in a pattern a run begins
 _FEWEST = 32  # operations of a run that is learnt from
 _FEWEST_LINES = 8  # of a pattern that does not repeat itself
-_MOST_ALIKE = 4  # single lines that others are compared with
+_MAX_ALIKE = 4  # single lines that others are compared with
 _SELDOM = 64  # chunks from which in the end one is learnt in vain
 _SPARE = 8  # chunks in a row that are tried in vain; after that every fourth
 _NCCL = b"NCCL "
@@ -126,7 +126,7 @@ class Lane:
     def __init__(self, marker: Marker, limits: Limits) -> None:
         self._marker, self._limits = marker, limits
         # A user's marker may be in any line; and operations must not be too long to be looked at whole.
-        self._is_open = not marker.is_own and coll.MOST_BYTES <= limits.line_bytes >= limits.clip_bytes
+        self._is_open = not marker.is_own and coll.MAX_BYTES <= limits.line_bytes >= limits.clip_bytes
         self._own: dict[tuple[Pattern, bytes], Own] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
         self._parsed: tuple[bytes, CollLine | None] = b"", None
@@ -179,7 +179,7 @@ class Lane:
                     plan.num_torn += 1
                 else:
                     return False
-                if len(plan.runs) - plan.num_single > _MOST_RUNS or plan.num_single + plan.num_torn > _MOST_SINGLE:
+                if len(plan.runs) - plan.num_single > _MAX_RUNS or plan.num_single + plan.num_torn > _MAX_SINGLE:
                     return False
         if plan.runs:
             number, run = plan.runs[-1]
@@ -248,7 +248,7 @@ class Lane:
         match, own = best
         pattern = own.filled.shaped.pattern
         if None not in own.lines and self._own.get((pattern, self._head)) is not own:
-            if len(self._own) >= _MOST_OWN:
+            if len(self._own) >= _MAX_OWN:
                 self._own.clear()
             self._own[pattern, self._head] = own
         self._before, self._next = pattern, (match.phase + match.num) % len(pattern)
@@ -267,7 +267,7 @@ class Lane:
         line = self._parse(text)
         if line is None or not plan.is_of(f"{line.host}:{line.pid}"):
             return None
-        self._singles = [(text, line), *self._singles[: _MOST_ALIKE - 1]]
+        self._singles = [(text, line), *self._singles[: _MAX_ALIKE - 1]]
         plan.num_single += 1
         return Run(line, Match(0, 1, end))
 
@@ -280,7 +280,7 @@ class Lane:
             self._head, self._comm_size = text[: line.head], line.comm_at[1] - line.comm_at[0]
         number = text.find(coll.MARKER) + len(coll.MARKER)
         num_digits = text.find(b" ", number) - number
-        if not 1 <= num_digits <= coll.MOST_DIGITS:
+        if not 1 <= num_digits <= coll.MAX_DIGITS:
             return
         sizes = len(self._head), self._comm_size, num_digits
         if self._before is not None:  # it goes on with a wider counter, or begins again
@@ -301,7 +301,7 @@ class Lane:
         if len(found) > 1:
             ahead = _sizes(buffer, start, stop)
             found.sort(key=lambda one: -_num_alike(one[0].sizes[one[1] :], ahead))
-        yield from found[:_MOST_TRIED]
+        yield from found[:_MAX_TRIED]
 
     def _filled(self, shaped: Shaped, phase: int, text: bytes, buffer: bytearray, start: int) -> Own | None:
         """The pattern with what the lines from `start` on have where it is open."""
@@ -346,7 +346,7 @@ class Lane:
         if num & (num - 1) and num % _SELDOM:  # not the 1st, 2nd, 4th, ..., 64th, 128th, 192nd, ... in vain
             return
         runs = np.split(operations, np.flatnonzero(np.diff(operations) != 1) + 1)
-        for run in sorted(runs, key=len, reverse=True)[:_MOST_LEARNT]:
+        for run in sorted(runs, key=len, reverse=True)[:_MAX_LEARNT]:
             if len(run) >= _FEWEST and self._is_of_one(lines, run):
                 self._learn(lines, run)
 
@@ -372,7 +372,7 @@ class Lane:
             known = _MEMORY.patterns
             if any(pattern.key in other.key * 2 for other in known.values() if len(other) >= len(pattern)):
                 continue  # only another line of it comes first, or it is a part
-            if len(known) >= MOST_PATTERNS:
+            if len(known) >= MAX_PATTERNS:
                 del known[next(iter(known))]
             known[pattern.key] = pattern
             _MEMORY.num_vain = 0

@@ -41,8 +41,9 @@ class Literals:
                 by_word[phase].setdefault(word, []).append((offset, index))
         self._phases = [
             (phase, _table(words) if len(words) > _FEW_WORDS else None, np.array(sorted(words), np.uint32), words)
-            for phase, words in enumerate(by_word) if words
-        ]  # fmt: skip
+            for phase, words in enumerate(by_word)
+            if words
+        ]
 
     def find(self, data: bytes | bytearray, length: int) -> tuple[Ints, Ints]:
         """(position, index of the literal) of everything in the first `length` bytes, by position."""

@@ -17,19 +17,19 @@ from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.templates import Bytes, Codes
 from allready.evidence.reading import OpShape
 
-MOST_LINES = 512
-MOST_BYTES = 98_304
+MAX_LINES = 512
+MAX_BYTES = 98_304
 """Of a pattern."""
 
-_MOST_PERIODS = 24  # that are tried
-_MOST_STRETCHES = 24  # places at which one is looked for, in one run of operations
+_MAX_PERIODS = 24  # that are tried
+_MAX_STRETCHES = 24  # places at which one is looked for, in one run of operations
 _WINDOW_BYTES = 131_072  # compared at once
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0  # `0` to `o`, and nothing else, is 0x40 to 0x7F then
 _OPEN, _HEAD, _COMM = b"\0", b"\1", b"\2"  # stand where lines differ; no plain line has such bytes
-_MOST_COMMS = 200
+_MAX_COMMS = 200
 _MANY_LINES = 4_096
-_MOST_REPEATED = 16
-_MOST_SHAPED_BYTES = 1 << 20  # of one pattern, with heads and counters of many sizes
+_MAX_REPEATED = 16
+_MAX_SHAPED_BYTES = 1 << 20  # of one pattern, with heads and counters of many sizes
 
 
 class Stretch(NamedTuple):
@@ -47,7 +47,7 @@ def stretches(ids: Ints) -> list[Stretch]:
     """
     found: list[Stretch] = []
     at = loose = 0
-    for _ in range(_MOST_STRETCHES):
+    for _ in range(_MAX_STRETCHES):
         if at >= len(ids):
             break
         period, end = _loop_at(ids, at)
@@ -60,13 +60,13 @@ def stretches(ids: Ints) -> list[Stretch]:
             at += 1 + (at - loose) // 2
     if len(ids) > loose:
         found.append(Stretch(loose, len(ids) - loose, is_loop=False))
-    return [one for one in found if one.lines <= MOST_LINES]
+    return [one for one in found if one.lines <= MAX_LINES]
 
 
 def _loop_at(ids: Ints, at: int) -> tuple[int, int]:
     """The period of the longest loop that begins there, and where it ends; period 0 without one."""
     best = (0, at)
-    for period in _periods(ids[at : at + 3 * MOST_LINES]):
+    for period in _periods(ids[at : at + 3 * MAX_LINES]):
         if not np.array_equal(ids[at : at + 2 * period], ids[at + period : at + 3 * period]):
             continue
         differ = np.flatnonzero(ids[at + period :] != ids[at:-period])
@@ -87,9 +87,9 @@ def _periods(ids: Ints) -> list[int]:
     rarest = values[counts >= 3][np.argmin(counts[counts >= 3])] if (counts >= 3).any() else ids[0]
     periods: set[int] = set()
     for value in (rarest, ids[0]):
-        places = np.flatnonzero(ids == value)[: _MOST_PERIODS + 1]
+        places = np.flatnonzero(ids == value)[: _MAX_PERIODS + 1]
         periods.update((places[1:] - places[0]).tolist())
-    return sorted(period for period in periods if period <= MOST_LINES and 3 * period <= len(ids))
+    return sorted(period for period in periods if period <= MAX_LINES and 3 * period <= len(ids))
 
 
 class Match(NamedTuple):
@@ -138,7 +138,7 @@ class Pattern:
         """Two numbers of each line as two rows, again and again; the ranks of a job ask for the same ones."""
         found = self._repeated.get(numbers)
         if found is None:
-            if len(self._repeated) >= _MOST_REPEATED:
+            if len(self._repeated) >= _MAX_REPEATED:
                 self._repeated.clear()
             times = -(-_MANY_LINES // len(numbers))
             found = self._repeated[numbers] = np.tile(np.array(numbers, np.uint16).T, times)
@@ -150,7 +150,7 @@ class Pattern:
         key = head_size, comm_size, num_digits if self._is_even else 0
         found = self._shaped.get(key)
         if found is None:
-            if sum(len(one.shift) for one in self._shaped.values()) > _MOST_SHAPED_BYTES:
+            if sum(len(one.shift) for one in self._shaped.values()) > _MAX_SHAPED_BYTES:
                 self._shaped.clear()
             fields = [
                 (
@@ -260,11 +260,11 @@ def pattern_of(texts: Sequence[bytes], lines: Sequence[CollLine]) -> Pattern | N
     """The pattern of these lines, newlines included; None where they are too long, or not of one process each of whose
     lines begins alike."""
     kinds = {(text[: line.head], line.comm_at[1] - line.comm_at[0]) for text, line in zip(texts, lines, strict=True)}
-    if len(kinds) != 1 or not all(map(is_plain, texts, lines)) or sum(map(len, texts)) > MOST_BYTES:
+    if len(kinds) != 1 or not all(map(is_plain, texts, lines)) or sum(map(len, texts)) > MAX_BYTES:
         return None
     comms: dict[str, int] = {}
     slots = [comms.setdefault(line.comm, len(comms)) for line in lines]
-    return Pattern(texts, lines, slots) if len(comms) <= _MOST_COMMS else None
+    return Pattern(texts, lines, slots) if len(comms) <= _MAX_COMMS else None
 
 
 def is_plain(text: bytes, line: CollLine) -> bool:

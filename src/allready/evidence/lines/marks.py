@@ -1,6 +1,6 @@
 """Iteration markers: the words by which a training loop says where it is.
 
-A usual marker is `step`, `iter` or `iteration` in any case, up to `_MOST_BETWEEN` of blanks, quotes and ``:=#|[(``, and
+A usual marker is `step`, `iter` or `iteration` in any case, up to `_MAX_BETWEEN` of blanks, quotes and ``:=#|[(``, and
 a number of up to twelve digits that does not go on (`12.5`, `12%`, `12s`).  It does not count when the word before says
 that it is another thing: `max_steps`, `warmup step 3`, `eval iter 4`.  Found with arrays, because a log may consist of
 nothing else.
@@ -19,9 +19,9 @@ from allready.expressions import expression
 WORDS = (b"step", b"iter")
 """Every usual marker has one of these, in any case."""
 
-_MOST_BETWEEN = 24
-_MOST_DIGITS = 12
-_WINDOW = 9 + _MOST_BETWEEN + _MOST_DIGITS + 3  # "iteration", what is between, the number and what ends it
+_MAX_BETWEEN = 24
+_MAX_DIGITS = 12
+_WINDOW = 9 + _MAX_BETWEEN + _MAX_DIGITS + 3  # "iteration", what is between, the number and what ends it
 PADDING = 64
 _BETWEEN, _DIGIT, _GOES_ON, _DOT = 1, 2, 4, 8
 _CLASSES = np.zeros(256, np.uint8)
@@ -29,7 +29,7 @@ _CLASSES[list(b" \t\"':=#|[(")] = _BETWEEN
 _CLASSES[list(b"0123456789")] = _DIGIT | _GOES_ON
 _CLASSES[list(b"%_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _GOES_ON
 _CLASSES[list(b".,")] = _DOT
-_TENS = 10 ** np.arange(_MOST_DIGITS, dtype=np.int64)
+_TENS = 10 ** np.arange(_MAX_DIGITS, dtype=np.int64)
 _ATION = np.frombuffer(b"ation", np.uint8)
 
 _LOOK_BACK = 16
@@ -133,16 +133,16 @@ def _numbers(data: bytes | bytearray, places: Ints) -> tuple[Ints, Ints]:
     is_between[is_long, 4:9] = True
     first = is_between.argmin(axis=1)
     row = np.arange(len(places))
-    good = ((classes[row, first] & _DIGIT) != 0) & (first - after_word <= _MOST_BETWEEN) & (first >= after_word)
+    good = ((classes[row, first] & _DIGIT) != 0) & (first - after_word <= _MAX_BETWEEN) & (first >= after_word)
     places, cells, classes, first = places[good], cells[good], classes[good], first[good]
     rows = np.arange(len(places))[:, None]
-    columns = first[:, None] + np.arange(_MOST_DIGITS)
+    columns = first[:, None] + np.arange(_MAX_DIGITS)
     digits = (classes[rows, columns] & _DIGIT) != 0
-    num = np.where(digits.all(axis=1), _MOST_DIGITS, digits.argmin(axis=1))
+    num = np.where(digits.all(axis=1), _MAX_DIGITS, digits.argmin(axis=1))
     end, row = first + num, rows[:, 0]
     good = (classes[row, end] & _GOES_ON) == 0
     good &= ((classes[row, end] & _DOT) == 0) | ((classes[row, end + 1] & _DIGIT) == 0)
-    power = num[:, None] - 1 - np.arange(_MOST_DIGITS)
+    power = num[:, None] - 1 - np.arange(_MAX_DIGITS)
     values = cells[rows, columns].astype(np.int64) - 48
     iterations: Ints = np.where(power >= 0, values * _TENS[np.maximum(power, 0)], 0).sum(axis=1)
     return places[good], iterations[good]

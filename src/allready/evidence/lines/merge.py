@@ -5,7 +5,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from allready.evidence.lines.keep import Keeper, process_of
+from allready.evidence.lines.line_buffer import LineBuffer, process_of
 from allready.evidence.lines.model import Iterations, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
@@ -17,7 +17,7 @@ Key = tuple[str | None, int | None, str]
 def merged(parts: Sequence[Scanned], limits: Limits) -> Scanned:
     """`parts` in order.  Nothing in them is changed."""
     whole = Scanned()
-    keeper = Keeper(limits)
+    keeper = LineBuffer(limits)
     streams = _Streams(limits)
     for part in parts:
         base = whole.num_lines
@@ -28,9 +28,15 @@ def merged(parts: Sequence[Scanned], limits: Limits) -> Scanned:
         whole.rest_examples += part.rest_examples[: limits.rest_examples - len(whole.rest_examples)]
         whole.problems += [problem for problem in part.problems if problem not in whole.problems]
         for name in (
-            "num_bytes", "num_lines", "num_coll", "num_blank", "num_rest", "num_interesting", "num_dropped",
+            "num_bytes",
+            "num_lines",
+            "num_coll",
+            "num_blank",
+            "num_rest",
+            "num_interesting",
+            "num_dropped",
             "num_coll_apart",
-        ):  # fmt: skip
+        ):
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
     whole.lines, whole.num_head, whole.repeats = keeper.lines, keeper.num_head, keeper.repeats
     whole.num_dropped += keeper.num_dropped
@@ -42,7 +48,7 @@ def _moved(line: RawLine, base: int) -> RawLine:
     return replace(line, number=line.number + base)
 
 
-def _add_lines(keeper: Keeper, part: Scanned, base: int) -> None:
+def _add_lines(keeper: LineBuffer, part: Scanned, base: int) -> None:
     for index, line in enumerate(part.lines):
         if part.num_dropped and index == part.num_head:
             keeper.close_head()

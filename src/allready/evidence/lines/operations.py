@@ -18,12 +18,12 @@ from allready.model import Origin
 WORD = coll.MARKER[2:6]
 """Four bytes of every operation line."""
 
-_MOST_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
+_MAX_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
 _MANY = 200  # templates of one layout, from which on the number of elements is read and no part of the template
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _FEW = 8
-_MOST_OPEN = 200_000
-_MOST_EXPECTED = 16  # processes and communicators of one log that others tell something about
+_MAX_OPEN = 200_000
+_MAX_EXPECTED = 16  # processes and communicators of one log that others tell something about
 _CLOCK = Clock(0.0)  # prefixes are read for who wrote a line, not for when
 
 
@@ -79,7 +79,7 @@ class Operations:
         start, end = int(lines.starts[0]), int(lines.starts[-1] + lines.lengths[-1])
         place = lines.buffer.find(coll.MARKER, start, end)
         index = int(np.searchsorted(lines.starts, place, "right")) - 1
-        if index > 0 and lines.lengths[index] < coll.MOST_BYTES:  # the line with index 0 may be the end of a longer one
+        if index > 0 and lines.lengths[index] < coll.MAX_BYTES:  # the line with index 0 may be the end of a longer one
             text = lines.text(index)
             line = coll.parse(text)
             if line is not None:
@@ -88,7 +88,7 @@ class Operations:
     def _expect(self, line: coll.CollLine, text: bytes, target: int) -> bool:
         """Templates for what this process and communicator may print, as other logs tell; whether there are any."""
         who = (text[len(line.front) : line.head], line.comm)
-        if target < 0 or who in self._expected or len(self._expected) >= _MOST_EXPECTED:
+        if target < 0 or who in self._expected or len(self._expected) >= _MAX_EXPECTED:
             return False
         self._expected.add(who)
         family = family_of(line, text)
@@ -112,7 +112,7 @@ class Operations:
     def learn(self, lines: Lines, candidates: Ints) -> bool:
         """Parse lines that may be operations, one for each new template; whether any was one."""
         self._renew()
-        left = candidates[lines.lengths[candidates] < coll.MOST_BYTES]
+        left = candidates[lines.lengths[candidates] < coll.MAX_BYTES]
         was_any, num_learnt = False, 0
         while len(left):
             first = int(left[0])
@@ -133,7 +133,7 @@ class Operations:
                 if line.date is not None:
                     row = lines.rows.take(lines.starts[first : first + 1], int(lines.lengths[first]))
                     lines.times[first] = dates(row, line.date)[0]
-                if num_learnt < _MOST_LEARNT:
+                if num_learnt < _MAX_LEARNT:
                     num_learnt += 1
                     self._learn_layout(lines, first, left, line)
                     left = left[lines.targets[left] == UNKNOWN]
@@ -159,7 +159,7 @@ class Operations:
         form = geometry(length, line.variable, date=line.date)
         layout = self._templates.layout(form)
         number = None
-        if len(layout.hashes) > _MANY and line.count[1] - line.count[0] <= _MOST_DIGITS:
+        if len(layout.hashes) > _MANY and line.count[1] - line.count[0] <= _MAX_DIGITS:
             number = line.count
             layout = self._templates.layout(geometry(length, line.variable, number=number, date=line.date))
         same = np.concatenate(([first], left[lines.lengths[left] == length]))
@@ -179,7 +179,7 @@ class Operations:
             known[self._templates.num + len(new)] = one.shape
             new.append(place)
             targets.append(self._target(one, lines, member))
-            family = family_of(one, text) if number is None and len(self._expected) < _MOST_EXPECTED else None
+            family = family_of(one, text) if number is None and len(self._expected) < _MAX_EXPECTED else None
             if family is not None:
                 family.add(one, text, form)
         self._templates.add(layout, hashed[new], targets, PENDING)
@@ -235,7 +235,7 @@ class Operations:
                 for one in np.flatnonzero(first >= 0).tolist()
             ]
         keys: list[tuple[int, int]] = list(zip(ids[open_].tolist(), lines.numbers[open_].tolist(), strict=True))
-        if len(self._open_codes) + len(keys) > _MOST_OPEN:
+        if len(self._open_codes) + len(keys) > _MAX_OPEN:
             self._open_codes.clear()
         for at, key in zip(open_.tolist(), keys, strict=True):
             if key not in self._open_codes:

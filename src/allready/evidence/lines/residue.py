@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
-from allready.evidence.lines.keep import clip
+from allready.evidence.lines.line_buffer import clip
 from allready.evidence.lines.literals import Ints, Literals, distinct, places_of
 from allready.evidence.lines.marks import Marker, Marks
 from allready.signatures import table
@@ -78,10 +78,16 @@ class Reader:
         ends = np.append(starts[1:], length)[lines]
         hits = []
         for line, begin, end, place, size, nccl, block, marked in zip(
-            lines.tolist(), begins.tolist(), ends.tolist(), places[chosen].tolist(), sizes[chosen].tolist(),
-            is_nccl[chosen].tolist(), np.logical_or.reduceat(is_block[order], firsts).tolist(),
-            (np.isin(lines, marks.lines) if len(marks.lines) else np.zeros(len(lines), np.bool_)).tolist(), strict=True,
-        ):  # fmt: skip
+            lines.tolist(),
+            begins.tolist(),
+            ends.tolist(),
+            places[chosen].tolist(),
+            sizes[chosen].tolist(),
+            is_nccl[chosen].tolist(),
+            np.logical_or.reduceat(is_block[order], firsts).tolist(),
+            (np.isin(lines, marks.lines) if len(marks.lines) else np.zeros(len(lines), np.bool_)).tolist(),
+            strict=True,
+        ):
             whole = bytes(data[begin:end]).removesuffix(b"\n")
             is_short = len(whole) <= self._clip_bytes and b"\r" not in whole
             text = whole if is_short else clip(whole, place - begin, size, self._clip_bytes)

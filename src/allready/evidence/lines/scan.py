@@ -13,11 +13,11 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MOST_BYTES, CollLine
+from allready.evidence.lines.coll import MAX_BYTES, CollLine
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
-from allready.evidence.lines.keep import Keeper, numbers_in, process_of
 from allready.evidence.lines.lane import Lane, Run
 from allready.evidence.lines.last import LastLines
+from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
 from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
@@ -30,14 +30,14 @@ from allready.model import Origin
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
 
-_MOST_LINES = 32_768
+_MAX_LINES = 32_768
 """Lines that are looked at together."""
 
-_MOST_FORMS = 64
+_MAX_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 
 _FEW = 64
-_MOST_MARKED = 50_000
+_MAX_MARKED = 50_000
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
@@ -66,9 +66,14 @@ def scan(
         stream.seek(start)
     lane = Lane(reader.marker, limits)
     feed = Feed(
-        stream, start, size=chunk_bytes, piece=limits.line_bytes, overlap=limits.clip_bytes, on_bytes=on_bytes,
+        stream,
+        start,
+        size=chunk_bytes,
+        piece=limits.line_bytes,
+        overlap=limits.clip_bytes,
+        on_bytes=on_bytes,
         first=_LESSON_BYTES if lane.has_much_to_learn else None,
-    )  # fmt: skip
+    )
     try:
         one = _Scan(feed, reader, lane, source, limits, last_byte)
         if not first_byte or feed.skip_line():
@@ -89,7 +94,7 @@ class _Scan:
         self._templates = Templates(limits.templates)
         self._streams = Streams(limits)
         self._operations = Operations(self._templates, self._streams, source)
-        self._keeper = Keeper(limits)
+        self._keeper = LineBuffer(limits)
         self._blocks = Blocks(limits)
         self._out = Scanned()
         self._forms: dict[int, int] = {}  # repeat -> layouts learnt
@@ -140,8 +145,8 @@ class _Scan:
             num = int(np.searchsorted(starts, self._last_byte - chunk.offset))
             if self._long is not None:
                 num = max(num, 1)
-        for first in range(0, num, _MOST_LINES):
-            lines = self._some(chunk, starts, ends, first, min(first + _MOST_LINES, num))
+        for first in range(0, num, _MAX_LINES):
+            lines = self._some(chunk, starts, ends, first, min(first + _MAX_LINES, num))
             self._lines(lines)
             self._blocks.feed(lines, is_first_fed=self._long is not None)
             self._lane.learn(lines)
@@ -151,7 +156,7 @@ class _Scan:
             is_cut = self._feed.is_newline_added and num == len(starts)
             self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
         if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
-            self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MOST_LINES, len(starts))))
+            self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MAX_LINES, len(starts))))
 
     def _fast(self, chunk: Chunk) -> bool:
         """Take a chunk whole, where it is what the fast lane is for; whether it was."""
@@ -293,7 +298,7 @@ class _Scan:
     def _mark(self, iteration: int, text: bytes, number: int, num_before: int) -> None:
         key = (iteration, text[:16])
         if self._streams.wants(iteration) and key not in self._marked:
-            if len(self._marked) > _MOST_MARKED:
+            if len(self._marked) > _MAX_MARKED:
                 self._marked.clear()
             self._marked.add(key)
             self._streams.mark(Mark(iteration=iteration, number=number, tag=tag_of(writer(text))), num_before)
@@ -313,7 +318,7 @@ class _Scan:
     def _learn_repeat(self, repeat: int, text: bytes, lines: Lines, index: int) -> None:
         """Lines of this form are only counted from the next chunk on."""
         forms = self._forms.get(repeat, 0)
-        if len(text) >= MOST_BYTES or forms >= _MOST_FORMS or (repeat, len(text)) in self._learnt:
+        if len(text) >= MAX_BYTES or forms >= _MAX_FORMS or (repeat, len(text)) in self._learnt:
             return
         self._learnt.add((repeat, len(text)))
         found = process_of(text) if self._keeper.repeats[repeat].process else None
@@ -366,9 +371,11 @@ class _Scan:
         if len(with_stream):
             times = lines.times[with_stream]
             self._streams.add(
-                targets[with_stream].astype(np.uint16), lines.codes[with_stream], with_stream + lines.base + 1,
+                targets[with_stream].astype(np.uint16),
+                lines.codes[with_stream],
+                with_stream + lines.base + 1,
                 None if np.isnan(times).all() else times,
-            )  # fmt: skip
+            )
         repeated = np.flatnonzero((targets < 0) & (targets > APART))
         if len(repeated):
             indexes = -1 - targets[repeated]

@@ -14,19 +14,19 @@ from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
 from allready.records import dataclass
 
-MOST_SHAPES = 65_000
+MAX_SHAPES = 65_000
 """Different operations told apart in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
 
-MOST_NAMES = 500
+MAX_NAMES = 500
 _WINDOW = 1 << 19
-_MOST_PENDING = 1 << 22
+_MAX_PENDING = 1 << 22
 
 
 def shape_code(shapes: list[OpShape], known: dict[OpShape, int], counts: list[int], shape: OpShape) -> int:
-    """The code of a shape, given out where it is new; beyond `MOST_SHAPES` one code for every name."""
+    """The code of a shape, given out where it is new; beyond `MAX_SHAPES` one code for every name."""
     code = known.get(shape)
-    if code is None and len(shapes) >= MOST_SHAPES:
-        name = shape.name if len(shapes) < MOST_SHAPES + MOST_NAMES else ""
+    if code is None and len(shapes) >= MAX_SHAPES:
+        name = shape.name if len(shapes) < MAX_SHAPES + MAX_NAMES else ""
         shape = OpShape(name=name, count=-1, dtype="", redop="", root=-1)
         code = known.get(shape)
     if code is None:
@@ -162,7 +162,7 @@ class Streams:
             if index not in present:
                 self._set_marks(one, one.stream.num_operations, [0] * len(self._new_marks))
         self._window, self._num_window, self._new_marks = [], 0, []
-        if self._num_pending > _MOST_PENDING:
+        if self._num_pending > _MAX_PENDING:
             for one in self.builders:
                 one.pack(all_of_it=True)
             self._num_pending = 0

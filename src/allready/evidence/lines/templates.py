@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from allready.evidence.lines.coll import MOST_BYTES
+from allready.evidence.lines.coll import MAX_BYTES
 from allready.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
@@ -28,8 +28,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-MOST_LAYOUTS = 24  # of one length; more are forgotten, the least used first
-_MOST_WORDS = (MOST_BYTES + 7) // 8
+MAX_LAYOUTS = 24  # of one length; more are forgotten, the least used first
+_MAX_WORDS = (MAX_BYTES + 7) // 8
 _BLOCK_WORDS = 32_768
 _SHIFT = np.uint64(0x10)
 _CLASS = np.uint64(0xC0)
@@ -91,13 +91,18 @@ def geometry(
         mask[start:end] = 0
     columns = [(c, kind) for start, end, kind in checked for c in range(start, end)]
     return Geometry(
-        length, shift.view(np.uint64), mask.view(np.uint64),
-        np.array([c for c, _ in columns], np.intp), np.array([k for _, k in columns], np.intp), date, number,
-    )  # fmt: skip
+        length,
+        shift.view(np.uint64),
+        mask.view(np.uint64),
+        np.array([c for c, _ in columns], np.intp),
+        np.array([k for _, k in columns], np.intp),
+        date,
+        number,
+    )
 
 
 class Rows:
-    """A buffer whose lines can be had as rows; it must be longer than its content by `MOST_BYTES`."""
+    """A buffer whose lines can be had as rows; it must be longer than its content by `MAX_BYTES`."""
 
     def __init__(self, buffer: bytearray) -> None:
         self.bytes: Bytes = np.frombuffer(buffer, np.uint8)
@@ -117,7 +122,7 @@ class Rows:
 
 def _weights() -> Words:
     # not numpy.random, which would have to be loaded for this alone
-    weights: Words = np.frombuffer(os.urandom(8 * _MOST_WORDS), np.uint64) | np.uint64(1)
+    weights: Words = np.frombuffer(os.urandom(8 * _MAX_WORDS), np.uint64) | np.uint64(1)
     return weights
 
 
@@ -172,7 +177,7 @@ class Templates:
             return found
         layout = Layout(form)
         others = self._layouts.setdefault(form.length, [])
-        if len(others) >= MOST_LAYOUTS:
+        if len(others) >= MAX_LAYOUTS:
             others.sort(key=lambda one: -one.hits)
             del self._by_geometry[others.pop().geometry]
         others.append(layout)
@@ -241,7 +246,7 @@ class Templates:
         found = np.full(len(starts), -1, np.int64)
         if not self._layouts:
             return found
-        short = np.minimum(lengths, MOST_BYTES).astype(np.uint16)
+        short = np.minimum(lengths, MAX_BYTES).astype(np.uint16)
         if len(self._layouts) > 4:
             order = np.argsort(short, kind="stable")
             sorted_ = short[order]
@@ -249,8 +254,9 @@ class Templates:
             firsts, ends = np.searchsorted(sorted_, known, "left"), np.searchsorted(sorted_, known, "right")
             groups = [
                 (int(n), order[a:b])
-                for n, a, b in zip(known.tolist(), firsts.tolist(), ends.tolist(), strict=True) if b > a
-            ]  # fmt: skip
+                for n, a, b in zip(known.tolist(), firsts.tolist(), ends.tolist(), strict=True)
+                if b > a
+            ]
         else:
             groups = [(n, np.flatnonzero(short == n)) for n in self._layouts]
         for length, members in groups:

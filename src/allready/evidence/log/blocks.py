@@ -7,11 +7,11 @@ from allready.evidence.log import elastic, tracebacks
 from allready.evidence.log.elastic import Entry, ErrorFile
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
-from allready.evidence.log.who import Writer
+from allready.evidence.log.writer import WriterKey
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_BLOCKS = 5000
+MAX_BLOCKS = 5000
 _NOISE = expression(
     r"frame #\d+:|Exception raised from |C\+\+ CapturedTraceback:|#\d+ .{1,300} from .{1,300}:\d+|"
     r"={8,}\s*$|-{8,}\s*$|\*{8,}\s*$|=== Source Location Trace"
@@ -29,14 +29,14 @@ class Blocks:
     error_files: list[tuple[int, ErrorFile]] = field(default_factory=list)
     of_error: dict[int, Traceback] = field(default_factory=dict)  # line that names the exception -> its traceback
 
-    def table_rows(self, lines: Sequence[Line]) -> Iterator[tuple[Writer, int | None, int | None, int | None]]:
+    def table_rows(self, lines: Sequence[Line]) -> Iterator[tuple[WriterKey, int | None, int | None, int | None]]:
         """(writer, rank, local rank, pid) of every failed process in a table."""
         for at, entry in self.entries:
             yield lines[at].prefix.writer, entry.rank, entry.local_rank, entry.pid
 
-    def local_to_global(self, lines: Sequence[Line]) -> dict[tuple[Writer, int], int]:
+    def local_to_global(self, lines: Sequence[Line]) -> dict[tuple[WriterKey, int], int]:
         """Global rank by the launcher's stream and local rank, where the file holds one answer only."""
-        found: dict[tuple[Writer, int], set[int]] = {}
+        found: dict[tuple[WriterKey, int], set[int]] = {}
         for at, values in self.rendezvous.items():
             task, _, node = lines[at].prefix.writer
             ranks = elastic.numbers(values.get("global_ranks"))
@@ -52,7 +52,7 @@ def find(lines: Sequence[Line]) -> Blocks:
     taken: set[int] = set()
     num = 0
     for at, line in enumerate(lines):
-        if at in taken or num >= MOST_BLOCKS or not line.is_known or line.prefix.kind == "nccl":
+        if at in taken or num >= MAX_BLOCKS or not line.is_known or line.prefix.kind == "nccl":
             continue
         if _NOISE.match(line.rest):
             line.is_understood = True

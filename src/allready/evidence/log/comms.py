@@ -6,7 +6,7 @@ from allready.expressions import expression
 from allready.model import CommRecord
 from allready.records import dataclass
 
-MOST_COMMS = 20_000
+MAX_COMMS = 20_000
 
 _COMM = expression(
     r"(?:\[Rank \d+\] )?(?:\w{1,60} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)$"
@@ -82,7 +82,7 @@ class Comms:
         if state is not None and state[1] == "Init" and draft is not None:
             is_new = is_new or draft.destroyed or draft.aborted or (draft.init_completed and state[2] == "START")
         if is_new or draft is None:
-            if len(self._drafts) >= MOST_COMMS:
+            if len(self._drafts) >= MAX_COMMS:
                 return True
             draft = Draft(comm, rank, nranks)
             self._drafts.append(draft)
@@ -126,7 +126,7 @@ class Comms:
         if self._burst_start is None:
             self._burst_start = line
             self._bursts.append(line)
-            del self._bursts[:-MOST_COMMS]
+            del self._bursts[:-MAX_COMMS]
         return self._burst_start
 
     def end_burst(self) -> None:

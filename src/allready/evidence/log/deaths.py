@@ -9,7 +9,7 @@ from allready.records import dataclass
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """What is told later in this list explains what is told earlier: an exception explains exit code 1."""
 _NEAR_LINES = 200
-_MOST_CANDIDATES = 64
+_MAX_CANDIDATES = 64
 
 
 def signal_name(number: int) -> str | None:
@@ -104,9 +104,10 @@ def _aborted(drafts: list[DeathDraft]) -> list[DeathDraft]:
     for writer in {d.writer for d in drafts if d.is_own and d.is_collective_error and d.kind == "abort"}:
         words = [d for d in drafts if d.is_own and d.kind == "abort" and d.writer == writer and _keys(d) == ["nobody"]]
         told = [
-            d for d in drafts
+            d
+            for d in drafts
             if d.signal == "SIGABRT" and d.writer == writer and not (d.is_own or d.by_launcher or d.is_handlers)
-        ]  # fmt: skip
+        ]
         if not told or not words or not all(d.is_collective_error for d in words):
             continue
         if sum(d.num_words for d in words) >= len(told) and min(map(_line, words)) < min(map(_line, told)):
@@ -189,7 +190,7 @@ def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
     found: list[DeathDraft] = []
     places: dict[object, list[int]] = {}
     for draft in drafts:
-        same = {at for key in _keys(draft) for at in places.get(key, ())[-_MOST_CANDIDATES:]}
+        same = {at for key in _keys(draft) for at in places.get(key, ())[-_MAX_CANDIDATES:]}
         for at in sorted(same, reverse=True):
             if _is_same(found[at], draft):
                 _join(found[at], draft)
@@ -199,7 +200,7 @@ def _merged(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
             at = len(found) - 1
         for key in _keys(found[at]):
             known = places.setdefault(key, [])
-            if at not in known[-_MOST_CANDIDATES:]:
+            if at not in known[-_MAX_CANDIDATES:]:
                 known.append(at)
     return found
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from allready.evidence import clock as clocks
 from allready.evidence import prefix
-from allready.evidence.log import events, nccl, stories
+from allready.evidence.log import event_extraction, events, nccl
 from allready.evidence.log.events import Said
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.signatures import table
 
-MOST_LINES = 8192
-_MOST_BYTES = 320
+MAX_LINES = 8192
+_MAX_BYTES = 320
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 _NOT_ALONE = (b"[rank", b"File ", b"ChildFailedError", b"absl::Status: ", b"\x1b", b"\r", b"\0")
@@ -118,7 +118,7 @@ def _runs(lines: Sequence[Raw]) -> list[tuple[int, int, bytes, Prefix]] | None:
             if text.startswith(head):
                 continue
             runs.append((start, at, head, said))
-        start, head = at, text[: text.find(b" ", text.find(b" NCCL ", 0, _MOST_BYTES) + 6, _MOST_BYTES) + 1]
+        start, head = at, text[: text.find(b" ", text.find(b" NCCL ", 0, _MAX_BYTES) + 6, _MAX_BYTES) + 1]
         said = prefix.of_nccl(head)
         if said is None or hosts.setdefault(said.pid, said.host) != said.host:
             return None
@@ -141,24 +141,24 @@ def learn(raw: Sequence[Raw], lines: Sequence[Line]) -> None:
             continue
         end = len(line.text) - len(rest)
         head = line.text[:end]
-        if len(text) > _MOST_BYTES or text != line.text.encode("utf-8", "replace") or not head.isascii():
+        if len(text) > _MAX_BYTES or text != line.text.encode("utf-8", "replace") or not head.isascii():
             continue
         key = (text[:end].translate(_ZEROS), text[end:])
         if key in _MEANT:
             continue
         found, is_certain = events.recall(head, rest)
-        said = None if found is None else stories.said(*found, rest)
+        said = None if found is None else event_extraction.said(*found, rest)
         if (
             is_certain
             and (found is None) == (said is None)
             and prefix.of_nccl(text[:end]) is not None
             and _is_alone(text[end:])
         ):
-            if len(_MEANT) >= MOST_LINES:
+            if len(_MEANT) >= MAX_LINES:
                 _MEANT.clear()
             _MEANT[key] = Meant(said, rest, readers) if said is not None or readers else _DULL
-        elif len(rest) <= _MOST_BYTES:
-            if len(_OTHERS) >= MOST_LINES:
+        elif len(rest) <= _MAX_BYTES:
+            if len(_OTHERS) >= MAX_LINES:
                 _OTHERS.clear()
             _OTHERS.add(rest)
 

@@ -11,7 +11,7 @@ from allready.evidence.log.tracebacks import Failure, read_text
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_SECTION_LINES = 6000
+MAX_SECTION_LINES = 6000
 
 _SECTION = expression(r"\s*(?:Failures|Root Cause(?: \(first observed failure\))?|Other Failures):\s*$")
 _BORDER = expression(r"\s*(?:={8,}|-{8,}|\*{8,})\s*$")
@@ -59,7 +59,7 @@ def read_section(lines: Sequence[Line], start: int) -> tuple[list[Entry], list[i
     entries: list[Entry] = []
     taken = [start]
     in_words = False
-    for at in range(start + 1, min(len(lines), start + MOST_SECTION_LINES)):
+    for at in range(start + 1, min(len(lines), start + MAX_SECTION_LINES)):
         line = lines[at]
         if not line.continues(opener):
             continue

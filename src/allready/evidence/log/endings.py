@@ -9,19 +9,19 @@ from allready.evidence.log.deaths import DeathDraft, merge
 from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
-from allready.evidence.log.who import Who
+from allready.evidence.log.writer import Writer
 from allready.expressions import expression
 from allready.model import Death
 
 if TYPE_CHECKING:
     from allready.evidence.log.interpret import Log
 
-MOST_DEATHS = 20_000
+MAX_DEATHS = 20_000
 _ONLY_REPORTS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
-_MOST_FOLLOWING = 3
+_MAX_FOLLOWING = 3
 """Ordinary lines behind a traceback that still stands last: what is printed at the door."""
 
-_MOST_BACK = 80
+_MAX_BACK = 80
 _FAREWELL = expression(
     r"\s*(?:wandb: |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
@@ -84,7 +84,7 @@ def find(log: "Log") -> list[Death]:
         drafts.append((at, draft))
     step_ended = False
     for at, line in enumerate(log.lines):
-        if not line.is_known or line.prefix.kind == "nccl" or len(drafts) >= MOST_DEATHS:
+        if not line.is_known or line.prefix.kind == "nccl" or len(drafts) >= MAX_DEATHS:
             continue
         step_ended = step_ended or any(mark in line.text for mark in _STEP_ENDS)
         for said_of in launchers.read(log.lines, at):
@@ -111,7 +111,7 @@ def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
     if not log.blocks.tracebacks:
         return found
     progress = _last_but_one_step(log)
-    calm_from, silent_from = _calm_from(log, _MOST_FOLLOWING), _calm_from(log, 0)
+    calm_from, silent_from = _calm_from(log, _MAX_FOLLOWING), _calm_from(log, 0)
     is_over_from = _over_from(log)
     for block in log.blocks.tracebacks:
         if _ends_nothing(block):
@@ -173,7 +173,7 @@ def _is_survivor(log: "Log", block: Traceback) -> bool:
     if block.is_logged and any(text.strip() for text in more):
         return True
     behind = [
-        line.rest for line in log.lines[block.last + 1 : block.last + 1 + _MOST_BACK] if not _FAREWELL.match(line.rest)
+        line.rest for line in log.lines[block.last + 1 : block.last + 1 + _MAX_BACK] if not _FAREWELL.match(line.rest)
     ]
     return any(_WENT_ON.search(text) for text in (*more, *behind))
 
@@ -202,7 +202,7 @@ def _is_ordinary(line: Line) -> bool:
 def _last_words(log: "Log", at: int) -> str:
     """The last line before `lines[at]`, in the same output, that says why somebody ended."""
     told = log.lines[at]
-    for back in range(at - 1, max(-1, at - 1 - _MOST_BACK), -1):
+    for back in range(at - 1, max(-1, at - 1 - _MAX_BACK), -1):
         line = log.lines[back]
         if _STEP.search(line.rest) and log.blocks.of_error.get(back) is None:
             break  # what stands above it was overcome
@@ -285,12 +285,25 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
     line = log.lines[at]
     who = log.whoever.of(line)
     draft = DeathDraft(
-        kind=said.kind, origin=log.origin(line, who), rank=said.rank, local_rank=said.local_rank, pid=said.pid,
-        host=said.host, node=said.node or who.node, signal=said.signal, text=said.text, site=said.site,
-        time_s=log.time_of(line), by_launcher=said.by_launcher, first=said.first, is_own=said.is_own,
-        is_collective_error=said.is_collective_error, writer=_stream(log, at), last_words=said.words,
+        kind=said.kind,
+        origin=log.origin(line, who),
+        rank=said.rank,
+        local_rank=said.local_rank,
+        pid=said.pid,
+        host=said.host,
+        node=said.node or who.node,
+        signal=said.signal,
+        text=said.text,
+        site=said.site,
+        time_s=log.time_of(line),
+        by_launcher=said.by_launcher,
+        first=said.first,
+        is_own=said.is_own,
+        is_collective_error=said.is_collective_error,
+        writer=_stream(log, at),
+        last_words=said.words,
         is_handlers=said.is_handlers,
-    )  # fmt: skip
+    )
     if said.exit_code is not None:
         draft.set_exit(said.exit_code)
     if said.is_agents:
@@ -321,7 +334,7 @@ def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
     return draft
 
 
-def _rank_of_handler(log: "Log", said: Statement, who: Who) -> int | None:
+def _rank_of_handler(log: "Log", said: Statement, who: Writer) -> int | None:
     """By the process that it names; else by the file, unless another process wrote that: a rank's child has its own."""
     rank = log.whoever.rank_of(said.host, said.pid)
     return who.rank if rank is None and who.pid in (None, said.pid) else rank

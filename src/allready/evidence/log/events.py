@@ -5,17 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from allready.evidence.log.line import MOST_EVENT_TEXT
+from allready.evidence.log.line import MAX_EVENT_TEXT
 from allready.expressions import expression
 from allready.model import Event, Role
 from allready.signatures import LinePattern, Signature, table
 
-MOST_EVENTS = 50_000
-MOST_KEPT = 16
+MAX_EVENTS = 50_000
+MAX_KEPT = 16
 """Events of one process and signature that differ in numbers are kept up to as many, then counted."""
 
-_MOST_TEMPLATES = 8192
-_MOST_KNOWN_CHARACTERS = 300
+_MAX_TEMPLATES = 8192
+_MAX_KNOWN_CHARACTERS = 300
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
 _POINTER = expression(r"0x[0-9a-fA-F]+")
 _NUMBER = expression(r"\d+")
@@ -61,8 +61,8 @@ class Finder:
             elif _first(asked, text) is None:  # whoever takes all digits alike does not know its like either
                 asked = tuple([one for one in asked if not one[0].is_blind])
             known = found, asked
-            if len(rest) <= _MOST_KNOWN_CHARACTERS and text.endswith(rest):
-                if len(self._known) >= _MOST_TEMPLATES:
+            if len(rest) <= _MAX_KNOWN_CHARACTERS and text.endswith(rest):
+                if len(self._known) >= _MAX_TEMPLATES:
                     self._known.clear()
                 self._known[key] = known
         return known[0] or _first(known[1], text)
@@ -73,7 +73,7 @@ class Finder:
         asked = self._candidates.get(shape)
         if asked is None:
             asked = tuple((line, signature) for anchor, line, signature in table.by_anchor() if anchor in text)
-            if len(self._candidates) >= _MOST_TEMPLATES:
+            if len(self._candidates) >= _MAX_TEMPLATES:
                 self._candidates.clear()
             self._candidates[shape] = asked
         return asked
@@ -136,7 +136,7 @@ class Collector:
             self._count(at, event)
             return None
         number, last = self._alike.get((who, shape), (0, 0))
-        if number >= MOST_KEPT or len(self._events) >= MOST_EVENTS:
+        if number >= MAX_KEPT or len(self._events) >= MAX_EVENTS:
             if number:
                 self._count(last, event)
             else:
@@ -176,4 +176,4 @@ class Collector:
 
 def values_of(match: re.Match[str]) -> dict[str, str]:
     """What the pattern's named groups caught."""
-    return {name: value[:MOST_EVENT_TEXT] for name, value in match.groupdict().items() if value is not None}
+    return {name: value[:MAX_EVENT_TEXT] for name, value in match.groupdict().items() if value is not None}

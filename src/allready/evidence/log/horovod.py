@@ -11,11 +11,11 @@ from allready.evidence.log.line import Line
 from allready.expressions import expression
 
 STALLED = "launcher.horovod_stalled"
-MOST_LINES = 400
+MAX_LINES = 400
 """So much may stand behind the last report of a job that did not go on."""
 
-_MOST_BELOW = 256
-_MOST_TENSORS = 24
+_MAX_BELOW = 256
+_MAX_TENSORS = 24
 _HEADER = "broadcasted by subset of ranks"
 _RANK = expression(r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$")
 _TENSOR = expression(r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]")
@@ -34,7 +34,7 @@ def report(lines: Sequence[Line], at: int) -> dict[str, str]:
     stopped: set[int] = set()
     cut: set[int] = set()
     opener = lines[at]
-    for line in lines[at : at + 1 + _MOST_BELOW]:
+    for line in lines[at : at + 1 + _MAX_BELOW]:
         if line is not opener and (_HEADER in line.text or (line.text[:1] == "[" and _is_anothers(line))):
             break
         for tensor, kind, numbers in _TENSOR.findall(line.text):
@@ -54,8 +54,13 @@ def report(lines: Sequence[Line], at: int) -> dict[str, str]:
         if _SHUT_DOWN in line.text:
             break
     absent = {rank for ranks in missing.values() for rank in ranks}
-    values = {"ranks": _listed(absent), "stopped": _listed(stopped), "cut": _listed(cut), "missing": _table(missing),
-              "ready": _table(ready)}  # fmt: skip
+    values = {
+        "ranks": _listed(absent),
+        "stopped": _listed(stopped),
+        "cut": _listed(cut),
+        "missing": _table(missing),
+        "ready": _table(ready),
+    }
     return {name: value for name, value in values.items() if value}
 
 
@@ -73,5 +78,5 @@ def _listed(ranks: set[int]) -> str:
 
 
 def _table(by_tensor: dict[str, set[int]]) -> str:
-    first = list(by_tensor.items())[:_MOST_TENSORS]
+    first = list(by_tensor.items())[:_MAX_TENSORS]
     return ";".join(f"{name.replace(';', '_').replace('=', '_')}={_listed(ranks)}" for name, ranks in first)

@@ -7,19 +7,19 @@ from dataclasses import replace
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock
 from allready.evidence.lines.model import Scanned
-from allready.evidence.log import blocks, dull, endings, stories
+from allready.evidence.log import blocks, dull, endings, event_extraction
 from allready.evidence.log.line import Line, decode
 from allready.evidence.log.names import Hints, hints
-from allready.evidence.log.people import People
+from allready.evidence.log.process_table import ProcessTable
 from allready.evidence.log.sequence import from_lines, in_order
-from allready.evidence.log.who import Who, Whoever
+from allready.evidence.log.writer import Writer, WriterResolver
 from allready.evidence.prefix import Prefix, has_label, parse, second_start
 from allready.evidence.reading import Reading
 from allready.model import Origin, SourceRecord
 
 _QUARTER_S = 900.0
-_MOST_EXAMPLES = 8
-_MOST_NAMES = 4096
+_MAX_EXAMPLES = 8
+_MAX_NAMES = 4096
 _AFTER_TIMES = Prefix._fields.index("outer_time_s") + 1
 
 
@@ -87,16 +87,20 @@ class Log:
             _unglue_hosts(self.lines)
             _name_nodes(self.lines, self.clock)
             self._shift_s = self._zone_shift()
-        self._writers: dict[tuple[object, ...], Who] = {}
-        self.people = People()
+        self._writers: dict[tuple[object, ...], Writer] = {}
+        self.people = ProcessTable()
         self._feed_people()
         self.blocks = blocks.Blocks() if self.is_nccls else blocks.find(self.lines)
         # What is asked of lines of NCCL alone is said by what stands in front of them.
         speakers = list({line.prefix[1:]: line for line in self.lines}.values()) if self.is_nccls else self.lines
-        self.whoever = Whoever(
-            speakers, self.people.ranks(), self.people.nodes(), self.blocks.table_rows(self.lines),
-            self.blocks.local_to_global(self.lines), names,
-        )  # fmt: skip
+        self.whoever = WriterResolver(
+            speakers,
+            self.people.ranks(),
+            self.people.nodes(),
+            self.blocks.table_rows(self.lines),
+            self.blocks.local_to_global(self.lines),
+            names,
+        )
 
     def _feed_people(self) -> None:
         """Every line in order, also those that were taken out."""
@@ -141,7 +145,7 @@ class Log:
             return prefix.time_s
         return prefix.outer_time_s + self._shift_s
 
-    def writer(self, prefix: Prefix) -> Who:
+    def writer(self, prefix: Prefix) -> Writer:
         """Who wrote a line with such a prefix, whatever its words and its time are."""
         key = prefix[_AFTER_TIMES:]
         who = self._writers.get(key)
@@ -149,21 +153,26 @@ class Log:
             who = self._writers[key] = self.whoever.of(Line(0, "", prefix))
         return who
 
-    def origin(self, line: Line, who: Who | None = None) -> Origin:
+    def origin(self, line: Line, who: Writer | None = None) -> Origin:
         return self.origin_of(line.number, who or self.writer(line.prefix))
 
-    def origin_of(self, number: int, who: Who) -> Origin:
+    def origin_of(self, number: int, who: Writer) -> Origin:
         return Origin(
-            source=self.source, line=number, host=who.host, pid=who.pid, rank=who.rank, local_rank=who.local_rank,
+            source=self.source,
+            line=number,
+            host=who.host,
+            pid=who.pid,
+            rank=who.rank,
+            local_rank=who.local_rank,
             node=who.node,
-        )  # fmt: skip
+        )
 
     def prefix_of(self, text: bytes) -> Prefix:
         """A line that is not among `lines`."""
         return parse(decode(text), self.clock, labels=self.labels)
 
     def read(self) -> Reading:
-        events = stories.tell(self)
+        events = event_extraction.tell(self)
         deaths = [] if self.is_nccls else endings.find(self)  # NCCL tells of nobody's end
         self._own_streams()
         processes = self.people.records(self)
@@ -183,9 +192,12 @@ class Log:
             line = Line(old.line or 0, "", Prefix("", host=old.host, pid=old.pid, kind="nccl", rank=old.rank))
             who = self.whoever.of(line)
             stream.origin = replace(
-                old, source=self.source, rank=who.rank, local_rank=who.local_rank or old.local_rank,
+                old,
+                source=self.source,
+                rank=who.rank,
+                local_rank=who.local_rank or old.local_rank,
                 node=who.node or old.node,
-            )  # fmt: skip
+            )
 
     def _record(self, num_events_dropped: int) -> SourceRecord:
         scanned = self.scanned
@@ -199,7 +211,7 @@ class Log:
         examples: dict[str, str] = {}
         for text in [*(line.text for line in unknown), *map(decode, scanned.rest_examples)]:
             examples.setdefault("".join(c for c in text if not c.isdigit())[:200], text[:300])
-            if len(examples) >= _MOST_EXAMPLES:
+            if len(examples) >= _MAX_EXAMPLES:
                 break
         problems = list(scanned.problems)
         if scanned.num_dropped:
@@ -231,7 +243,7 @@ def _have_labels(texts: list[str]) -> bool:
 def _name_nodes(lines: list[Line], clock: Clock) -> None:
     """`trainer-2:   File ...`: pdsh puts a node's name before every line; lines that show it clearly tell it."""
     names = {line.prefix.node for line in lines if line.prefix.node and line.text.startswith(f"{line.prefix.node}: ")}
-    for line in lines if 0 < len(names) <= _MOST_NAMES else ():
+    for line in lines if 0 < len(names) <= _MAX_NAMES else ():
         name, colon, rest = line.text.partition(": ")
         if line.prefix.node is None and not line.prefix.kind and name in names and colon:
             line.prefix = parse(rest, clock, labels=False)._replace(node=name)

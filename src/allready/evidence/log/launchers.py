@@ -9,8 +9,8 @@ from allready.evidence.log.line import Line
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_TASKS = 4096
-MOST_DIGITS = 7
+MAX_TASKS = 4096
+MAX_DIGITS = 7
 
 _SIGNALS = {
     "Killed": "SIGKILL",
@@ -153,28 +153,43 @@ def _failed(here: _Here) -> Iterable[Statement]:
     match = _FAILED.search(here.text)
     if match is not None:
         yield Statement(
-            kind="exit", text=here.text.strip(), exit_code=int(match[1]), local_rank=int(match[2]), pid=int(match[3]),
+            kind="exit",
+            text=here.text.strip(),
+            exit_code=int(match[1]),
+            local_rank=int(match[2]),
+            pid=int(match[3]),
             first=True,
-        )  # fmt: skip
+        )
     match = _CHILD.search(here.text)
     if match is not None:
         yield Statement(
-            kind="exit", text=here.text.strip(), pid=int(match[2]), exit_code=int(match[3]), first=True,
-        )  # fmt: skip
+            kind="exit",
+            text=here.text.strip(),
+            pid=int(match[2]),
+            exit_code=int(match[3]),
+            first=True,
+        )
     match = _RETURNED.search(here.text)
     if match is not None and match[1] != "0":
         # The command is always that of the node's last local rank, whichever failed: 0 tells that there is no other.
         is_only = local_rank_of(here.text) == 0
         yield Statement(
-            kind="exit", text=here.text.strip()[-200:], exit_code=int(match[1]), first=is_only,
+            kind="exit",
+            text=here.text.strip()[-200:],
+            exit_code=int(match[1]),
+            first=is_only,
             local_rank=0 if is_only else None,
-        )  # fmt: skip
+        )
     match = _SPAWNED.search(here.text)
     if match is not None:
         yield Statement(
-            kind="signal" if match[2] else "exit", text=here.text.strip(), local_rank=int(match[1]), signal=match[2],
-            exit_code=None if match[3] is None else int(match[3]), first=True,
-        )  # fmt: skip
+            kind="signal" if match[2] else "exit",
+            text=here.text.strip(),
+            local_rank=int(match[1]),
+            signal=match[2],
+            exit_code=None if match[3] is None else int(match[3]),
+            first=True,
+        )
 
 
 def is_spawned(text: str) -> bool:
@@ -193,9 +208,14 @@ def _srun(here: _Here) -> Iterable[Statement]:
     kind, name, code = made
     for task in _ranges(tasks):
         yield Statement(
-            kind=kind, text=here.text.strip(), node=node, task=task, signal=name, exit_code=code,
+            kind=kind,
+            text=here.text.strip(),
+            node=node,
+            task=task,
+            signal=name,
+            exit_code=code,
             by_launcher=name == "SIGTERM",
-        )  # fmt: skip
+        )
 
 
 def _ended(words: str) -> tuple[str, str | None, int | None] | None:
@@ -216,12 +236,12 @@ def _ranges(text: str) -> list[int]:
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit() and (last.isdigit() or not last):
-            if len(first) > MOST_DIGITS:
+            if len(first) > MAX_DIGITS:
                 continue  # no job has so many tasks
-            found += range(int(first), min(int(last or first), int(first) + MOST_TASKS) + 1)
-        if len(found) >= MOST_TASKS:
+            found += range(int(first), min(int(last or first), int(first) + MAX_TASKS) + 1)
+        if len(found) >= MAX_TASKS:
             break
-    return found[:MOST_TASKS]
+    return found[:MAX_TASKS]
 
 
 def _mpirun(here: _Here) -> Iterable[Statement]:
@@ -230,9 +250,15 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
     if match is not None:
         rank, pid, node, number = match.groups()
         yield Statement(
-            kind="exit", text=here.text.strip(), task=int(rank), pid=int(pid) or None, node=node,
-            exit_code=-int(number), first=number != "15", by_launcher=number == "15",
-        )  # fmt: skip
+            kind="exit",
+            text=here.text.strip(),
+            task=int(rank),
+            pid=int(pid) or None,
+            node=node,
+            exit_code=-int(number),
+            first=number != "15",
+            by_launcher=number == "15",
+        )
     if "detected that one or more processes exited" in here.text:
         text = here.joined(12)
         name, code = _MPI_NAME.search(text), _MPI_CODE.search(text)
@@ -252,9 +278,12 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
     if match is not None:
         code = _ERROR_CODE.search(here.joined(4))
         yield Statement(
-            kind="exit", text=here.text.strip(), task=int(match[1]), exit_code=None if code is None else int(code[1]),
+            kind="exit",
+            text=here.text.strip(),
+            task=int(match[1]),
+            exit_code=None if code is None else int(code[1]),
             first=True,
-        )  # fmt: skip
+        )
 
 
 def _received(here: _Here) -> Iterable[Statement]:
@@ -271,17 +300,26 @@ def _received(here: _Here) -> Iterable[Statement]:
         how += f", {code[1].lower()}" if code is not None else ""
         how += f" at {address[1]}" if address is not None else ""
         yield Statement(
-            kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), task=here.line.prefix.task,
-            pid=int(pid), host=host, signal=name, is_handlers=True,
+            kind="abort" if name == "SIGABRT" else "signal",
+            text=here.text.strip(),
+            task=here.line.prefix.task,
+            pid=int(pid),
+            host=host,
+            signal=name,
+            is_handlers=True,
             words="" if name == "SIGABRT" else how,
-        )  # fmt: skip
+        )
         return
     match = _HANDLER.search(here.text)
     if match is not None and match[1] not in _ORDERS:
         yield Statement(
-            kind="abort" if match[1] == "SIGABRT" else "signal", text=here.text.strip(), is_own=True,
-            pid=None if match[2] is None else int(match[2]), signal=match[1], is_handlers=match[2] is not None,
-        )  # fmt: skip
+            kind="abort" if match[1] == "SIGABRT" else "signal",
+            text=here.text.strip(),
+            is_own=True,
+            pid=None if match[2] is None else int(match[2]),
+            signal=match[1],
+            is_handlers=match[2] is not None,
+        )
 
 
 def _hydra(here: _Here) -> Iterable[Statement]:
@@ -296,9 +334,14 @@ def _hydra(here: _Here) -> Iterable[Statement]:
             yield Statement(kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
         return
     yield Statement(
-        kind="exit", text=here.text.strip(" ="), task=None if who[1] is None else int(who[1]), pid=int(who[2]),
-        node=who[3], exit_code=exit_code, first=True,
-    )  # fmt: skip
+        kind="exit",
+        text=here.text.strip(" ="),
+        task=None if who[1] is None else int(who[1]),
+        pid=int(who[2]),
+        node=who[3],
+        exit_code=exit_code,
+        first=True,
+    )
 
 
 def _shell_code(code: int) -> int:
@@ -361,9 +404,13 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
             frames.append((frame[1], int(frame[2]), frame[3]))
             other.is_understood = True
     yield Statement(
-        kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name, is_own=True,
-        site=tracebacks.innermost(frames), is_agents=tracebacks.is_of_launcher(frames),
-    )  # fmt: skip
+        kind="abort" if name == "SIGABRT" else "signal",
+        text=here.text.strip(),
+        signal=name,
+        is_own=True,
+        site=tracebacks.innermost(frames),
+        is_agents=tracebacks.is_of_launcher(frames),
+    )
 
 
 def _horovod(here: _Here) -> Iterable[Statement]:
@@ -377,9 +424,13 @@ def _pals(here: _Here) -> Iterable[Statement]:
     match = _PALS.search(here.text)
     if match is not None and match[4] != "0":
         yield Statement(
-            kind="exit", text=here.text.strip(), rank=int(match[2]), node=match[1],
-            exit_code=-int(match[3]) if match[3] else int(match[4]), by_launcher=match[3] in ("9", "15"),
-        )  # fmt: skip
+            kind="exit",
+            text=here.text.strip(),
+            rank=int(match[2]),
+            node=match[1],
+            exit_code=-int(match[3]) if match[3] else int(match[4]),
+            by_launcher=match[3] in ("9", "15"),
+        )
 
 
 def _terminate(here: _Here) -> Iterable[Statement]:
@@ -391,11 +442,14 @@ def _terminate(here: _Here) -> Iterable[Statement]:
     rank = _WORLD_RANK.search(words)
     is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
     yield Statement(
-        kind="abort", text=f"{match[1]}: {words}" if words else match[1], signal="SIGABRT", is_own=True,
+        kind="abort",
+        text=f"{match[1]}: {words}" if words else match[1],
+        signal="SIGABRT",
+        is_own=True,
         rank=None if rank is None else int(rank[1]),
         is_collective_error=is_collective or ("watchdog thread terminated" in words and "CUDA error" not in words),
         words=f"{match[1]}: {words}" if words else match[1],
-    )  # fmt: skip
+    )
 
 
 def _checked(here: _Here) -> Iterable[Statement]:
@@ -404,9 +458,14 @@ def _checked(here: _Here) -> Iterable[Statement]:
     if match is not None:
         words = f"{match[2]}: {match[3].strip()}"
         yield Statement(
-            kind="abort", text=words, signal="SIGABRT", is_own=True, words=words,
-            pid=int(match[1]) if len(match[1]) < 8 else None, is_collective_error=_lost_a_peer(words),
-        )  # fmt: skip
+            kind="abort",
+            text=words,
+            signal="SIGABRT",
+            is_own=True,
+            words=words,
+            pid=int(match[1]) if len(match[1]) < 8 else None,
+            is_collective_error=_lost_a_peer(words),
+        )
 
 
 def _lost_a_peer(words: str) -> bool:
@@ -420,9 +479,12 @@ def _own_end(here: _Here) -> Iterable[Statement]:
         file = here.line.prefix.file or ""
         is_collective = is_library or "ProcessGroup" in file or _lost_a_peer(here.text)
         yield Statement(
-            kind="abort", text=here.text.strip(), is_own=True, is_collective_error=is_collective,
+            kind="abort",
+            text=here.text.strip(),
+            is_own=True,
+            is_collective_error=is_collective,
             words="" if is_collective else f"{file}: {here.text.strip()}",
-        )  # fmt: skip
+        )
 
 
 _Reader = Callable[[_Here], Iterable[Statement]]

@@ -4,8 +4,8 @@ from allready.evidence.prefix import Prefix
 from allready.expressions import expression
 from allready.records import dataclass
 
-MOST_CHARACTERS = 4096
-MOST_EVENT_TEXT = 1000
+MAX_CHARACTERS = 4096
+MAX_EVENT_TEXT = 1000
 _ESCAPES = expression(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
@@ -35,7 +35,7 @@ class Line:
 
 def decode(raw: bytes) -> str:
     """The line as text, without its end, colours and NULs."""
-    text = raw[:MOST_CHARACTERS].decode("utf-8", "replace").rstrip("\r\n")
+    text = raw[:MAX_CHARACTERS].decode("utf-8", "replace").rstrip("\r\n")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if "\r" in text:  # a progress bar overwrote itself: what stayed on the screen

@@ -13,10 +13,10 @@ from allready.records import dataclass
 
 _Item = TypeVar("_Item")
 
-MOST_TRANSPORTS = 4096
-MOST_NAMES = 256
-_MOST_PLAIN = 4096
-_MOST_PLAIN_CHARACTERS = 300
+MAX_TRANSPORTS = 4096
+MAX_NAMES = 256
+_MAX_PLAIN = 4096
+_MAX_PLAIN_CHARACTERS = 300
 _PLAIN: dict[str, "bool | _Asked"] = {}
 """Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
 
@@ -165,11 +165,12 @@ def _net(text: str) -> _Net:
         hcas = [f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)]
     address, gdr, provider = _ADDRESS.search(oob), _GDR_NIC.match(text), _PROVIDER.match(text)
     return _Net(
-        interfaces, hcas,
+        interfaces,
+        hcas,
         None if address is None else (address[1], address[2]),
         None if gdr is None else (gdr[4], gdr[2] == "Enabled"),
         None if provider is None else f"NET {provider[1]} {provider[2]}",
-    )  # fmt: skip
+    )
 
 
 @_remembered
@@ -226,8 +227,8 @@ class NcclProcess:
             return known.is_known
         asked: list[_Reader] = []
         is_known = self.read(text, tid=tid, time_s=time_s, line=line, asked=asked)
-        if len(text) <= _MOST_PLAIN_CHARACTERS and "comm 0x" not in text:
-            if len(_PLAIN) >= _MOST_PLAIN:
+        if len(text) <= _MAX_PLAIN_CHARACTERS and "comm 0x" not in text:
+            if len(_PLAIN) >= _MAX_PLAIN:
                 _PLAIN.clear()
             _PLAIN[text] = is_known if _says_nothing(text) else _Asked(tuple(asked), is_known)
         return is_known
@@ -255,10 +256,23 @@ class NcclProcess:
     def is_blank(self) -> bool:
         """Whether no line told anything so far."""
         told = (
-            self.cuda_dev, self.node, self.versions, self.env, self.network, self.plugins, self.interfaces, self.oob,
-            self.hcas, self.available, self.gdr, self.num_channels, self.algorithms, self.timings, self._transports,
+            self.cuda_dev,
+            self.node,
+            self.versions,
+            self.env,
+            self.network,
+            self.plugins,
+            self.interfaces,
+            self.oob,
+            self.hcas,
+            self.available,
+            self.gdr,
+            self.num_channels,
+            self.algorithms,
+            self.timings,
+            self._transports,
             self._timed_ranks,
-        )  # fmt: skip
+        )
         return not any(told) and self.comms.is_blank()
 
     def facts(self, first_operations: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -321,7 +335,7 @@ class NcclProcess:
         if comm is None:
             comm = f"@{self.comms.burst(self._line)}"
         key = (int(src), int(dst), how.strip(), direction or "", comm)
-        if key in self._transports or len(self._transports) < MOST_TRANSPORTS:
+        if key in self._transports or len(self._transports) < MAX_TRANSPORTS:
             self._transports.setdefault(key, set()).add((channel, connection or ""))
         return True
 
@@ -335,7 +349,7 @@ class NcclProcess:
         if setting is None:
             return False
         name, value, shown = setting
-        if name in self.env or len(self.env) < MOST_NAMES:
+        if name in self.env or len(self.env) < MAX_NAMES:
             self.env[name] = shown
         if name == "NCCL_HOSTID":
             self.node = value
@@ -348,7 +362,7 @@ class NcclProcess:
         for hca in net.hcas:
             _add(self.hcas, hca)
         self.oob = self.oob or net.oob
-        if net.gdr is not None and len(self.gdr) < MOST_NAMES:
+        if net.gdr is not None and len(self.gdr) < MAX_NAMES:
             self.gdr[net.gdr[0]] = net.gdr[1]
         if net.provider is not None:
             _add(self.plugins, net.provider)
@@ -410,7 +424,7 @@ class NcclProcess:
         operation, _, algorithm, protocol = match.groups()
         key = f"{_named(algorithm, _ALGORITHMS)}/{_named(protocol, _PROTOCOLS)}"
         key = f"{operation} {key}" if operation else key
-        if key in self.algorithms or len(self.algorithms) < MOST_NAMES:
+        if key in self.algorithms or len(self.algorithms) < MAX_NAMES:
             self.algorithms[key] = self.algorithms.get(key, 0) + 1
         return True
 
@@ -432,7 +446,7 @@ class NcclProcess:
 
 
 def _add(items: list[_Item], item: _Item) -> None:
-    if item not in items and len(items) < MOST_NAMES:
+    if item not in items and len(items) < MAX_NAMES:
         items.append(item)
 
 

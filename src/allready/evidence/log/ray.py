@@ -7,7 +7,7 @@ from allready.expressions import expression
 
 DIED = "launcher.ray_actor_died"
 
-_MOST_BELOW = 8
+_MAX_BELOW = 8
 _FIELD = expression(r"\s{1,8}(class_name|actor_id|pid|namespace|ip|name|label): (\S.{0,200}?)\s*$")
 _NAMES = {"class_name": "actor", "pid": "pid", "ip": "ip"}
 
@@ -16,7 +16,7 @@ def named_below(lines: Sequence[Line], at: int) -> dict[str, str]:
     """What stands there as `name: value`, indented, right below `lines[at]`."""
     found: dict[str, str] = {}
     opener = lines[at]
-    for line in lines[at + 1 : at + 1 + _MOST_BELOW]:
+    for line in lines[at + 1 : at + 1 + _MAX_BELOW]:
         field = _FIELD.match(line.rest)
         if field is None or line.prefix.writer != opener.prefix.writer:
             break

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from allready.evidence.lines.model import RawLine, Scanned
 
-MOST_FOLLOWERS = 200_000
+MAX_FOLLOWERS = 200_000
 
 
 def in_order(scanned: Scanned) -> list[tuple[int, bytes, bool]]:
@@ -21,7 +21,7 @@ def in_order(scanned: Scanned) -> list[tuple[int, bytes, bool]]:
 
 def _with_followers(scanned: Scanned) -> Iterator[tuple[int, bytes, bool]]:
     window: deque[tuple[int, bytes]] = deque()
-    left = MOST_FOLLOWERS
+    left = MAX_FOLLOWERS
     for raw in scanned.lines:
         place = next((i for i, (_, text) in enumerate(window) if text == raw.text), None)
         if window and window[0][0] > raw.number:

@@ -7,7 +7,7 @@ from allready.expressions import expression
 
 _MARK = "absl::Status: "
 _CALL = expression(r"RPC: /[\w.]{1,100}/(\w{1,60})")
-_MOST_BELOW = 8
+_MAX_BELOW = 8
 
 
 def join(lines: Sequence[Line]) -> None:
@@ -22,11 +22,11 @@ def join(lines: Sequence[Line]) -> None:
 def _call_below(lines: Sequence[Line], at: int) -> str | None:
     opener = lines[at]
     num_seen = 0
-    for line in lines[at + 1 : at + 1 + 8 * _MOST_BELOW]:
+    for line in lines[at + 1 : at + 1 + 8 * _MAX_BELOW]:
         if line.prefix.writer != opener.prefix.writer:
             continue
         num_seen += 1
-        if not line.continues(opener) or num_seen > _MOST_BELOW:
+        if not line.continues(opener) or num_seen > _MAX_BELOW:
             return None
         found = _CALL.match(line.rest.strip())
         if found is not None:

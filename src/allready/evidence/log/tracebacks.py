@@ -9,10 +9,10 @@ from allready.expressions import expression
 from allready.records import dataclass
 
 HEADER = "Traceback (most recent call last)"
-MOST_LINES = 400
-MOST_SKIPPED = 3000
-MOST_MESSAGE_LINES = 30
-MOST_KEPT = 60
+MAX_LINES = 400
+MAX_SKIPPED = 3000
+MAX_MESSAGE_LINES = 30
+MAX_KEPT = 60
 
 _FRAME = expression(r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?')
 _RICH_FRAME = expression(r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})")
@@ -239,7 +239,7 @@ class _Reader:
             return True
         if self.expects_header or self.after_blank or not is_next or _BORDER.match(stripped):
             return False
-        if len(self.failures[-1].more) >= MOST_MESSAGE_LINES:
+        if len(self.failures[-1].more) >= MAX_MESSAGE_LINES:
             return False
         self.failures[-1].more.append(text[:1000])
         return True
@@ -261,7 +261,7 @@ class _Reader:
 
     def _add_frame(self, file: str, line: int, function: str) -> None:
         for frames in (self.frames, self.all_frames):
-            if len(frames) < MOST_LINES:
+            if len(frames) < MAX_LINES:
                 frames.append((file, line, function.strip()))
 
     def _add_failure(self, name: str, message: str) -> None:
@@ -295,7 +295,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
     of_rank = _OF_RANK.search(opener.text)
     reader.told = [] if of_rank is None else [int(of_rank[1])]
     taken, error_lines = [start], []
-    for at in range(start + 1, min(len(lines), start + MOST_SKIPPED)):
+    for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
         line = lines[at]
         if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
             continue
@@ -305,7 +305,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
             continue
         before = len(reader.failures)
         verdict = reader.take(line)
-        if verdict is False or len(taken) > MOST_LINES:
+        if verdict is False or len(taken) > MAX_LINES:
             break
         if verdict:
             taken.append(at)
@@ -317,7 +317,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         return None
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
         taken.pop()
-    kept = taken if len(taken) <= MOST_KEPT else taken[:10] + taken[10 - MOST_KEPT :]
+    kept = taken if len(taken) <= MAX_KEPT else taken[:10] + taken[10 - MAX_KEPT :]
     is_launcher = is_of_launcher(reader.all_frames)
     return Traceback(
         start=start,
@@ -382,4 +382,4 @@ def read_text(text: str) -> Failure | None:
             found = read(lines, at)
             return None if found is None else found.root
     error = _ERROR.match(rows[0]) if rows else None
-    return None if error is None else Failure(error[1], (error[2] or "")[:2000], [], rows[1 : 1 + MOST_MESSAGE_LINES])
+    return None if error is None else Failure(error[1], (error[2] or "")[:2000], [], rows[1 : 1 + MAX_MESSAGE_LINES])

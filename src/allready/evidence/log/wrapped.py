@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from allready.evidence.log.line import Line
 from allready.expressions import expression
 
-MOST_PIECES = 8
-_MOST_BETWEEN = 64
+MAX_PIECES = 8
+_MAX_BETWEEN = 64
 """Lines of other ranks that may stand between the pieces of one."""
 
 _BEGUN = expression(
@@ -42,7 +42,7 @@ _OPEN = expression(
 """A sentence that others follow in its line: it is whole wherever the piece ends."""
 
 _HEAD = expression(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}")
-_MOST_HEAD = 200
+_MAX_HEAD = 200
 _END = expression(r"""[\s"'},]{0,20}$""")
 
 
@@ -73,7 +73,7 @@ def _begins(line: Line) -> bool:
 
 def _is_head(line: Line) -> bool:
     """Whether the line ends before the sentence says what it is."""
-    return line.prefix.kind == "glog" and len(line.rest) < _MOST_HEAD and _HEAD.fullmatch(line.rest) is not None
+    return line.prefix.kind == "glog" and len(line.rest) < _MAX_HEAD and _HEAD.fullmatch(line.rest) is not None
 
 
 def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int], str | None]:
@@ -89,7 +89,7 @@ def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int]
         made = [text for text in _joined(pieces) if _ends(text)]
         if made:
             return places, next((text for text in made if _has_tag(text)), made[0])
-        if len(places) >= MOST_PIECES:
+        if len(places) >= MAX_PIECES:
             break
     return [], None
 
@@ -115,7 +115,7 @@ def _following(lines: Sequence[Line], at: int, *, is_alone: bool) -> Iterator[in
     """The lines that may go on with this one: of its rank, or right behind it and without words in front."""
     opener = lines[at]
     last = opener.number
-    for place in range(at + 1, min(len(lines), at + 1 + _MOST_BETWEEN)):
+    for place in range(at + 1, min(len(lines), at + 1 + _MAX_BETWEEN)):
         line = lines[place]
         mine, its = line.prefix, opener.prefix
         if mine.rank is not None and mine.rank != its.rank:

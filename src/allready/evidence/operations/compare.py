@@ -19,8 +19,8 @@ from allready.model import Mismatch
 from allready.records import dataclass
 
 WINDOW = 256
-MOST_SHIFT = 8
-LEAST_AGREEMENT = 2
+MAX_SHIFT = 8
+MIN_AGREEMENT = 2
 """Operations that must agree again before ranks are called shifted against each other."""
 
 
@@ -123,7 +123,7 @@ def _shift(usual: Ids, other: Ids, difference: int, *, complete: bool) -> int | 
     """
     candidates = [
         sign * step
-        for step in range(1, MOST_SHIFT + 1)
+        for step in range(1, MAX_SHIFT + 1)
         for sign in (1, -1)
         if (_agree(other[step:], usual) if sign > 0 else _agree(usual[step:], other))
     ]
@@ -140,7 +140,7 @@ def _shift(usual: Ids, other: Ids, difference: int, *, complete: bool) -> int | 
 
 def _agree(a: Ids, b: Ids) -> bool:
     num = min(len(a), len(b))
-    return num >= LEAST_AGREEMENT and bool(np.array_equal(a[:num], b[:num]))
+    return num >= MIN_AGREEMENT and bool(np.array_equal(a[:num], b[:num]))
 
 
 def _kind(usual: OpShape, other: OpShape) -> str:

@@ -10,7 +10,7 @@ from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
 from allready.model import Iterations
 
-MOST_ODD = 50
+MAX_ODD = 50
 """Odd iterations kept of one rank, the first ones."""
 
 Counts = tuple[tuple[str, int], ...]
@@ -35,7 +35,7 @@ def count_iterations(streams: Mapping[int, Sequence[OpStream]], marker: str = "i
         present = {rank: found[iteration] for rank, found in by_rank.items() if iteration in found}
         for rank in _odd_ranks(present, usual, alone=len(by_rank) == 1):
             kept = odd.setdefault(rank, {})
-            if len(kept) < MOST_ODD:
+            if len(kept) < MAX_ODD:
                 kept[iteration] = dict(present[rank])
     marks = {rank: sorted({i for s in items for i in s.marks}) for rank, items in streams.items()}
     return Iterations(

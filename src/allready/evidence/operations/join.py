@@ -12,7 +12,7 @@ from allready.evidence.reading import OpStream
 from allready.model import CommRecord, GroupProgress, Iterations, Lag, Mismatch, Position, ProcessRecord
 from allready.records import dataclass
 
-MOST_ABSENT = 100_000
+MAX_ABSENT = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _progress(
             else:
                 positions[ranks[number]] = known
     is_whole = group.is_whole and all(a == b for a, b in ranks.items())
-    if is_whole and group.nranks - len(ranks) <= MOST_ABSENT:
+    if is_whole and group.nranks - len(ranks) <= MAX_ABSENT:
         absent |= {r: "no log" for r in range(group.nranks) if r not in ranks}
     is_full = len(ranks) == group.nranks
     return GroupProgress(

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from allready.evidence.reading import OpStream
 from allready.model import Lag
 
-LEAST_SAMPLES = 8
-MOST_SAMPLES = 512
+MIN_SAMPLES = 8
+MAX_SAMPLES = 512
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ def lag_of(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, flo
         streams: rank -> its operations.
         clocks: rank -> seconds that its clock is ahead; None when that is not known, and then nothing is said.
     """
-    if clocks is None or len(streams) < 2 or any(len(s.times) < LEAST_SAMPLES for s in streams.values()):
+    if clocks is None or len(streams) < 2 or any(len(s.times) < MIN_SAMPLES for s in streams.values()):
         return None
     places, times = {}, {}
     for rank, stream in streams.items():
@@ -34,9 +34,9 @@ def lag_of(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, flo
     low, high = max(p[0] for p in places.values()), min(p[-1] for p in places.values())
     points = np.unique(np.concatenate(list(places.values())))
     points = points[(points >= low) & (points <= high)]
-    if len(points) < LEAST_SAMPLES:
+    if len(points) < MIN_SAMPLES:
         return None
-    points = points[:: max(1, len(points) // MOST_SAMPLES)]
+    points = points[:: max(1, len(points) // MAX_SAMPLES)]
     ranks = sorted(streams)
     table = np.array([np.interp(points, places[r], times[r]) for r in ranks])
     late = table - table.min(axis=0)

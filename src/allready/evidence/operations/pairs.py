@@ -8,7 +8,7 @@ from allready.evidence.reading import OpShape, OpStream
 from allready.model import Misfit, Mismatch
 from allready.records import dataclass
 
-MOST_PAIRS = 64
+MAX_PAIRS = 64
 """Pairs that are followed operation by operation; of more, those with the largest difference."""
 
 
@@ -33,7 +33,7 @@ def pair_mismatches(streams: Mapping[int, OpStream], members: Mapping[int, int],
     different = sorted(_different(streams, members), key=lambda p: (-abs(p.sent - p.received), p.src, p.dst))
     found: list[Mismatch] = []
     sizes: list[tuple[Misfit, Mismatch]] = []
-    for pair in different[:MOST_PAIRS]:
+    for pair in different[:MAX_PAIRS]:
         mismatch = _mismatch(streams, members, pair, group)
         if mismatch is None:
             continue

@@ -8,7 +8,7 @@ from allready.evidence.ras.common import as_pid, as_rank, error_text, hash_name,
 from allready.evidence.reading import RasAnswer
 from allready.model import GroupProgress, Origin, Position
 
-MOST_UNLISTED = 20_000
+MAX_UNLISTED = 20_000
 """Ranks that an answer counts but does not list, named one by one up to here."""
 
 
@@ -22,7 +22,7 @@ def answer_of(report: Mapping[str, Any], origin: Origin, problem: str | None) ->
     )
     hosts: dict[tuple[str, int], tuple[str, int | None]] = {}
     dead: dict[tuple[str, int], None] = {}
-    unlisted = MOST_UNLISTED
+    unlisted = MAX_UNLISTED
     for entry in _list(report.get("communicators")):
         group = _group(entry, answer, hosts, dead)
         if group is not None and problem is None:

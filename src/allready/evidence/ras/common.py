@@ -36,7 +36,7 @@ OPERATIONS = {
     "scatter": "scatter",
     "sendrecv": "send_recv",
 }
-MOST_RANKS = 1_000_000
+MAX_RANKS = 1_000_000
 """A rank or a size beyond is a broken number."""
 
 _TIME = expression(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
@@ -77,7 +77,7 @@ def parse_time(text: str) -> float | None:
 
 def as_rank(value: object) -> int | None:
     """A rank or size that can be one."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_RANKS:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS:
         return value
     return None
 

@@ -15,12 +15,12 @@ from allready.evidence.reading import RasAnswer, Reading
 from allready.expressions import expression
 from allready.model import Event, Origin, SourceRecord
 
-MOST_POSITIONS = 100_000
+MAX_POSITIONS = 100_000
 """Ranks of all answers together: the first answer and the last ones are kept."""
-MOST_ANSWERS = 50_000
+MAX_ANSWERS = 50_000
 """Answers and events in JSON that are looked at; what follows counts as one of the last."""
-MOST_EVENTS = 20_000
-MOST_EXAMPLES = 5
+MAX_EVENTS = 20_000
+MAX_EXAMPLES = 5
 
 _EVENT_NAMES = (
     "PEER_NEW|PEER_DEAD|PEER_CONNECTING|PEER_CONNECTED|PEER_DISCONNECTED|PEER_UNRESPONSIVE|PEER_RETRY"
@@ -66,7 +66,7 @@ def read_ras(data: bytes, source: str) -> Reading:
     """
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     reader = _Reader(source)
-    starts = list(islice(_START.finditer(text), MOST_ANSWERS))
+    starts = list(islice(_START.finditer(text), MAX_ANSWERS))
     line = 1
     at = 0
     for i, start in enumerate(starts):
@@ -114,7 +114,7 @@ class _Reader:
 
     def _unknown(self, texts: list[str]) -> None:
         self.num_unknown += len(texts)
-        self.examples += [t[:200] for t in texts[: MOST_EXAMPLES - len(self.examples)]]
+        self.examples += [t[:200] for t in texts[: MAX_EXAMPLES - len(self.examples)]]
 
     def answer(self, text: str, start: re.Match[str], line: int) -> None:
         """One answer and what stands after it, up to the next one."""
@@ -139,7 +139,7 @@ class _Reader:
             else:
                 report.take(item, number)
         self._keep(report.finish())
-        self.events += report.events[: MOST_EVENTS - len(self.events)]
+        self.events += report.events[: MAX_EVENTS - len(self.events)]
         self.num_known += report.num_known
         self._unknown(report.unknown)
 
@@ -161,11 +161,11 @@ class _Reader:
             values = {"process": match.group(1), "node": match.group(2)}
         elif match := _ADDRESS.match(who):
             values = {"node": match.group(1)}
-        if name in _DEAD and "node" in values and len(self.dead) < MOST_EVENTS:
+        if name in _DEAD and "node" in values and len(self.dead) < MAX_EVENTS:
             self.dead[values["node"], int(values.get("process", "-1"))] = None
         if time_s is not None:
             self.times = [*self.times[:1], time_s]
-        if len(self.events) < MOST_EVENTS:
+        if len(self.events) < MAX_EVENTS:
             origin = Origin(source=self.source, line=line)
             self.events.append(
                 Event(
@@ -185,7 +185,7 @@ class _Reader:
             return
         self.last.append(answer)
         self.num_positions += _weight(answer)
-        while self.num_positions > MOST_POSITIONS and len(self.last) > 1:
+        while self.num_positions > MAX_POSITIONS and len(self.last) > 1:
             self.num_positions -= _weight(self.last.popleft())
             self.num_left_out += 1
 
@@ -194,8 +194,9 @@ class _Reader:
             yield self.first
         yield from self.last
         if self.dead:
-            yield RasAnswer(origin=Origin(source=self.source), time_s=self.times[-1] if self.times else None,
-                            dead=list(self.dead))  # fmt: skip
+            yield RasAnswer(
+                origin=Origin(source=self.source), time_s=self.times[-1] if self.times else None, dead=list(self.dead)
+            )
 
     def reading(self, size: int, num_lines: int) -> Reading:
         """Everything that was read."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field
 
-from allready.evidence.ras.common import MOST_RANKS, error_of_text, hash_name, operation_name
+from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer
 from allready.expressions import expression
 from allready.model import Event, GroupProgress, Origin, Position
@@ -133,7 +133,7 @@ class TextReport:
             self.answer.nccl_version = match.group(1)
         elif match := _ROW.match(text):
             size = int(match["size"])
-            if size <= MOST_RANKS and len(self._rows) < 100_000:
+            if size <= MAX_RANKS and len(self._rows) < 100_000:
                 self._rows[int(match["group"])] = (size, int(match["comms"]), f"{match['status']} {match['errors']}")
         elif match := _COMM.match(text):
             name = hash_name(match.group(3))

@@ -8,7 +8,7 @@ from allready.evidence.stacks.threads import OpenProcess, OpenThread
 from allready.model import Frame
 
 _DECODER = json.JSONDecoder()
-MOST_THREADS = 20_000
+MAX_THREADS = 20_000
 
 
 def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, str | None]:
@@ -20,7 +20,7 @@ def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int,
     if not isinstance(value, list):
         return [], end, "not a list of threads"
     found: dict[int, OpenProcess] = {}
-    for item in value[:MOST_THREADS]:
+    for item in value[:MAX_THREADS]:
         thread = _dict(item)
         pid = _number(thread.get("pid"))
         if pid is None:

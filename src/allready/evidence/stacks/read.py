@@ -7,12 +7,12 @@ from pathlib import PurePath
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.pyspy_json import take_json
 from allready.evidence.stacks.text import ANSI, StackLines
-from allready.evidence.stacks.threads import MOST_PROCESSES, OpenProcess, finished
+from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, finished
 from allready.expressions import expression
 from allready.model import Origin, SourceRecord
 
-MOST_EXAMPLES = 5
-MOST_WRITERS = 2_000
+MAX_EXAMPLES = 5
+MAX_WRITERS = 2_000
 LONGEST_LINE = 8_192
 
 _PREFIX = expression(
@@ -112,13 +112,13 @@ class _Reader:
                 self.num_known += 1
                 continue
             self.num_unknown += 1
-            if len(self.examples) < MOST_EXAMPLES:
+            if len(self.examples) < MAX_EXAMPLES:
                 self.examples.append(line[:200])
         return number + text.count("\n")
 
     def _writer(self, match: re.Match[str] | None) -> StackLines:
         prefix = match.group().strip() if match else ""
-        if prefix not in self.writers and len(self.writers) >= MOST_WRITERS:
+        if prefix not in self.writers and len(self.writers) >= MAX_WRITERS:
             prefix = ""
         if prefix not in self.writers:
             rank, local_rank = match.groups() if match and prefix else (None, None)
@@ -136,7 +136,7 @@ class _Reader:
         told.clear()
         if len(found) == 1 and isinstance(rank, int):
             found[0].rank = rank
-        self.processes += found[: MOST_PROCESSES - len(self.processes)]
+        self.processes += found[: MAX_PROCESSES - len(self.processes)]
         self.num_known += len(found)
         self.problem = self.problem or problem
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from allready.evidence.stacks.threads import MOST_PROCESSES, OpenProcess, OpenThread
+from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, OpenThread
 from allready.expressions import expression
 from allready.model import Frame
 
@@ -80,8 +80,13 @@ class StackLines:
         self.pending: dict[str, int | str] = {}
         self.in_error = False
         self._takers: tuple[Callable[[str, int], bool], ...] = (
-            self._pyspy, self._faulthandler, self._native, self._kernel, self._error, self._header,
-        )  # fmt: skip
+            self._pyspy,
+            self._faulthandler,
+            self._native,
+            self._kernel,
+            self._error,
+            self._header,
+        )
 
     def take(self, line: str, number: int) -> bool:
         """One line without its end; whether it was understood."""
@@ -102,7 +107,7 @@ class StackLines:
         )
         self.thread = None
         self.in_error = False
-        if len(self.processes) < MOST_PROCESSES:
+        if len(self.processes) < MAX_PROCESSES:
             self.processes.append(self.process)
         return self.process
 

@@ -7,9 +7,9 @@ from allready.evidence.stacks.roles import rank_in_command, role_of
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
 from allready.records import dataclass
 
-MOST_FRAMES = 400
-MOST_THREADS = 2_000
-MOST_PROCESSES = 5_000
+MAX_FRAMES = 400
+MAX_THREADS = 2_000
+MAX_PROCESSES = 5_000
 OUR_OWN = "allready/live/beacon/"
 _THREAD_STARTS = ("_bootstrap", "_bootstrap_inner", "__bootstrap", "start_thread", "clone", "clone3")
 
@@ -27,7 +27,7 @@ class OpenThread:
 
     def add(self, frame: Frame) -> None:
         """One frame further out."""
-        if len(self.frames) < MOST_FRAMES:
+        if len(self.frames) < MAX_FRAMES:
             self.frames.append(frame)
 
 
@@ -49,7 +49,7 @@ class OpenProcess:
 
     def begin(self, thread: OpenThread) -> OpenThread:
         """The next thread; one too many is built but not kept."""
-        if len(self.threads) < MOST_THREADS:
+        if len(self.threads) < MAX_THREADS:
             self.threads.append(thread)
         return thread
 

@@ -29,10 +29,24 @@ from allready.lab.faults.machine import HostsEntry, HostsLoopback, HostsMissing,
 FAULTS: Mapping[str, type[Fault]] = {
     fault.kind: fault
     for fault in (
-        DoNotStart, StartLate, PortDropped, DataPortsDropped, OneWayDrop, IdleForgotten, MtuBlackHole, LinkDown,
-        SlowLink, RandomLoss, HostsLoopback, HostsEntry, HostsMissing, TinyShm, SecondInterface, InterfaceMtu,
+        DoNotStart,
+        StartLate,
+        PortDropped,
+        DataPortsDropped,
+        OneWayDrop,
+        IdleForgotten,
+        MtuBlackHole,
+        LinkDown,
+        SlowLink,
+        RandomLoss,
+        HostsLoopback,
+        HostsEntry,
+        HostsMissing,
+        TinyShm,
+        SecondInterface,
+        InterfaceMtu,
     )
-}  # fmt: skip
+}
 """Name of a fault -> its class."""
 
 
@@ -51,9 +65,10 @@ def from_mapping(data: Mapping[str, Any]) -> Fault:
     if unknown := sorted(set(values) - set(known)):
         raise UsageError(f"fault {kind} has no parameter {unknown[0]!r}; it has: {usage(fault)}")
     missing = [
-        name for name, f in known.items()
+        name
+        for name, f in known.items()
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]  # fmt: skip
+    ]
     if missing:
         raise UsageError(f"fault {kind} needs {' and '.join(missing)}; its parameters: {usage(fault)}")
     hints = typing.get_type_hints(fault)

@@ -49,10 +49,16 @@ class SlowLink(Fault):
         ends = {"out": (self.node, INTERFACE), "in": (HUB, lab.port(self.node))}
         chosen = [end for way, end in ends.items() if self.direction in {way, "both"}]
         do: list[Op] = [
-            {"op": "rate", "at": at, "name": name, "bit_per_s": bit_per_s, "burst_bytes": burst_bytes,
-             "queue_bytes": queue_bytes}
+            {
+                "op": "rate",
+                "at": at,
+                "name": name,
+                "bit_per_s": bit_per_s,
+                "burst_bytes": burst_bytes,
+                "queue_bytes": queue_bytes,
+            }
             for at, name in chosen
-        ]  # fmt: skip
+        ]
         return (Links(tuple(do), tuple({"op": "no_rate", "at": at, "name": name} for at, name in chosen)),)
 
 

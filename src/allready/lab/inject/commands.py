@@ -82,25 +82,33 @@ def node_commands(command: Sequence[str], layout: Layout) -> list[NodeCommand]:
     for node in range(layout.num_nodes):
         if at is not None:
             found.append(
-                NodeCommand(node=node, argv=(*words[:at], *_flags(words[at:], node, layout), *words[at:]),
-                            label=f"node{node}")
-            )  # fmt: skip
+                NodeCommand(
+                    node=node, argv=(*words[:at], *_flags(words[at:], node, layout), *words[at:]), label=f"node{node}"
+                )
+            )
             continue
         for rank in layout.ranks_of(node):
             env = {
-                "RANK": str(rank), "LOCAL_RANK": str(rank % layout.nproc_per_node),
-                "WORLD_SIZE": str(layout.world_size), "LOCAL_WORLD_SIZE": str(layout.nproc_per_node),
-                "GROUP_RANK": str(node), "MASTER_ADDR": layout.master_addr, "MASTER_PORT": str(layout.master_port),
-            }  # fmt: skip
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank % layout.nproc_per_node),
+                "WORLD_SIZE": str(layout.world_size),
+                "LOCAL_WORLD_SIZE": str(layout.nproc_per_node),
+                "GROUP_RANK": str(node),
+                "MASTER_ADDR": layout.master_addr,
+                "MASTER_PORT": str(layout.master_port),
+            }
             found.append(NodeCommand(node=node, argv=tuple(words), env=env, label=f"rank{rank}"))
     return found
 
 
 def _flags(given: Sequence[str], node: int, layout: Layout) -> list[str]:
     values = {
-        "nnodes": layout.num_nodes, "node-rank": node, "nproc-per-node": layout.nproc_per_node,
-        "master-addr": layout.master_addr, "master-port": layout.master_port,
-    }  # fmt: skip
+        "nnodes": layout.num_nodes,
+        "node-rank": node,
+        "nproc-per-node": layout.nproc_per_node,
+        "master-addr": layout.master_addr,
+        "master-port": layout.master_port,
+    }
     end = next((i for i, word in enumerate(given) if word.endswith(".py") or word in {"-m", "--"}), len(given))
     own = given[:end]  # what comes later are the script's own arguments
     used = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in own if word.startswith("--")}

@@ -19,7 +19,7 @@ from allready.lab.processes import ProcessId, identify, is_running
 
 LOOK_EVERY_S = 0.02
 _SPIN = "import sys, time\nend = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end:\n    pass\n"
-_MOST_SPIN_S = 900.0
+_MAX_SPIN_S = 900.0
 
 
 class Driver:
@@ -127,7 +127,7 @@ class Driver:
             self._pulse(process, stop_s, max(period_s, stop_s + 0.01), until)
         elif fault.kind == "neighbour" and truth.cpu is not None:
             for _ in range(int(fault.values["processes"])):
-                self._spin(truth.cpu, duration_s or _MOST_SPIN_S)
+                self._spin(truth.cpu, duration_s or _MAX_SPIN_S)
 
     @staticmethod
     def _signal(process: ProcessId, number: signal.Signals) -> None:
@@ -153,9 +153,12 @@ class Driver:
 
     def _spin(self, cpu: int, duration_s: float) -> None:
         spinner = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _SPIN, str(duration_s)], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-S", "-E", "-c", _SPIN, str(duration_s)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._spinners.append(spinner)
         os.sched_setaffinity(spinner.pid, {cpu})
 

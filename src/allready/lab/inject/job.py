@@ -84,9 +84,14 @@ class Job:
             target = self._output(command)
             try:
                 process = self._lab.popen(
-                    command.node, command.argv, env={**self._env, **command.env}, cwd=self._cwd,
-                    stdin=subprocess.DEVNULL, stdout=target, stderr=subprocess.STDOUT,
-                )  # fmt: skip
+                    command.node,
+                    command.argv,
+                    env={**self._env, **command.env},
+                    cwd=self._cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=target,
+                    stderr=subprocess.STDOUT,
+                )
             except OSError as error:
                 raise UsageError(f"{command.argv[0]} cannot be started: {error.strerror}") from error
             self.processes[command.label] = process

@@ -66,12 +66,15 @@ class Plan:
         folder.mkdir(parents=True, exist_ok=True)
         marks = [
             RankFault(id=f.id, kind="mark", rank=f.rank, step=f.step).as_dict()
-            for f in self.net_faults if f.step is not None
-        ]  # fmt: skip
+            for f in self.net_faults
+            if f.step is not None
+        ]
         plan = {
-            "folder": str(folder.absolute()), "seed": self.seed, "step_of": self.step_of,
+            "folder": str(folder.absolute()),
+            "seed": self.seed,
+            "step_of": self.step_of,
             "faults": [f.as_dict() for f in self.rank_faults] + marks,
-        }  # fmt: skip
+        }
         (folder / PLAN_FILE).write_text(json.dumps(plan, indent=1), encoding="utf-8")
         return {PLAN_VARIABLE: str(folder.absolute() / PLAN_FILE)}
 

@@ -60,16 +60,29 @@ def page(board: Scoreboard, language: str) -> str:
     parts = [
         f"# {say('page_title')}\n",
         say("page_about") + "\n",
-        say("page_made", made=board.made[:10], num_cpus=board.num_cpus, seeds=_seeds(board),
-            versions=", ".join(f"{k} {v}" for k, v in board.versions.items())) + "\n",
+        say(
+            "page_made",
+            made=board.made[:10],
+            num_cpus=board.num_cpus,
+            seeds=_seeds(board),
+            versions=", ".join(f"{k} {v}" for k, v in board.versions.items()),
+        )
+        + "\n",
         *_summary(board, language),
         f"## {say('page_rows')}\n",
         _table(
-            (say("row"), say("fault"), say("right"), say("class_right"), say("culprit_right"), say("time"),
-             say("default")),
+            (
+                say("row"),
+                say("fault"),
+                say("right"),
+                say("class_right"),
+                say("culprit_right"),
+                say("time"),
+                say("default"),
+            ),
             [_row(results, language) for results in by_row(board.results).values()],
         ),
-    ]  # fmt: skip
+    ]
     misses = [r for r in board.results if not r.passed]
     parts.append(f"## {say('page_misses')}\n")
     if misses:

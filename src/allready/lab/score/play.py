@@ -75,9 +75,17 @@ def play(row: Row, seed: int, options: Options) -> Result:
     except (AllreadyError, OSError, subprocess.SubprocessError) as error:
         problem = f"{type(error).__name__}: {error}"
     result = judge(
-        row, seed, setup, stage.watch.said, stage.truth, shows_s=stage.shows_s, ended_s=stage.ended_s,
-        ran=stage.ran, problem=problem or stage.problem, duration_s=time.monotonic() - begun,
-    )  # fmt: skip
+        row,
+        seed,
+        setup,
+        stage.watch.said,
+        stage.truth,
+        shows_s=stage.shows_s,
+        ended_s=stage.ended_s,
+        ran=stage.ran,
+        problem=problem or stage.problem,
+        duration_s=time.monotonic() - begun,
+    )
     (folder / "said.json").write_bytes(msgspec.json.format(msgspec.json.encode(stage.watch.said), indent=1))
     (folder / "result.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
     if not options.keep and result.passed:
@@ -115,11 +123,22 @@ class _Stage:
         found = []
         for node in range(layout.num_nodes):
             flags = [
-                "--nnodes", str(layout.num_nodes), "--node-rank", str(node), "--nproc-per-node",
-                str(layout.nproc_per_node), "--master-addr", layout.master_addr, "--master-port",
-                str(layout.master_port), "--report-dir", str(self._folder / f"node{node}"),
-                *self._options.run_flags, *setup.run_args, *setup.node_args.get(node, ()),
-            ]  # fmt: skip
+                "--nnodes",
+                str(layout.num_nodes),
+                "--node-rank",
+                str(node),
+                "--nproc-per-node",
+                str(layout.nproc_per_node),
+                "--master-addr",
+                layout.master_addr,
+                "--master-port",
+                str(layout.master_port),
+                "--report-dir",
+                str(self._folder / f"node{node}"),
+                *self._options.run_flags,
+                *setup.run_args,
+                *setup.node_args.get(node, ()),
+            ]
             prefix = setup.node_prefix.get(node, ())
             argv = (*prefix, *self._options.run_argv, *flags, str(SCRIPTS / setup.script), *setup.script_args)
             env = {key: value for key, value in setup.node_env.get(node, {}).items() if value is not None}

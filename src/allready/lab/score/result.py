@@ -68,13 +68,20 @@ def judge(
     duration_s: float,
     ran: bool = False,
 ) -> Result:
-    """Compare what the reports said, and when, with what was done."""  # fmt: skip
+    """Compare what the reports said, and when, with what was done."""
     timeouts = START_TIMEOUT_S if setup.from_launch else DEFAULT_TIMEOUT_S
     base = Result(
-        row=row.id, title=row.title, seed=seed, control=row.control, outcome="not played", dose=setup.dose,
-        victim=setup.victim, step=next((t.step for t in truth if t.step is not None), None),
-        default_timeout_s=timeouts[row.framework], duration_s=round(duration_s, 1),
-    )  # fmt: skip
+        row=row.id,
+        title=row.title,
+        seed=seed,
+        control=row.control,
+        outcome="not played",
+        dose=setup.dose,
+        victim=setup.victim,
+        step=next((t.step for t in truth if t.step is not None), None),
+        default_timeout_s=timeouts[row.framework],
+        duration_s=round(duration_s, 1),
+    )
     if not problem and any(t.status == "not_injected" for t in truth):
         problem = next(t.why for t in truth if t.status == "not_injected")
     before_end = [s for s in said if s.time_s <= ended_s]

@@ -62,9 +62,13 @@ def _loss(pick: Pick) -> Setup:
     percent = pick.dose(("5", "2"))
     expected = Expected(answers=(Answer(classes=(*COMM, *BROKEN), nodes=(node,)),), statuses=("fault", "healthy"))
     return replace(
-        made, faults=(f"random_loss node={node} percent={percent} step={step}",), expected=expected,
-        dose=f"{percent} %", script_args=LARGE, limit_s=25,
-    )  # fmt: skip
+        made,
+        faults=(f"random_loss node={node} percent={percent} step={step}",),
+        expected=expected,
+        dose=f"{percent} %",
+        script_args=LARGE,
+        limit_s=25,
+    )
 
 
 def _slow_link(pick: Pick) -> Setup:
@@ -72,9 +76,13 @@ def _slow_link(pick: Pick) -> Setup:
     rate = pick.dose(("10", "30"))
     expected = Expected(answers=(Answer(classes=COMM, nodes=(node,)),))
     return replace(
-        made, faults=(f"slow_link node={node} rate_mbit_per_s={rate} step={step}",), expected=expected,
-        dose=f"{rate} Mbit/s", script_args=LARGE, limit_s=25,
-    )  # fmt: skip
+        made,
+        faults=(f"slow_link node={node} rate_mbit_per_s={rate} step={step}",),
+        expected=expected,
+        dose=f"{rate} Mbit/s",
+        script_args=LARGE,
+        limit_s=25,
+    )
 
 
 def _flap(pick: Pick) -> Setup:
@@ -87,9 +95,14 @@ def _slow_rank(pick: Pick, kind: str, dose: str, args: tuple[str, ...]) -> Setup
     rank, step = pick.rank(layout), pick.step()
     expected = Expected(answers=(Answer(classes=COMP, ranks=(rank,)),))
     return Setup(
-        layout=layout, script_args=args, faults=(f"{kind} rank={rank} step={step} {dose}",), expected=expected,
-        dose=dose, victim=f"rank {rank}", limit_s=25,
-    )  # fmt: skip
+        layout=layout,
+        script_args=args,
+        faults=(f"{kind} rank={rank} step={step} {dose}",),
+        expected=expected,
+        dose=dose,
+        victim=f"rank {rank}",
+        limit_s=25,
+    )
 
 
 COMPUTE = ("--compute-ms", "10")
@@ -115,9 +128,14 @@ def _slow_data(pick: Pick) -> Setup:
     args = ("--loader", "1", "--slow-data-rank", str(rank), "--slow-data-ms", ms)
     expected = Expected(answers=(Answer(classes=COMP, ranks=(rank,)),))
     return Setup(
-        layout=layout, script_args=args, mark=(rank, 3), expected=expected, dose=f"{ms} ms", victim=f"rank {rank}",
+        layout=layout,
+        script_args=args,
+        mark=(rank, 3),
+        expected=expected,
+        dose=f"{ms} ms",
+        victim=f"rank {rank}",
         limit_s=25,
-    )  # fmt: skip
+    )
 
 
 def _mixed(pick: Pick) -> Setup:
@@ -127,9 +145,13 @@ def _mixed(pick: Pick) -> Setup:
     faults = (f"slow_link node={slow} rate_mbit_per_s=20 step={step}", f"slow rank={busy} step={step} ms=100")
     answers = (Answer(classes=("SLOW-MIXED",), ranks=(busy,), nodes=(slow,)),)
     return Setup(
-        layout=layout, script_args=LARGE, faults=faults, expected=Expected(answers=answers),
-        victim=f"link of node {slow}, rank {busy}", limit_s=25,
-    )  # fmt: skip
+        layout=layout,
+        script_args=LARGE,
+        faults=faults,
+        expected=Expected(answers=answers),
+        victim=f"link of node {slow}, rank {busy}",
+        limit_s=25,
+    )
 
 
 def _collecting(pick: Pick) -> Setup:
@@ -137,9 +159,12 @@ def _collecting(pick: Pick) -> Setup:
     step = pick.step()
     answers = (Answer(classes=("SLOW-NOCULPRIT",), ranks=(), nodes=()),)
     return Setup(
-        layout=pick.layout(), faults=(f"gc_pause rank=all step={step}",),
-        expected=Expected(answers=answers, statuses=("healthy", "fault", "waiting")), victim="nobody", limit_s=15,
-    )  # fmt: skip
+        layout=pick.layout(),
+        faults=(f"gc_pause rank=all step={step}",),
+        expected=Expected(answers=answers, statuses=("healthy", "fault", "waiting")),
+        victim="nobody",
+        limit_s=15,
+    )
 
 
 def _forgetting(pick: Pick) -> Setup:
@@ -147,10 +172,14 @@ def _forgetting(pick: Pick) -> Setup:
     layout, step = pick.layout(), pick.step()
     answers = (Answer(classes=BROKEN, links=((0, 1),)),)
     return Setup(
-        layout=layout, faults=(f"idle_forgotten node={pick.node(layout)} idle_s=60",), mark=(0, step),
-        script_args=("--evaluate-at", str(step), "--evaluate-s", "64"), expected=Expected(answers=answers),
-        victim="links of nodes 0 and 1", limit_s=90,
-    )  # fmt: skip
+        layout=layout,
+        faults=(f"idle_forgotten node={pick.node(layout)} idle_s=60",),
+        mark=(0, step),
+        script_args=("--evaluate-at", str(step), "--evaluate-s", "64"),
+        expected=Expected(answers=answers),
+        victim="links of nodes 0 and 1",
+        limit_s=90,
+    )
 
 
 def _not_here(pick: Pick) -> Setup:

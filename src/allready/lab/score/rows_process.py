@@ -19,7 +19,7 @@ def struck(
     statuses: tuple[str, ...] = ("fault",),
     script: str = "train.py",
 ) -> Callable[[Pick], Setup]:
-    """A fault of the injector in a random rank at a random step; several kinds are doses."""  # fmt: skip
+    """A fault of the injector in a random rank at a random step; several kinds are doses."""
 
     def make(pick: Pick) -> Setup:
         layout = pick.layout(3, 1) if script == "train_jax.py" else pick.layout()
@@ -28,9 +28,14 @@ def struck(
         expected = Expected(answers=(Answer(classes=classes, ranks=(rank,)),), statuses=statuses)
         fault = f"{name} rank={rank} step={step} {rest}".strip()
         return Setup(
-            layout=layout, script=script, script_args=args, faults=(fault,), expected=expected,
-            dose=kind if len(kinds) > 1 else "", victim=f"rank {rank}",
-        )  # fmt: skip
+            layout=layout,
+            script=script,
+            script_args=args,
+            faults=(fault,),
+            expected=expected,
+            dose=kind if len(kinds) > 1 else "",
+            victim=f"rank {rank}",
+        )
 
     return make
 
@@ -45,9 +50,7 @@ def scripted(
         rank, step = 0 if victim_0 else pick.rank(layout), pick.step()
         args = tuple(flag.format(rank=rank, step=step) for flag in flags)
         expected = Expected(answers=(Answer(classes=classes, ranks=(rank,)),), statuses=statuses)
-        return Setup(
-            layout=layout, script_args=args, mark=(rank, step), expected=expected, victim=f"rank {rank}"
-        )  # fmt: skip
+        return Setup(layout=layout, script_args=args, mark=(rank, step), expected=expected, victim=f"rank {rank}")
 
     return make
 
@@ -85,9 +88,13 @@ def _both_send(pick: Pick) -> Setup:
     flags = ("--pattern", "both_send", "--flip-rank", str(rank), "--flip-at", str(step))
     answer = Answer(classes=(*ARGS, *FLOW), ranks=pair)
     return Setup(
-        layout=layout, script_args=flags, mark=(rank, step), expected=Expected(answers=(answer,)),
-        dose="both send first", victim=f"ranks {pair[0]} and {pair[1]}",
-    )  # fmt: skip
+        layout=layout,
+        script_args=flags,
+        mark=(rank, step),
+        expected=Expected(answers=(answer,)),
+        dose="both send first",
+        victim=f"ranks {pair[0]} and {pair[1]}",
+    )
 
 
 def _group_order(pick: Pick) -> Setup:
@@ -98,9 +105,13 @@ def _group_order(pick: Pick) -> Setup:
         flags = ("--pattern", "ring", "--flip-rank", "1", "--flip-at", str(step))
         answer = Answer(classes=FLOW, ranks=(0, 1, 2))
         return Setup(
-            layout=layout, script_args=flags, mark=(1, step), expected=Expected(answers=(answer,)), dose="circle",
+            layout=layout,
+            script_args=flags,
+            mark=(1, step),
+            expected=Expected(answers=(answer,)),
+            dose="circle",
             victim="ranks 0, 1, 2",
-        )  # fmt: skip
+        )
     flags = ("--pattern", "groups", "--flip-rank", "{rank}", "--flip-at", "{step}")
     return replace(scripted(*flags, classes=FLOW)(pick), dose="one of four")
 
@@ -118,9 +129,13 @@ def _compile_alone(pick: Pick) -> Setup:
     args = ("--compile-rank", str(rank), "--compile-at", str(step), "--compile-layers", "12000")
     expected = Expected(answers=(Answer(classes=BUSY, ranks=(rank,)),), statuses=("waiting",))
     return Setup(
-        layout=layout, script="train_jax.py", script_args=args, mark=(rank, step), expected=expected,
+        layout=layout,
+        script="train_jax.py",
+        script_args=args,
+        mark=(rank, step),
+        expected=expected,
         victim=f"rank {rank}",
-    )  # fmt: skip
+    )
 
 
 LOADER = ("--loader", "1")

@@ -85,9 +85,7 @@ class Pick:
 
     def layout(self, num_nodes: int = 2, nproc_per_node: int = 2) -> Layout:
         """Nodes and ranks; rank 0 listens on node 0."""
-        return Layout(
-            num_nodes=num_nodes, nproc_per_node=nproc_per_node, master_addr="10.77.0.1", master_port=PORT
-        )  # fmt: skip
+        return Layout(num_nodes=num_nodes, nproc_per_node=nproc_per_node, master_addr="10.77.0.1", master_port=PORT)
 
     def rank(self, layout: Layout) -> int:
         """A victim."""

@@ -83,17 +83,26 @@ class Watch:
             for f in report["findings"]
         )
         what = json.dumps(
-            [report["status"], {k: v for k, v in (verdict or {}).items() if k in {"code", "culprits", "fault_class",
-             "confidence"}}, [(f["code"], f["culprits"]) for f in findings]],
-        )  # fmt: skip
+            [
+                report["status"],
+                {k: v for k, v in (verdict or {}).items() if k in {"code", "culprits", "fault_class", "confidence"}},
+                [(f["code"], f["culprits"]) for f in findings],
+            ],
+        )
         if self._last.get(node) == what:
             return
         self._last[node] = what
         world = (report.get("world") or {}).get("world_size")
         self.said.append(
-            Said(node=node, time_s=time_s, status=str(report["status"]), verdict=verdict, findings=findings,
-                 world_size=world)
-        )  # fmt: skip
+            Said(
+                node=node,
+                time_s=time_s,
+                status=str(report["status"]),
+                verdict=verdict,
+                findings=findings,
+                world_size=world,
+            )
+        )
 
     def last(self, node: int) -> Said | None:
         """The newest state of a node's report."""

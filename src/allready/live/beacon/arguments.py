@@ -21,10 +21,10 @@ MODULE = "torch.distributed.distributed_c10d"
 KEY = "arguments"
 """In `ring.json`, and of the second pickle in `dump.pickle`: rows of group, number, operation, root (a global rank),
 elements for each member, elements from each member."""
-MOST_CALLS = 512
-MOST_SPLITS = 8192
+MAX_CALLS = 512
+MAX_SPLITS = 8192
 """Numbers in all splits together that are kept, of the newest calls."""
-MOST_MEMBERS = 1024
+MAX_MEMBERS = 1024
 """Of a group whose splits are noted: it takes a microsecond for each of them."""
 
 _ROOTED = {
@@ -40,8 +40,8 @@ class Arguments:
     """What this process was called with.  `attach` in the beat's thread; notes are taken where the script calls."""
 
     def __init__(self) -> None:
-        self._rooted: deque[Noted] = deque(maxlen=MOST_CALLS)
-        self._split: deque[Noted] = deque(maxlen=MOST_CALLS)
+        self._rooted: deque[Noted] = deque(maxlen=MAX_CALLS)
+        self._split: deque[Noted] = deque(maxlen=MAX_CALLS)
         self._num_splits = 0
         self._module: Any = None
         self.attached: tuple[str, ...] = ()
@@ -89,11 +89,11 @@ class Arguments:
             outs = _parts(given["output"], given.get("output_split_sizes"), number)
         if ins is None or outs is None:
             return
-        if len(self._split) == MOST_CALLS:
+        if len(self._split) == MAX_CALLS:
             self._num_splits -= 2 * len(self._split[0][4] or ())
         self._split.append((group.group_name, _next_number(group), "all_to_all", None, ins, outs))
         self._num_splits += len(ins) + len(outs)
-        while self._num_splits > MOST_SPLITS and len(self._split) > 1:
+        while self._num_splits > MAX_SPLITS and len(self._split) > 1:
             self._num_splits -= 2 * len(self._split.popleft()[4] or ())
 
 
@@ -167,12 +167,12 @@ def _next_number(group: "Any") -> int:
 
 
 def _numels(tensors: "Sequence[Any]", number: int) -> "tuple[int, ...] | None":
-    return tuple([int(t.numel()) for t in tensors]) if len(tensors) == number <= MOST_MEMBERS else None
+    return tuple([int(t.numel()) for t in tensors]) if len(tensors) == number <= MAX_MEMBERS else None
 
 
 def _parts(tensor: "Any", splits: "Sequence[int] | None", number: int) -> "tuple[int, ...] | None":
     """Elements for each member: `splits` are rows, and none of them means equal parts."""
-    if number > MOST_MEMBERS:
+    if number > MAX_MEMBERS:
         return None
     rows = int(tensor.shape[0]) if tensor.dim() else 1
     row = int(tensor.numel()) // rows if rows else 0

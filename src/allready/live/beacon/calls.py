@@ -25,8 +25,8 @@ OTHER_WAITS = frozenset({
 })  # fmt: skip
 """Calls that wait for something else than other ranks, whatever object they belong to."""
 
-_MOST_LINES = 50
-_MOST_SOURCE_BYTES = 4 << 20
+_MAX_LINES = 50
+_MAX_SOURCE_BYTES = 4 << 20
 
 
 class Calls:
@@ -81,11 +81,11 @@ def callee(code: "CodeType", instruction: int) -> str:
     if place is None:
         return ""
     line, last_line, column, last_column = place
-    if line is None or last_line is None or column is None or last_column is None or last_line - line > _MOST_LINES:
+    if line is None or last_line is None or column is None or last_column is None or last_line - line > _MAX_LINES:
         return ""
     try:
         with open(code.co_filename, "rb") as file:  # noqa: PTH123 - pathlib would have to be imported
-            lines = file.read(_MOST_SOURCE_BYTES).splitlines()[line - 1 : last_line]
+            lines = file.read(_MAX_SOURCE_BYTES).splitlines()[line - 1 : last_line]
     except OSError:
         return ""
     if not lines:

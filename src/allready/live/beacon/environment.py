@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR, STACK_SIGNAL
-from allready.live.places import rank_dir
+from allready.live.run_paths import rank_dir
 
 BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""

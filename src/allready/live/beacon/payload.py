@@ -16,9 +16,9 @@ except ImportError:  # an interpreter without the accelerator
 
 
 quoted = encode_basestring_ascii
-MOST_TEXT = 300
-MOST_PROBLEMS = 4
-_MOST_MEMBERS_TEXT = 1000
+MAX_TEXT = 300
+MAX_PROBLEMS = 4
+_MAX_MEMBERS_TEXT = 1000
 """Ranks without any order; the ring tells them, and others' cells may."""
 
 
@@ -45,12 +45,12 @@ def encode(
     most_bytes: int,
 ) -> bytes:
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is said."""
-    told = ",".join(quoted(_cut(p)) for p in problems[:MOST_PROBLEMS])
+    told = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
     known = "null" if recorder is None else "true" if recorder else "false"
     if sum(map(len, problems)) + len(site) > most_bytes // 16:  # a character may take six bytes
         site = _cut(site, most_bytes // 40)
-        told = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MOST_PROBLEMS])
+        told = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
         f'"stack_id":{stack_id},"framework":{quoted(framework)},"recorder":{known},"ring_s":{ring},'
@@ -76,7 +76,7 @@ def _group(group: "Group") -> str:
     parts = [f'{quoted(_cut(group.name))}:{{"e":{group.enqueued}']
     if group.label:
         parts.append(f'"d":{quoted(_cut(group.label, 80))}')
-    if group.members and len(group.members) <= _MOST_MEMBERS_TEXT:
+    if group.members and len(group.members) <= _MAX_MEMBERS_TEXT:
         parts.append(f'"m":"{group.members}"')
     if group.started is not None:
         parts.append(f'"s":{group.started}')
@@ -89,7 +89,7 @@ def _group(group: "Group") -> str:
     return ",".join(parts) + "}"
 
 
-def _cut(text: str, most: int = MOST_TEXT) -> str:
+def _cut(text: str, most: int = MAX_TEXT) -> str:
     """Bounded; of a path the end tells more than the beginning."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")  # names of files may hold lone surrogates

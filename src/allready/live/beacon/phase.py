@@ -40,7 +40,7 @@ CALLS: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
         ("torch/distributed/device_mesh.py",),
         ("_init_process_groups", "_get_or_create_default_group", "_setup_world_group_and_device"),
     ),
-    ("joining", ("jax/_src/distributed.py", "jax/_src/clusters/", "allready/launch/jax_roll.py"), _ANY),
+    ("joining", ("jax/_src/distributed.py", "jax/_src/clusters/", "allready/launch/jax_rendezvous.py"), _ANY),
     (
         "communicating",
         (
@@ -186,8 +186,8 @@ _ABOUT_SETTINGS = frozenset({
 })  # fmt: skip
 _SAVED = frozenset({"checkpoint", "checkpoints", "ckpt", "model", "weights", "snapshot", "state", "states", "params"})
 _OPTIMIZED = 0x1  # inspect.CO_OPTIMIZED: set for functions, not for modules and class bodies
-_MOST_FRAMES = 400
-_MOST_KNOWN = 8192
+_MAX_FRAMES = 400
+_MAX_KNOWN = 8192
 _MASK = (1 << 62) - 1
 
 
@@ -246,7 +246,7 @@ class Frames:
         in_user_function = False
         call: tuple[CodeType, int, dict[str, Any]] | None = None
         known = self._known
-        while frame is not None and depth < _MOST_FRAMES:
+        while frame is not None and depth < _MAX_FRAMES:
             code = frame.f_code
             entry = known.get(id(code))
             if entry is None:
@@ -275,7 +275,7 @@ class Frames:
         return Sight(found or around or "computing", site, number, blocking, call)
 
     def _learn(self, code: "CodeType", frame: "FrameType") -> _Code:
-        if len(self._known) >= _MOST_KNOWN:
+        if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
         entry = self._known[id(code)] = _Code(code, self._library_path(code.co_filename, frame))
         return entry

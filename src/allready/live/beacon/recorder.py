@@ -35,7 +35,7 @@ _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
 """What has been pending so long, and does not move, is looked up in the ring."""
 _LARGEST_COUNT = 1 << 60
-_MOST_NAMES, _LONGEST_NAMES = 4096, 2000
+_MAX_NAMES, _LONGEST_NAMES = 4096, 2000
 _HAS_ENTRIES = b'"pg_id":'
 _ONE_ENTRY = b'"collective_seq_id":'
 _KINDS = (
@@ -338,7 +338,7 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
     decoder = JSONDecoder()
     seen: set[bytes] = set()
     at = ring.find(_HAS_ENTRIES)
-    while at >= 0 and len(seen) < _MOST_NAMES:
+    while at >= 0 and len(seen) < _MAX_NAMES:
         piece = ring[at + len(_HAS_ENTRIES) : ring.find(b"]", at) + 1]
         if piece not in seen and len(piece) < _LONGEST_NAMES:
             seen.add(piece)

@@ -10,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-MOST_THREADS = 100
-MOST_FRAMES = 200
+MAX_THREADS = 100
+MAX_FRAMES = 200
 _LONGEST_NAME = 80
 
 
@@ -33,8 +33,8 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     frames = sys._current_frames()  # noqa: SLF001 - the documented way
     frames.pop(_thread.get_ident(), None)  # it holds this very dictionary
     rows: list[tuple[int, list[tuple[str, int | None, str]], bool]] = []
-    left_out = max(0, len(frames) - MOST_THREADS)
-    for ident in [main, *(i for i in frames if i != main)][: MOST_THREADS + 1]:
+    left_out = max(0, len(frames) - MAX_THREADS)
+    for ident in [main, *(i for i in frames if i != main)][: MAX_THREADS + 1]:
         frame = frames.pop(ident, None)
         if frame is not None:
             rows.append((ident, *_walk(frame)))
@@ -57,7 +57,7 @@ def all_stacks(main: int, own_folder: str) -> bytes:
 def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]], bool]:
     """File, line and function of each frame, and whether there were more of them."""
     found: list[tuple[str, int | None, str]] = []
-    while frame is not None and len(found) < MOST_FRAMES:
+    while frame is not None and len(found) < MAX_FRAMES:
         code = frame.f_code
         found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back

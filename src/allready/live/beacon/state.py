@@ -11,10 +11,10 @@ PHASES = (
     "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "evaluating", "saving",
     "ending", "unknown",
 )  # fmt: skip
-MOST_MEMBERS = 1 << 17
+MAX_MEMBERS = 1 << 17
 """Of all groups of one cell together."""
-_MOST_TEXT = 400
-_MOST_COUNT = 1 << 60
+_MAX_TEXT = 400
+_MAX_COUNT = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
         beat_age_s=beat_age_s,
         is_whole=True,
         phase=said.phase if said.phase in PHASES else "unknown",
-        site=said.site[:_MOST_TEXT],
+        site=said.site[:_MAX_TEXT],
         site_since_s=said.site_since_s,
         stack_id=said.stack_id,
         framework=said.framework if said.framework in {"torch", "jax"} else "",
@@ -95,23 +95,23 @@ def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
         has_recorder=said.recorder,
         ring_s=said.ring_s,
         written_s=said.at_s,
-        problems=tuple(p[:_MOST_TEXT] for p in said.problems[:16]),
+        problems=tuple(p[:_MAX_TEXT] for p in said.problems[:16]),
     )
 
 
 def _marks(said: _Payload) -> tuple[GroupMark, ...]:
-    left = MOST_MEMBERS
+    left = MAX_MEMBERS
     marks = []
     for name, group in said.groups.items():
-        if not 0 <= group.e < _MOST_COUNT:
+        if not 0 <= group.e < _MAX_COUNT:
             continue
         members = expand(group.m)
         left -= len(members)
         is_pending = group.p is not None and said.at_s is not None
         marks.append(
             GroupMark(
-                group=name[:_MOST_TEXT],
-                label=group.d[:_MOST_TEXT],
+                group=name[:_MAX_TEXT],
+                label=group.d[:_MAX_TEXT],
                 members=members if left >= 0 else (),
                 enqueued=group.e,
                 started=group.s,
@@ -134,7 +134,7 @@ def expand(text: str) -> tuple[int, ...]:
         if not all(n.isascii() and n.isdigit() and len(n) < 8 for n in numbers):
             return ()
         begin, end, by = (int(n) for n in numbers)
-        if by < 1 or end < begin or len(found) + (end - begin) // by >= MOST_MEMBERS:
+        if by < 1 or end < begin or len(found) + (end - begin) // by >= MAX_MEMBERS:
             return ()
         found += range(begin, end + 1, by)
     return tuple(found)

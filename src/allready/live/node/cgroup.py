@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from allready.live.node.process import read_small
 
-MOST_LEVELS = 16
+MAX_LEVELS = 16
 KILL_IS_FRESH_S = 15.0
 """A process that the kernel chose may take so long to give its memory back before it is seen dead."""
 
@@ -97,7 +97,7 @@ def _folders(path: str, point: str, root: str) -> list[str]:
     words = [w for w in PurePosixPath(relative).parts if w not in {"/", "."}]
     if ".." in words:
         return []
-    return ["/".join((point.rstrip("/"), *words[:n])) for n in range(len(words), -1, -1)][:MOST_LEVELS]
+    return ["/".join((point.rstrip("/"), *words[:n])) for n in range(len(words), -1, -1)][:MAX_LEVELS]
 
 
 def throttled_s(places: Places) -> tuple[float, ...] | None:

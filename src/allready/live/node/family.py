@@ -11,9 +11,9 @@ from allready.evidence.secrets import masked
 from allready.live.node.process import Stat, children_of, command_of, read_stat, wchan_of
 from allready.model.live import ChildRow
 
-MOST_MEMBERS = 128
-MOST_DEPTH = 6
-MOST_COMMAND = 200
+MAX_MEMBERS = 128
+MAX_DEPTH = 6
+MAX_COMMAND = 200
 WINDOW_S = 2.0
 YOUNG_S = 5.0
 """A child that was found so recently may still be between fork and exec."""
@@ -75,7 +75,7 @@ class Family:
         while waiting:
             parent, parent_role, parent_command, depth = waiting.popleft()
             for pid in children_of(parent) or ():
-                if len(kept) >= MOST_MEMBERS:
+                if len(kept) >= MAX_MEMBERS:
                     break
                 stat = read_stat(pid)
                 if stat is None or pid in kept:
@@ -90,7 +90,7 @@ class Family:
                         member.command, stat.name, parent_command=parent_command, parent_role=parent_role
                     )
                 kept[pid] = member
-                if depth < MOST_DEPTH:
+                if depth < MAX_DEPTH:
                     waiting.append((pid, member.role, member.command, depth + 1))
         self._members = kept
         self.look(now_s)
@@ -127,7 +127,7 @@ class Family:
                 parent=member.parent,
                 role=member.role,
                 state=member.stat.state,
-                command=masked(member.command)[:MOST_COMMAND],
+                command=masked(member.command)[:MAX_COMMAND],
                 cpu_share=member.cpu.share(),
                 wchan=wchan_of(pid),
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.live import places
+from allready.live import run_paths
 from allready.live.node.kernel import KernelLog, chosen
 from allready.live.node.process import age_s, caught_signals, read_small, wchan_of
 from allready.live.node.rank import RankWatch
@@ -26,14 +26,14 @@ ANSWER_S = 0.5
 RECORDS_S = 1.0
 """What ranks get to write their ring and dump; they look for a request every 0.2 s."""
 LOOK_S = 0.02
-MOST_RING_BYTES = 8 << 20
-MOST_DUMP_BYTES = 16 << 20
-MOST_PROBLEMS = 64
-MOST_SPIED = 8
-LEAST_AGE_S = 2.0
-MOST_STACKS = 240_000
+MAX_RING_BYTES = 8 << 20
+MAX_DUMP_BYTES = 16 << 20
+MAX_PROBLEMS = 64
+MAX_SPIED = 8
+MIN_AGE_S = 2.0
+MAX_STACKS = 240_000
 """Characters of one rank's stacks together."""
-MOST_CHILDREN = 8
+MAX_CHILDREN = 8
 """Of one rank, whose stacks are asked for."""
 RESERVE_S = 0.15
 """Kept for putting the answer together."""
@@ -62,12 +62,12 @@ class Gathering:
                 continue
             pid = rank.handle.pid
             file = StackFile(
-                places.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
+                run_paths.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
             )
             number = file.ask_rank(pid, self._kinds)
             if number is not None:
                 self._requests[rank.handle.rank] = number
-            file.waiting.extend(_with_handler(rank, self.stack_signal)[:MOST_CHILDREN])
+            file.waiting.extend(_with_handler(rank, self.stack_signal)[:MAX_CHILDREN])
             self._files[rank.handle.rank] = file
         self._spied = self._start_spy()
 
@@ -110,7 +110,7 @@ class Gathering:
 
     def problem(self, text: str) -> None:
         """Something that could not be had."""
-        if len(self.problems) < MOST_PROBLEMS and text not in self.problems:
+        if len(self.problems) < MAX_PROBLEMS and text not in self.problems:
             self.problems.append(text)
 
     def _of(self, rank: RankWatch, spied: dict[int, str]) -> RankEvidence:
@@ -125,13 +125,13 @@ class Gathering:
             status=rank.status,
             stack=stack,
             why_no_stack=why,
-            ring=self._records(rank, "ring", (places.ring_path(folder), places.cpu_ring_path(folder))).decode(
+            ring=self._records(rank, "ring", (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))).decode(
                 errors="replace"
             ),
             dump=""
             if _is_outdated(folder)
             else base64.b64encode(
-                self._records(rank, "dump", (places.dump_path(folder), places.cpu_dump_path(folder)))
+                self._records(rank, "dump", (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder)))
             ).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
@@ -155,7 +155,7 @@ class Gathering:
         elif rank.is_alive():
             why = file.why_not(handle.pid) if file is not None else "not asked"
         else:
-            crash = tail(places.crash_path(rank.folder()))
+            crash = tail(run_paths.crash_path(rank.folder()))
             why = "" if crash else "ended"
             if crash:
                 parts.append(head(handle.rank, handle.pid, self.host) + crash)
@@ -166,7 +166,7 @@ class Gathering:
                 parts.append(spied[child.pid])
         told = ""
         for part in parts:  # the rank's own is the first
-            if len(told) + len(part) > MOST_STACKS:
+            if len(told) + len(part) > MAX_STACKS:
                 self.problem(f"rank {handle.rank}: stacks of some children were left out")
                 break
             told += part.rstrip("\n") + "\n\n"
@@ -174,7 +174,7 @@ class Gathering:
 
     def _records(self, rank: RankWatch, kind: str, paths: Sequence[object]) -> bytes:
         """The rank's ring or dump, of every recorder that it has, one after the other."""
-        most = MOST_RING_BYTES if kind == "ring" else MOST_DUMP_BYTES
+        most = MAX_RING_BYTES if kind == "ring" else MAX_DUMP_BYTES
         found = []
         for path in paths:
             data = read_small(str(path), most + 1) or b""
@@ -196,10 +196,13 @@ class Gathering:
             rank = next(r for r in self.ranks if r.handle.rank == number)
             if rank.handle.pid in file.refused and rank.status.process_state in {"running", "sleeping"}:
                 wanted.append(rank.handle.pid)
-            loaders.append([
-                row.pid for row in rank.family.rows()
-                if row.role == "loader" and row.state in {"running", "sleeping"} and row.pid not in file.waiting
-            ])  # fmt: skip
+            loaders.append(
+                [
+                    row.pid
+                    for row in rank.family.rows()
+                    if row.role == "loader" and row.state in {"running", "sleeping"} and row.pid not in file.waiting
+                ]
+            )
         for turn in range(max(map(len, loaders), default=0)):
             wanted += [pids[turn] for pids in loaders if turn < len(pids)]
         if not wanted:
@@ -208,10 +211,10 @@ class Gathering:
         if program is None:
             self.problem("py-spy is not installed: no stacks of processes without a beacon")
             return None
-        if len(wanted) > MOST_SPIED:
-            self.problem(f"py-spy looked at {MOST_SPIED} of {len(wanted)} processes without a beacon")
+        if len(wanted) > MAX_SPIED:
+            self.problem(f"py-spy looked at {MAX_SPIED} of {len(wanted)} processes without a beacon")
         until = self.until - RESERVE_S
-        return Task(lambda: dict(spy(wanted[:MOST_SPIED], until, program)), "py-spy")
+        return Task(lambda: dict(spy(wanted[:MAX_SPIED], until, program)), "py-spy")
 
 
 def _is_outdated(folder: Path) -> bool:
@@ -220,8 +223,8 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [_modified_s(path) for path in (places.ring_path(folder), places.cpu_ring_path(folder))]
-    dumps = [_modified_s(path) for path in (places.dump_path(folder), places.cpu_dump_path(folder))]
+    rings = [_modified_s(path) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))]
+    dumps = [_modified_s(path) for path in (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder))]
     return max(dumps) < max(rings)
 
 
@@ -244,7 +247,7 @@ def _with_handler(rank: RankWatch, number: int) -> list[int]:
         if row.state in {"running", "sleeping"}
         and row.role != "compiler"
         and caught_signals(row.pid) >> (number - 1) & 1
-        and age_s(row.pid) > LEAST_AGE_S
+        and age_s(row.pid) > MIN_AGE_S
     ]
 
 

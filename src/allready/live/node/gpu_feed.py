@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 PERIOD_S = 1.0
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 _SM, _WARPS, _DATA = "NVML_GPM_METRIC_SM_UTIL", "NVML_GPM_METRIC_SM_OCCUPANCY", (
     "NVML_GPM_METRIC_DRAM_BW_UTIL", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", "NVML_GPM_METRIC_FP64_UTIL",
     "NVML_GPM_METRIC_FP32_UTIL", "NVML_GPM_METRIC_FP16_UTIL",
@@ -26,11 +26,11 @@ class Counters:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._before: Any = None
-        self._failures = 0 if self._are_there() else MOST_FAILURES
+        self._failures = 0 if self._are_there() else MAX_FAILURES
 
     def shares(self) -> list[float | None]:
         """Multiprocessors in use, their warps in use, and the busiest of memory and arithmetic, since the last call."""
-        if self._failures >= MOST_FAILURES:
+        if self._failures >= MAX_FAILURES:
             return [None, None, None]
         nvml = self._nvml
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 STALE_S = 5.0
 END_S = 1.0
-MOST_LINE = 1 << 16
+MAX_LINE = 1 << 16
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -89,7 +89,7 @@ class GpuWatch:
 
     def _read(self, child: "subprocess.Popen[bytes]") -> None:
         assert child.stdout is not None
-        while line := child.stdout.readline(MOST_LINE):
+        while line := child.stdout.readline(MAX_LINE):
             try:
                 said = json.loads(line)
                 if "unavailable" in said:

@@ -29,7 +29,7 @@ CONNECTIONS = sum(1 << n for n in (1, 2, 3, 4, 5, 8, 9, 11))
 LISTENING = 1 << 10
 HALF_OPEN = 1 << 3
 """First packets that came and were answered, without a word since: they belong to no process yet (inode 0)."""
-MOST_SOCKETS = 100_000
+MAX_SOCKETS = 100_000
 _UNKNOWN = 0xFFFFFFFF
 
 
@@ -85,7 +85,7 @@ def connections(
             question = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), states)
             with opened(SOCK_DIAG) as sock:
                 answers = dump(sock, SOCK_DIAG_BY_FAMILY, question, SOCK_DIAG_BY_FAMILY, until)
-                for body in islice(answers, MOST_SOCKETS):
+                for body in islice(answers, MAX_SOCKETS):
                     if len(body) >= 72 and is_wanted(struct.unpack_from("=I", body, 68)[0]):
                         found = parse(body)
                         if found is not None:

@@ -16,9 +16,9 @@ from allready.errors import FactUnavailable
 from allready.facts.live import LiveHost
 
 KMSG = "/dev/kmsg"
-MOST_LINES = 4000
-MOST_RECORDS_PER_LOOK = 2000
-MOST_TOLD = 400
+MAX_LINES = 4000
+MAX_RECORDS_PER_LOOK = 2000
+MAX_TOLD = 400
 RECORD_BYTES = 8192
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -34,7 +34,7 @@ class KernelLog:
     def __init__(self, *, path: str = KMSG, since_s: float | None = None) -> None:
         self.problem: str | None = None
         self._since_s = time.time() if since_s is None else since_s
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._fd: int | None = None
         self._lock = threading.Lock()
         try:
@@ -52,7 +52,7 @@ class KernelLog:
     def _look(self) -> None:
         if self._fd is None:
             return
-        for _ in range(MOST_RECORDS_PER_LOOK):
+        for _ in range(MAX_RECORDS_PER_LOOK):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BlockingIOError:
@@ -83,7 +83,7 @@ class KernelLog:
             text = (host or LiveHost()).run(["dmesg", "--time-format", "iso"], timeout_s=timeout_s)
         except FactUnavailable as error:
             raise FactUnavailable(f"kernel log: {self.problem}; {error}") from error
-        return tuple(line for line in text.splitlines()[-MOST_LINES:] if self._is_new(line))
+        return tuple(line for line in text.splitlines()[-MAX_LINES:] if self._is_new(line))
 
     def names_killed(self, pid: int, command: str) -> bool:
         """Whether a line says that this process was killed for want of memory.
@@ -143,10 +143,11 @@ def chosen(lines: Collection[str], pids: Collection[int]) -> tuple[str, ...]:
     number = re.compile(r"(?<![\w.:-])(\d{1,10})(?![\w.:])")
     wanted = {str(pid) for pid in pids} if _is_initial_namespace() else set()
     told = [
-        line for i, line in enumerate(lines)
+        line
+        for i, line in enumerate(lines)
         if i in known or (wanted and not wanted.isdisjoint(number.findall(line.partition(" ")[2])))
-    ]  # fmt: skip
-    return tuple(told[-MOST_TOLD:])
+    ]
+    return tuple(told[-MAX_TOLD:])
 
 
 def _known(lines: Collection[str]) -> set[int]:

@@ -18,7 +18,7 @@ from allready.model.live import LinkRow
 RTM_NEWLINK, RTM_GETLINK = 16, 18
 IFLA_IFNAME, IFLA_STATS64, IFLA_CARRIER = 3, 23, 33
 IFF_UP, IFF_LOWER_UP = 0x1, 0x10000
-MOST_LINKS = 256
+MAX_LINKS = 256
 SPEEDS_EVERY_S = 60.0
 ADDRESSES_EVERY_S = 10.0
 
@@ -48,7 +48,7 @@ def links(*, timeout_s: float) -> tuple[Link, ...]:
         with opened(RTNETLINK) as sock:
             for body in dump(sock, RTM_GETLINK, bytes(16), RTM_NEWLINK, until):
                 link = parse(body)
-                if link is not None and len(found) < MOST_LINKS:
+                if link is not None and len(found) < MAX_LINKS:
                     found.append(link)
     except (OSError, ValueError, struct.error) as error:
         raise FactUnavailable(f"rtnetlink: {error}") from error
@@ -156,9 +156,5 @@ class LinkWatch:
 
 def _speeds_and_addresses() -> tuple[dict[str, int | None], tuple[str, ...]]:
     rows = interfaces(timeout_s=2.0)
-    found = [
-        str(address).partition("/")[0]
-        for row in rows if row["name"] != "lo"
-        for address in row["addresses"]
-    ]  # fmt: skip
+    found = [str(address).partition("/")[0] for row in rows if row["name"] != "lo" for address in row["addresses"]]
     return {str(row["name"]): row["speed_mbit_per_s"] for row in rows}, tuple(dict.fromkeys(found))

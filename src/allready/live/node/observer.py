@@ -16,7 +16,6 @@ from allready.live.node.cgroup import OomWatch, cpu_pressure_share, num_cpus, re
 from allready.live.node.gather import Gathering, kernel_lines
 from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
-from allready.live.node.keep import keep
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
 from allready.live.node.locks import DeadlineLock
@@ -26,6 +25,7 @@ from allready.live.node.rank import RankWatch, Shared
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
 from allready.live.node.rings import warm_up
+from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
 
@@ -45,7 +45,7 @@ class NodeObserver:
         """Nothing is looked at yet.
 
         Args:
-            run_dir: the private folder in which every rank has its own (`live.places`).
+            run_dir: the private folder in which every rank has its own (`live.run_paths`).
             with_gpu: ask NVML; None: if there is a driver.
         """
         self._node_rank = node_rank

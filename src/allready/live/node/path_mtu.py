@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from allready.facts.tasks import Task
-from allready.live.node.reach import MOST_ADDRESSES, others
+from allready.live.node.reach import MAX_ADDRESSES, others
 from allready.model.live import PathSize, SocketRow
 
 PORT = 1
@@ -25,9 +25,9 @@ STEPS_BYTES = (8900, 4000, 1500, 1450, 1400, 1280)
 ROUND_S = 0.3
 NUM_ROUNDS = 3
 """The longest is sent in each: single packets may be lost on a good path."""
-MOST_STEPS = 3
+MAX_STEPS = 3
 """Of one host: Linux answers six such datagrams at once, and one a second after that."""
-LEAST_BACKOFF = 2
+MIN_BACKOFF = 2
 
 _IP_MTU_DISCOVER, _IP_MTU, _IPV6_MTU_DISCOVER, _IPV6_MTU, _PROBE = 10, 14, 23, 24, 3
 
@@ -37,7 +37,7 @@ def unanswered(rows: Iterable[SocketRow]) -> dict[str, str]:
     return others(
         row
         for row in rows
-        if row.backoff >= LEAST_BACKOFF and row.unacked > 0 and row.state not in {"SYN_SENT", "SYN_RECV"}
+        if row.backoff >= MIN_BACKOFF and row.unacked > 0 and row.state not in {"SYN_SENT", "SYN_RECV"}
     )
 
 
@@ -52,7 +52,7 @@ class _Host:
 
     def sizes(self, number: int) -> tuple[int, ...]:
         """What to send in a round."""
-        steps = tuple(s for s in STEPS_BYTES if s < self.mtu_bytes)[:MOST_STEPS]
+        steps = tuple(s for s in STEPS_BYTES if s < self.mtu_bytes)[:MAX_STEPS]
         steps = steps if number == 1 and self.with_steps else ()
         wanted = (SHORT_BYTES, self.mtu_bytes, *steps) if number < NUM_ROUNDS - 1 else (self.mtu_bytes,)
         return tuple(size for size in wanted if size and not any(size <= known for known in self.answered))
@@ -100,7 +100,7 @@ def path_sizes(wanted: Mapping[str, str], *, without_steps: Collection[str] = ()
     """
     hosts = [
         _Host(remote, local, with_steps=remote not in without_steps)
-        for remote, local in list(wanted.items())[:MOST_ADDRESSES]
+        for remote, local in list(wanted.items())[:MAX_ADDRESSES]
     ]
     for number in range(NUM_ROUNDS):
         _round(hosts, number)

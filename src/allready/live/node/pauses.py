@@ -17,7 +17,7 @@ PERIOD_S = 0.025
 WINDOW_S = 5.0
 QUIET_S = 8.0
 """After so long without a stop a rank is no longer looked at closely."""
-LEAST_SAMPLES_S = 0.9
+MIN_SAMPLES_S = 0.9
 """A share is told only of a window at least so long: stop pulses have a period of about a second."""
 
 
@@ -66,7 +66,7 @@ class Pauses:
         """Share of the last seconds in which it was stopped; None for one that was never seen stopped lately."""
         with self._lock:
             seen = self._watched.get(pid)
-            if seen is None or not seen.samples or seen.samples[-1][0] - seen.samples[0][0] < LEAST_SAMPLES_S:
+            if seen is None or not seen.samples or seen.samples[-1][0] - seen.samples[0][0] < MIN_SAMPLES_S:
                 return None
             return sum(stopped for _, stopped in seen.samples) / len(seen.samples)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-MOST_COMMAND_BYTES = 4096
+MAX_COMMAND_BYTES = 4096
 
 STATES = {
     "R": "running", "S": "sleeping", "I": "sleeping", "P": "sleeping", "D": "disk", "T": "stopped", "t": "traced",
@@ -94,7 +94,7 @@ def age_s(pid: int) -> float:
 
 def command_of(pid: int) -> str:
     """The command line with blanks between the words, at most 4 KiB; "[name]" where there is none, "" when gone."""
-    data = read_small(f"/proc/{pid}/cmdline", MOST_COMMAND_BYTES)
+    data = read_small(f"/proc/{pid}/cmdline", MAX_COMMAND_BYTES)
     if data:
         return " ".join(data.decode(errors="replace").replace("\0", " ").split())
     name = read_small(f"/proc/{pid}/comm", 64)

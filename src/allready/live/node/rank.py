@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.live import places
+from allready.live import run_paths
 from allready.live.beacon.cell import CellReader
 from allready.live.beacon.state import CellState
 from allready.live.node.cgroup import Mounts, OomWatch, Places, places_of, throttled_s
@@ -16,10 +16,10 @@ from allready.live.node.gpus import GpuNow
 from allready.live.node.handle import RankHandle
 from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.process import Stat, exit_of_zombie, main_thread_s, read_stat
-from allready.live.node.rings import MOST_BYTES, Pace
+from allready.live.node.rings import MAX_BYTES, Pace
 from allready.model.live import PaceSample, RankStatus
 
-THROTTLE_LEAST_S = 0.4
+THROTTLE_MIN_S = 0.4
 ENDED = frozenset({"zombie", "exited", "killed"})
 _NEWS = ENDED | {"stopped"}
 
@@ -69,11 +69,11 @@ class RankWatch:
     _ring_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        folder = places.rank_dir(self.run_dir, self.handle.rank)
-        self.cell = CellReader(places.cell_path(folder))
+        folder = run_paths.rank_dir(self.run_dir, self.handle.rank)
+        self.cell = CellReader(run_paths.cell_path(folder))
         self.family = Family(self.handle.pid)
         self.rings = tuple(
-            (path, Pace(self.handle.rank)) for path in (places.ring_path(folder), places.cpu_ring_path(folder))
+            (path, Pace(self.handle.rank)) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))
         )
         with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
             self.pidfd = os.pidfd_open(self.handle.pid)
@@ -91,7 +91,7 @@ class RankWatch:
 
     def folder(self) -> Path:
         """Cell, rings and stacks."""
-        return places.rank_dir(self.run_dir, self.handle.rank)
+        return run_paths.rank_dir(self.run_dir, self.handle.rank)
 
     def is_alive(self) -> bool:
         """As of the last look."""
@@ -146,7 +146,7 @@ class RankWatch:
             try:
                 info = path.stat()
                 mark = (info.st_mtime_ns, info.st_size)
-                if self._ring_marks.get(path) == mark or info.st_size > MOST_BYTES:
+                if self._ring_marks.get(path) == mark or info.st_size > MAX_BYTES:
                     continue
                 found += pace.take(path.read_bytes())
                 self._ring_marks[path] = mark
@@ -217,7 +217,7 @@ class RankWatch:
         while len(self._throttled) > 2 and now_s - self._throttled[1][0] >= 2.0:
             self._throttled.pop(0)
         begun, before = self._throttled[0]
-        if now_s - begun < THROTTLE_LEAST_S or len(before) != len(levels):
+        if now_s - begun < THROTTLE_MIN_S or len(before) != len(levels):
             return None
         return min(1.0, max(0.0, max(b - a for a, b in zip(before, levels, strict=True)) / (now_s - begun)))
 

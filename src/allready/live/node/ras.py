@@ -22,8 +22,8 @@ VARIABLE = "NCCL_RAS_ADDR"
 QUESTION_S = 12.0
 FIRST_WORD_S = 0.3
 """A connection may land on a rank that is stopped: it says nothing, and the next one mostly lands elsewhere."""
-MOST_TRIES = 12
-MOST_BYTES = 16 << 20
+MAX_TRIES = 12
+MAX_BYTES = 16 << 20
 COLLECT_S = 2
 KEPT_S = 20.0
 
@@ -117,7 +117,7 @@ def _question(host: str, port: int, ours: frozenset[int], all_ours: bool, stop: 
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise FactUnavailable(f"{host}: {error}") from error
-    for n in range(MOST_TRIES):
+    for n in range(MAX_TRIES):
         if stop.is_set() or time.monotonic() >= until:
             break
         family, kind, protocol, _, address = places[n % len(places)]
@@ -182,8 +182,8 @@ class _Lines:
             except TimeoutError:
                 continue
             self._data += data
-            if len(self._data) > MOST_BYTES:
-                raise ValueError(f"RAS's answer is larger than {MOST_BYTES >> 20} MiB")
+            if len(self._data) > MAX_BYTES:
+                raise ValueError(f"RAS's answer is larger than {MAX_BYTES >> 20} MiB")
             return bool(data)
 
 

@@ -20,14 +20,14 @@ PORT = 1
 TRY_S = 0.35
 NUM_TRIES = 2
 """One packet may be lost on a good path."""
-MOST_ADDRESSES = 128
+MAX_ADDRESSES = 128
 
 
 def others(rows: Iterable[SocketRow]) -> dict[str, str]:
     """Remote address -> own address used for it, of connections that leave this host; at most 128."""
     found: dict[str, str] = {}
     for row in rows:
-        if row.remote == row.local or row.remote in found or len(found) >= MOST_ADDRESSES:
+        if row.remote == row.local or row.remote in found or len(found) >= MAX_ADDRESSES:
             continue
         try:
             address = ipaddress.ip_address(row.remote)

@@ -14,13 +14,13 @@ from allready.evidence.flight.given import Given, given_of
 from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
 from allready.model.live import PaceSample
 
-MOST_BYTES = 16 << 20
-MOST_OPERATIONS = 600
+MAX_BYTES = 16 << 20
+MAX_OPERATIONS = 600
 """Of one group in one sample; of more, the newest."""
-MOST_GROUPS = 256
-MOST_KNOWN = 4096
+MAX_GROUPS = 256
+MAX_KNOWN = 4096
 _KEPT_TIMES = 65
-_MOST_NS = 1 << 62
+_MAX_NS = 1 << 62
 
 BACKENDS_WITH_STATES = frozenset({"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"})
 """Backends whose recorder sees an operation start and complete."""
@@ -81,8 +81,8 @@ class Pace:
         told once.
         """
         self.problem = None
-        if len(ring) > MOST_BYTES:
-            self.problem = f"the ring of rank {self.rank} is larger than {MOST_BYTES >> 20} MiB"
+        if len(ring) > MAX_BYTES:
+            self.problem = f"the ring of rank {self.rank} is larger than {MAX_BYTES >> 20} MiB"
             return ()
         try:
             told = self._entries(ring)
@@ -97,7 +97,7 @@ class Pace:
         for entry in entries:
             if _is_usable(entry):
                 name = entry.process_group[0] if entry.process_group else str(entry.pg_id or 0)
-                if name in by_group or len(by_group) < MOST_GROUPS:
+                if name in by_group or len(by_group) < MAX_GROUPS:
                     by_group.setdefault(name, []).append(entry)
         given = given_of(told.arguments)
         return tuple(s for name, found in by_group.items() if (s := self._sample(name, found, given)) is not None)
@@ -136,13 +136,14 @@ class Pace:
             by_seq.setdefault(entry.collective_seq_id or 0, []).append(entry)
         group.num += len(by_seq)
         group.created_s.extend(_seconds(entries[0].time_created_ns) for entries in by_seq.values())
-        rows = list(by_seq.items())[-MOST_OPERATIONS:]
+        rows = list(by_seq.items())[-MAX_OPERATIONS:]
         completed = [max(_seconds(e.time_discovered_completed_ns) for e in entries) for _, entries in rows]
         judged = [self._judged(entries) for _, entries in rows]
         digests = [digest for digest, _ in judged]
         if given:
-            digests = [_with_root(d, entries, given.get((name, seq)))
-                       for d, (seq, entries) in zip(digests, rows, strict=True)]  # fmt: skip
+            digests = [
+                _with_root(d, entries, given.get((name, seq))) for d, (seq, entries) in zip(digests, rows, strict=True)
+            ]
         return PaceSample(
             rank=self.rank,
             group=name[:200],
@@ -165,7 +166,7 @@ class Pace:
 
     def _judged(self, entries: list[Entry]) -> tuple[int, int]:
         """Digest and size, remembered: a loop makes the same few operations over and over."""
-        from allready.live.judge.pace_digest import UNKNOWN, digests_of
+        from allready.live.monitor.pace_digest import UNKNOWN, digests_of
 
         key = tuple(
             (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
@@ -174,7 +175,7 @@ class Pace:
         found = self._known.get(key)
         if found is None:
             found = next(iter(digests_of(map(_as_recorded, entries)).values()), UNKNOWN), _bytes_of(entries)
-            if len(self._known) >= MOST_KNOWN:
+            if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[key] = found
         return found
@@ -182,12 +183,12 @@ class Pace:
 
 def warm_up() -> None:
     """Load what the first ring needs, which takes longer than a look may."""
-    import allready.live.judge.pace_digest  # noqa: F401
+    import allready.live.monitor.pace_digest  # noqa: F401
 
 
 def _with_root(digest: int, entries: list[Entry], given: Given | None) -> int:
     """With the root that the beacon noted for just this operation."""
-    from allready.live.judge.pace_digest import with_root
+    from allready.live.monitor.pace_digest import with_root
 
     if given is None or len(entries) != 1 or operation_name(entries[0].profiling_name)[0] != given.operation:
         return digest
@@ -198,9 +199,9 @@ def _is_usable(entry: Entry) -> bool:
     name = entry.profiling_name
     return (
         entry.collective_seq_id is not None
-        and 0 <= entry.collective_seq_id < _MOST_NS
-        and 0 < (entry.time_created_ns or 0) < _MOST_NS
-        and 0 <= (entry.time_discovered_completed_ns or 0) < _MOST_NS
+        and 0 <= entry.collective_seq_id < _MAX_NS
+        and 0 < (entry.time_created_ns or 0) < _MAX_NS
+        and 0 <= (entry.time_discovered_completed_ns or 0) < _MAX_NS
         and not entry.is_p2p
         and ":send" not in name[:16]
         and ":recv" not in name[:16]
@@ -240,7 +241,7 @@ def _bytes_of(entries: list[Entry]) -> int:
         sides = ((entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes))
         widths = [(element_bytes(dtype_name(dtypes[0])) if dtypes else None) or 0 for _, dtypes in sides]
         total += max(_elements(shapes) * width for (shapes, _), width in zip(sides, widths, strict=True))
-    return min(total, _MOST_NS)
+    return min(total, _MAX_NS)
 
 
 def _elements(shapes: list[list[int]]) -> int:
@@ -248,6 +249,6 @@ def _elements(shapes: list[list[int]]) -> int:
     for shape in shapes:
         count = 1
         for size in shape[:32]:
-            count = min(count * max(0, size), _MOST_NS)
+            count = min(count * max(0, size), _MAX_NS)
         total += count
-    return min(total, _MOST_NS)
+    return min(total, _MAX_NS)

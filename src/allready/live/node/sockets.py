@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, Connection, connections
 from allready.model.live import SocketRow
 
-MOST_ROWS = 512
-MOST_DESCRIPTORS = 8192
+MAX_ROWS = 512
+MAX_DESCRIPTORS = 8192
 """Of one process; a process with more is looked at in part."""
 
 
@@ -32,7 +32,7 @@ def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
             names = os.listdir(folder)  # noqa: PTH208 - names, not paths
         except OSError:  # ended, or another user's
             continue
-        for name in names[:MOST_DESCRIPTORS]:
+        for name in names[:MAX_DESCRIPTORS]:
             try:
                 target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - names, not paths
             except OSError:
@@ -69,7 +69,7 @@ def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow,
             half_open.append(connection)
     found += [row_of(c, listening[c.local_port]) for c in half_open if c.local_port in listening]
     found.sort(key=trouble, reverse=True)
-    return tuple(found[:MOST_ROWS])
+    return tuple(found[:MAX_ROWS])
 
 
 def trouble(row: SocketRow) -> tuple[int, ...]:

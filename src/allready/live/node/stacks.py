@@ -22,7 +22,7 @@ from allready.live.beacon.cell import CellReader
 from allready.live.node.process import caught_signals, read_stat, read_thread
 from allready.live.node.tails import size_of, tail
 
-MOST_STACK_BYTES = 96 << 10
+MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
 """A dump is many small writes; it is whole when the file has not grown for so long."""
 LOOK_S = 0.015
@@ -30,10 +30,10 @@ NO_TURN_S = 1.0
 """A beat so old means that its thread gets no turn."""
 NO_THREAD_S = 0.5
 """For so long there may be no thread that beats while the rank forks."""
-LEAST_LOOKS = 5
+MIN_LOOKS = 5
 _SILENT = frozenset({"stopped", "traced", "disk", "zombie"})
 SPY_S = 3.0
-MOST_SPIES = 2
+MAX_SPIES = 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Asked:
         """What it wrote since it was asked; "" for nothing."""
         if self.size_bytes <= self.start_bytes:
             return ""
-        return tail(self.path, most_bytes=MOST_STACK_BYTES, start=self.start_bytes, stop=self.size_bytes)
+        return tail(self.path, most_bytes=MAX_STACK_BYTES, start=self.start_bytes, stop=self.size_bytes)
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class StackFile:
             asked.asleep += seen is None or seen.state == "sleeping"
             # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
             # and whoever runs Python would have given it away.
-            is_stuck = age_s >= NO_TURN_S and asked.looks >= LEAST_LOOKS and asked.asleep * 5 >= asked.looks * 4
+            is_stuck = age_s >= NO_TURN_S and asked.looks >= MIN_LOOKS and asked.asleep * 5 >= asked.looks * 4
         if is_stuck and not self.cell.makes_dump():  # its imports hold the GIL for long, and give it back
             self._now = None
             del self.asked[asked.pid]
@@ -251,14 +251,16 @@ def spy(pids: Sequence[int], until: float, program: str | None) -> Mapping[int, 
     running: dict[int, subprocess.Popen[bytes]] = {}
     try:
         while (waiting or running) and time.monotonic() < until:
-            while waiting and len(running) < MOST_SPIES:
+            while waiting and len(running) < MAX_SPIES:
                 pid = waiting.pop(0)
                 with contextlib.suppress(OSError):
                     running[pid] = subprocess.Popen(
                         [program, "dump", "--nonblocking", "--pid", str(pid)],
-                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
                         start_new_session=True,
-                    )  # fmt: skip
+                    )
             for pid, child in list(running.items()):
                 try:
                     out, _ = child.communicate(timeout=max(0.0, min(LOOK_S, until - time.monotonic())))
@@ -266,7 +268,7 @@ def spy(pids: Sequence[int], until: float, program: str | None) -> Mapping[int, 
                     continue
                 del running[pid]
                 if child.returncode == 0 and out:
-                    found[pid] = out[:MOST_STACK_BYTES].decode(errors="replace")
+                    found[pid] = out[:MAX_STACK_BYTES].decode(errors="replace")
     finally:
         end(running.values())
     return found

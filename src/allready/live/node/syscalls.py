@@ -35,7 +35,7 @@ _ON_DESCRIPTOR = frozenset({
     "connect", "accept", "accept4", "sync_file_range", "syncfs", "fstat", "close", "lseek",
 })  # fmt: skip
 """Calls whose first argument is the descriptor that they wait for."""
-_MOST_DESCRIPTOR = 1 << 31
+_MAX_DESCRIPTOR = 1 << 31
 
 
 @cache
@@ -77,6 +77,6 @@ def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | N
     name = names.get(number)
     if name is None:
         return f"syscall {number}", None
-    if name in _ON_DESCRIPTOR and first is not None and first < _MOST_DESCRIPTOR:
+    if name in _ON_DESCRIPTOR and first is not None and first < _MAX_DESCRIPTOR:
         return f"{name}({first})", first
     return name, None

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 TAIL_BYTES = 65536
-MOST_FILES = 64
+MAX_FILES = 64
 
 
 def tail(path: Path | str | None, *, most_bytes: int = TAIL_BYTES, start: int = 0, stop: int | None = None) -> str:
@@ -44,7 +44,7 @@ def newest(pattern: str) -> Path | None:
         return None
     best: tuple[float, str] | None = None
     for count, path in enumerate(glob.iglob(pattern)):  # noqa: PTH207 - pathlib's does not take absolute patterns
-        if count >= MOST_FILES:
+        if count >= MAX_FILES:
             break
         try:
             info = os.stat(path)  # noqa: PTH116

@@ -33,7 +33,7 @@ class NotAnsweringError(AllreadyError):
 
 def jobs() -> tuple[WatchedJob, ...]:
     """Jobs of this user whose agent runs on this machine, newest first."""
-    from allready.live.places import run_dirs
+    from allready.live.run_paths import run_dirs
 
     found = [job for folder in run_dirs() if (job := about(folder)) is not None]
     return tuple(sorted(found, key=lambda job: -(job.started_s or 0.0)))
@@ -138,9 +138,12 @@ class Attachment:
         statuses = settled(statuses, self._statuses)
         self._statuses = statuses
         return WatchState(
-            job=self.job, now_s=now_s, statuses=statuses, report=report,
+            job=self.job,
+            now_s=now_s,
+            statuses=statuses,
+            report=report,
             notes=remarks_on(statuses, now_s, self.job.num_nodes),
-        )  # fmt: skip
+        )
 
     def _ask(self, question: dict[str, str]) -> dict[str, Any]:
         """One question, one line of answer, within `ANSWER_S`."""

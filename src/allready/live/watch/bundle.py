@@ -17,7 +17,7 @@ from allready.evidence.secrets import masked
 
 LARGEST_FILE_BYTES = 64 * 2**20
 """Of a longer file the beginning and the end go in, half of this each."""
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 _BINARY = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # pickles, gzip, zstd
 
 
@@ -34,7 +34,7 @@ def bundle(root: Path, target: Path, *, cancel: threading.Event | None = None) -
     with contextlib.ExitStack() as undo:
         undo.callback(lambda: target.unlink(missing_ok=True))
         with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as archive:
-            for path in sorted(islice(root.rglob("*"), MOST_FILES)):
+            for path in sorted(islice(root.rglob("*"), MAX_FILES)):
                 if cancel is not None and cancel.is_set():
                     raise OSError("cancelled")
                 if path != target:

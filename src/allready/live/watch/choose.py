@@ -10,7 +10,7 @@ from allready.live.watch.find import Found, environment, found_jobs, job_of_pids
 from allready.live.watch.state import WatchedJob
 from allready.report.safe import plain
 
-MOST_LISTED = 20
+MAX_LISTED = 20
 
 
 def choose(wanted: str | None) -> tuple[WatchedJob, Found | None]:
@@ -56,11 +56,12 @@ def _meant(every: Mapping[WatchedJob, Found | None], wanted: str | None) -> list
     else:
         place = environment(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
         by_pid = [
-            job for job, found in every.items()
+            job
+            for job, found in every.items()
             if wanted in {str(job.pid), job.place}
             or (place and job.place == place)
             or (found is not None and any(wanted == str(pid) for pid, _ in found.members.values()))
-        ]  # fmt: skip
+        ]
         meant = by_pid[:1] or [job for job in every if job.job_id == wanted]
     return sorted(meant, key=lambda job: (job.node_rank is None, job.node_rank or 0))
 
@@ -74,10 +75,10 @@ def _identity(job: WatchedJob) -> tuple[str, str, str | int]:
 
 def _list(every: Mapping[WatchedJob, Found | None]) -> str:
     lines = [
-        f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MOST_LISTED]
+        f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MAX_LISTED]
     ]
-    if len(every) > MOST_LISTED:
-        lines.append(f"\n  and {len(every) - MOST_LISTED} more")
+    if len(every) > MAX_LISTED:
+        lines.append(f"\n  and {len(every) - MAX_LISTED} more")
     return "".join(lines)
 
 

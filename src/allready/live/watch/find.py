@@ -19,8 +19,8 @@ from allready.live.watch.state import WatchedJob
 
 LARGEST_ENVIRON_BYTES = 1 << 20
 LARGEST_MAPS_BYTES = 16 << 20
-MOST_RANKS = 256
-MOST_DEPTH = 64
+MAX_RANKS = 256
+MAX_DEPTH = 64
 YOUNG_S = 60.0
 """A process may take so long to load what makes it recognisable."""
 BLOCKED_READ_S = 0.3
@@ -108,7 +108,7 @@ def found_jobs(proc: Path = Path("/proc"), *, own_pid: int | None = None) -> tup
     for (agent, key), ranks in jobs.items():
         members = {
             rank: (chosen.pid, chosen.environ)
-            for rank in sorted(ranks)[:MOST_RANKS]
+            for rank in sorted(ranks)[:MAX_RANKS]
             for chosen in (_topmost(ranks[rank], processes),)
         }
         found.append(Found(_job(key, members, processes), members, agent))
@@ -120,9 +120,10 @@ def untold(proc: Path = Path("/proc")) -> tuple[int, ...]:
     processes = _processes(proc)
     agents: dict[int, bool] = {}
     loaded = {
-        pid for pid, p in processes.items()
+        pid
+        for pid, p in processes.items()
         if pid != os.getpid() and p.rank is None and _is_python(pid, proc) and _has_loaded(pid, proc, _FRAMEWORKS)
-    }  # fmt: skip
+    }
     found = []
     for pid in sorted(loaded):
         line = (processes[pid], *_ancestors(processes[pid], processes))
@@ -131,7 +132,7 @@ def untold(proc: Path = Path("/proc")) -> tuple[int, ...]:
         ) or any(p.pid in loaded for p in line[1:]):
             continue
         found.append(pid)
-    return tuple(found[:MOST_RANKS])
+    return tuple(found[:MAX_RANKS])
 
 
 def job_of_pids(pids: tuple[int, ...], proc: Path = Path("/proc")) -> Found | None:
@@ -207,7 +208,7 @@ def _processes(proc: Path) -> dict[int, Process]:
 def _ancestors(process: Process, processes: Mapping[int, Process]) -> tuple[Process, ...]:
     found: list[Process] = []
     above = processes.get(process.parent)
-    while above is not None and len(found) < MOST_DEPTH and above is not process:
+    while above is not None and len(found) < MAX_DEPTH and above is not process:
         found.append(above)
         above = processes.get(above.parent)
     return tuple(found)

@@ -20,7 +20,7 @@ from allready.live.node.process import read_small
 from allready.live.node.rank import ENDED
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
-from allready.live.places import make_run_dir
+from allready.live.run_paths import make_run_dir
 from allready.live.watch.find import Found, number
 from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ranges
@@ -28,8 +28,8 @@ from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, r
 RAS_EVERY_S = 5.0
 RAS_KEPT_S = 20.0
 GATHER_S = 4.0
-MOST_GROUPS = 4
-MOST_GAP = 1
+MAX_GROUPS = 4
+MAX_GAP = 1
 
 
 class ForeignJob:
@@ -53,7 +53,7 @@ class ForeignJob:
                 for rank, (pid, environ) in found.members.items()
             },
             0,
-        )  # fmt: skip
+        )
         self._statuses: tuple[NodeStatus, ...] = ()
         self._ras = _Ras(self._pids)
         self._number = 0
@@ -153,11 +153,11 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
     """One line for each of the largest communicators: how far its ranks are, of all nodes."""
     found = []
     groups = sorted((g for g in answer.groups if g.size > 1 or len(g.positions) > 1), key=lambda g: -g.size)
-    for group in groups[:MOST_GROUPS]:
+    for group in groups[:MAX_GROUPS]:
         counts = {place: p.enqueued or 0 for place, p in group.positions.items()}
         values: dict[str, object] = {"group": _label(group), "size": group.size or len(counts)}
         most = max(counts.values(), default=0)
-        behind = sorted(place for place, count in counts.items() if most - count > MOST_GAP)
+        behind = sorted(place for place, count in counts.items() if most - count > MAX_GAP)
         values["most"] = most
         if group.absent:
             found.append(Remark(key="ras_absent", values=values | {"ranks": ranges(sorted(group.absent))}))
@@ -175,9 +175,10 @@ def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
     """What could not be had; why py-spy may not look, where that is why."""
     found = list(evidence.problems)
     blind = [
-        r for r in evidence.ranks
+        r
+        for r in evidence.ranks
         if not r.stack and r.why_no_stack and r.status.process_state in {"running", "sleeping"}
-    ]  # fmt: skip
+    ]
     if blind and not any("py-spy" in problem for problem in found):
         scope = (read_small("/proc/sys/kernel/yama/ptrace_scope", 16) or b"").decode(errors="replace").strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""

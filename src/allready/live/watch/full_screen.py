@@ -44,9 +44,16 @@ def full_screen(
                 number, columns_lines, painted_s = poller.number, size, time.monotonic()
                 problem = poller.problem and ui("watch.old", language, age=f"{poller.age_s():.0f}", why=poller.problem)
                 lines, left = picture(
-                    poller.newest, language, columns=size[0], lines=size[1], first=first, said=said, problem=problem,
-                    coloured=coloured, encoding=stream.encoding or "utf-8",
-                )  # fmt: skip
+                    poller.newest,
+                    language,
+                    columns=size[0],
+                    lines=size[1],
+                    first=first,
+                    said=said,
+                    problem=problem,
+                    coloured=coloured,
+                    encoding=stream.encoding or "utf-8",
+                )
                 screen.show(lines)
             try:
                 key = keyboard.key(timeout_s=LOOK_AT_KEYS_S)

@@ -16,7 +16,7 @@ from allready.model import RankStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_S = 5.0
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 
 _GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ("cpu_share", "CPU seconds per second of the rank's own process", lambda r: r.cpu_share),
@@ -87,7 +87,7 @@ def _escape(text: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    """At most `MOST_CONNECTIONS` at a time; a client that goes away is nobody's concern."""
+    """At most `MAX_CONNECTIONS` at a time; a client that goes away is nobody's concern."""
 
     daemon_threads = True
 
@@ -95,7 +95,7 @@ class _Server(ThreadingHTTPServer):
         self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
     ) -> None:
         self.address_family = family
-        self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, handler)
 
     def server_bind(self) -> None:

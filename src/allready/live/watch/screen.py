@@ -12,9 +12,9 @@ from allready.text.ui import table, ui
 COLUMNS = ("rank", "node", "pid", "state", "phase", "operation", "lag", "period", "cpu", "gpu", "sockets", "site")
 DROPPED_FIRST = ("pid", "sockets", "gpu", "node", "cpu", "period", "lag", "phase", "operation", "state")
 """What a narrow screen does without, in this order; the place in the code is cut before that."""
-MOST_ROWS = 4096
-MOST_CELL = 80
-LEAST_SITE = 16
+MAX_ROWS = 4096
+MAX_CELL = 80
+MIN_SITE = 16
 GAP = "  "
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": ""}
 _STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
@@ -27,7 +27,7 @@ def cells(line: RankLine, language: str) -> tuple[str, ...]:
     words["phase"] = _word("phase", line.phase, language)
     if line.silent:
         words["phase"] = f"{words['phase']} ({ui('watch.silent', language, age=line.silent)})".strip()
-    return tuple(plain(words[name], most=MOST_CELL) for name in COLUMNS)
+    return tuple(plain(words[name], most=MAX_CELL) for name in COLUMNS)
 
 
 def headings(language: str) -> tuple[str, ...]:
@@ -39,10 +39,15 @@ def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
     """What stands above the table: the job, the verdict with what to type, and what could not be seen."""
     job = state.job
     first = ui(
-        f"watch.job_{job.source}", language, job=plain(job.job_id, most=80), master=plain(job.master or "-", most=80),
-        pid=job.pid, command=plain(masked(" ".join(job.command)) or "-", most=160), name=plain(job.name, most=80),
+        f"watch.job_{job.source}",
+        language,
+        job=plain(job.job_id, most=80),
+        master=plain(job.master or "-", most=80),
+        pid=job.pid,
+        command=plain(masked(" ".join(job.command)) or "-", most=160),
+        name=plain(job.name, most=80),
         ranks=len(job.pids),
-    )  # fmt: skip
+    )
     found = [first]
     report = state.report
     if report is not None:
@@ -60,11 +65,11 @@ def head_lines(state: WatchState, language: str) -> tuple[str, ...]:
 def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> str:
     """The state for a pipe: lines and an aligned table."""
     lines = lines_of(state)
-    rows = [headings(language), *(cells(line, language) for line in lines[:MOST_ROWS])]
+    rows = [headings(language), *(cells(line, language) for line in lines[:MAX_ROWS])]
     columns = [max(width(row[i]) for row in rows) for i in range(len(COLUMNS))]
     body = [GAP.join(pad(text, columns[i]) for i, text in enumerate(row)).rstrip() for row in rows] if lines else []
-    if len(lines) > MOST_ROWS:
-        body.append(ui("watch.more_rows", language, number=len(lines) - MOST_ROWS))
+    if len(lines) > MAX_ROWS:
+        body.append(ui("watch.more_rows", language, number=len(lines) - MAX_ROWS))
     return "".join(encodable(line, encoding) + "\n" for line in (*head_lines(state, language), *body))
 
 
@@ -111,15 +116,26 @@ def picture(
     left = len(rows) - first - len(shown)
     texts = [headings(language), *(cells(line, language) for line in shown)]
     chosen = fitting(texts, columns)
-    body = [
-        (shorten(GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip(), columns),
-         "dim" if number == 0 else "bad" if shown[number - 1].is_odd else "")
-        for number, row in enumerate(texts)
-    ] if rows else []  # fmt: skip
+    body = (
+        [
+            (
+                shorten(GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip(), columns),
+                "dim" if number == 0 else "bad" if shown[number - 1].is_odd else "",
+            )
+            for number, row in enumerate(texts)
+        ]
+        if rows
+        else []
+    )
     if len(rows) > len(shown):
-        body.append((shorten(ui(
-            "watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows)
-        ), columns), "dim"))  # fmt: skip
+        body.append(
+            (
+                shorten(
+                    ui("watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows)), columns
+                ),
+                "dim",
+            )
+        )
     every = [*top, *body, *foot][:lines]
     return [_styled(encodable(text, encoding), kind, coloured) for text, kind in every], left
 
@@ -131,7 +147,7 @@ def fitting(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[int, int]
     site = COLUMNS.index("site")
 
     def needed() -> int:
-        least = sum(min(wide[i], LEAST_SITE) if i == site else wide[i] for i in chosen)
+        least = sum(min(wide[i], MIN_SITE) if i == site else wide[i] for i in chosen)
         return least + len(GAP) * (len(chosen) - 1)
 
     for name in DROPPED_FIRST:

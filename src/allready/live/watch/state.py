@@ -150,8 +150,10 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
             if row.rank is not None:
                 sent, received, backoff = queues.get(row.rank, (0, 0, 0))
                 queues[row.rank] = (
-                    sent + row.send_queue_bytes, received + row.receive_queue_bytes, max(backoff, row.backoff)
-                )  # fmt: skip
+                    sent + row.send_queue_bytes,
+                    received + row.receive_queue_bytes,
+                    max(backoff, row.backoff),
+                )
         for rank in status.ranks:
             busiest = max(rank.groups, key=lambda m: (m.waiting_s or 0.0, m.enqueued), default=None)
             behind = max((_behind(m, ahead[m.group], rank, status, newest_s) for m in rank.groups), default=0)
@@ -268,11 +270,14 @@ def as_json(state: WatchState) -> dict[str, Any]:
 
     body: dict[str, Any] = msgspec.to_builtins(
         {
-            "schema": "allready.watch/1", "job": state.job, "now_s": state.now_s, "statuses": state.statuses,
+            "schema": "allready.watch/1",
+            "job": state.job,
+            "now_s": state.now_s,
+            "statuses": state.statuses,
             "notes": [note.text("en") for note in state.notes],
         },
         str_keys=True,
-    )  # fmt: skip
+    )
     report = state.report
     body["status"] = None if report is None else str(report.status)
     body["verdict"] = None if report is None else msgspec.to_builtins(report.verdict, str_keys=True)

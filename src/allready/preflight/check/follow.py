@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import Narrator, NodeSide, convert
+from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.model import NodeFacts, Report
 from allready.preflight import reach
 from allready.preflight.collectives import agent

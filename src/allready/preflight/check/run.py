@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from allready import __version__
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.exchange.channel import Narrator
-from allready.exchange.wire import PROTOCOL, Hello
 from allready.facts.collect import collect
 from allready.facts.host import Host
+from allready.messaging.channel import Narrator
+from allready.messaging.wire import PROTOCOL, Hello
 from allready.model import NodeFacts, Report
+from allready.preflight.check.coordinator import Coordinator
 from allready.preflight.check.inquiry import Inquiry
-from allready.preflight.check.lead import Lead
-from allready.preflight.check.member import Member
+from allready.preflight.check.participant import Participant
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.waits import in_daemon_thread, say_exhaustion_once
 
@@ -48,10 +48,17 @@ async def check(
     say_exhaustion_once(asyncio.get_running_loop())
     own_facts = asyncio.ensure_future(_collect(request, host))
     hello = Hello(
-        protocol=PROTOCOL, tool_version=__version__, node_rank=launch.node_rank, name=name, pid=_own_pid(),
-        num_nodes=launch.num_nodes, nproc_per_node=launch.nproc_per_node, job_id=launch.job_id,
-        master_addr=launch.master_addr, instance=instance,
-    )  # fmt: skip
+        protocol=PROTOCOL,
+        tool_version=__version__,
+        node_rank=launch.node_rank,
+        name=name,
+        pid=_own_pid(),
+        num_nodes=launch.num_nodes,
+        nproc_per_node=launch.nproc_per_node,
+        job_id=launch.job_id,
+        master_addr=launch.master_addr,
+        instance=instance,
+    )
 
     async def resolve(wanted: str) -> tuple[str, ...]:
         try:
@@ -62,14 +69,20 @@ async def check(
             raise FactUnavailable(str(error)) from error
 
     try:
-        side: Lead | Member
+        side: Coordinator | Participant
         if launch.node_rank == 0:
-            side = Lead(
-                request, hello, own_facts, host=host, resolve=resolve, inquiry=inquiry, publish=publish,
+            side = Coordinator(
+                request,
+                hello,
+                own_facts,
+                host=host,
+                resolve=resolve,
+                inquiry=inquiry,
+                publish=publish,
                 narrator=narrator,
-            )  # fmt: skip
+            )
         else:
-            side = Member(
+            side = Participant(
                 request, hello, own_facts, resolve=resolve, inquiry=inquiry, publish=publish, narrator=narrator
             )
         where(lambda: side.stage)

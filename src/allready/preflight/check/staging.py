@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allready.exchange.channel import HubSide, Narrator
+from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun, Collectives, GpuFacts, LaunchFacts, NodeFacts, SoftwareFacts, World
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives import variants

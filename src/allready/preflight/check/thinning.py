@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from allready.model import DatagramProbe, PathProbe, Reachability
 
-MOST_GOOD = 8_192
-MOST_BAD = 16_384  # more are only seen where nearly everything is filtered, and then say nothing new
-MOST_EXTREMES = 256
+MAX_GOOD = 8_192
+MAX_BAD = 16_384  # more are only seen where nearly everything is filtered, and then say nothing new
+MAX_EXTREMES = 256
 
 T = TypeVar("T")
 Way = tuple[int, int]
@@ -46,24 +46,25 @@ def thin(reach: Reachability) -> tuple[Reachability, tuple[str, ...]]:
 
 
 def _paths(paths: Sequence[PathProbe]) -> tuple[PathProbe, ...]:
-    if len(paths) <= MOST_GOOD:
+    if len(paths) <= MAX_GOOD:
         return tuple(paths)
     bad = [i for i, p in enumerate(paths) if p.outcome != "ok"]
     good = [i for i, p in enumerate(paths) if p.outcome == "ok"]
     ways_in_trouble = {(paths[i].src, paths[i].dst) for i in bad if paths[i].outcome != "not_run"}
     in_trouble = {n for way in ways_in_trouble for n in way}
-    slowest = sorted(good, key=lambda i: -(paths[i].rtt_s or 0.0))[:MOST_EXTREMES]
-    thinnest = sorted((i for i in good if paths[i].throughput_gb_per_s is not None),
-                      key=lambda i: paths[i].throughput_gb_per_s or 0.0)[:MOST_EXTREMES]  # fmt: skip
+    slowest = sorted(good, key=lambda i: -(paths[i].rtt_s or 0.0))[:MAX_EXTREMES]
+    thinnest = sorted(
+        (i for i in good if paths[i].throughput_gb_per_s is not None), key=lambda i: paths[i].throughput_gb_per_s or 0.0
+    )[:MAX_EXTREMES]
     first_good = _first_of_direction(good, paths)
     chosen = _take(
-        MOST_BAD,
+        MAX_BAD,
         _first_of_direction((i for i in bad if paths[i].outcome != "not_run"), paths),
         [i for i in bad if paths[i].outcome != "not_run"],
         _first_of_direction(bad, paths),
         bad,
     ) | _take(
-        MOST_GOOD,
+        MAX_GOOD,
         slowest,
         thinnest,
         [i for i in good if (paths[i].src, paths[i].dst) in ways_in_trouble],
@@ -75,11 +76,11 @@ def _paths(paths: Sequence[PathProbe]) -> tuple[PathProbe, ...]:
 
 
 def _datagrams(probes: Sequence[DatagramProbe]) -> tuple[DatagramProbe, ...]:
-    if len(probes) <= MOST_GOOD:
+    if len(probes) <= MAX_GOOD:
         return tuple(probes)
     lossy = [i for i, p in enumerate(probes) if set(p.sent_bytes) - set(p.received_bytes) - set(p.too_big_bytes)]
     lossless = sorted(set(range(len(probes))) - set(lossy))
-    chosen = _take(MOST_BAD, lossy) | _take(MOST_GOOD, lossless)
+    chosen = _take(MAX_BAD, lossy) | _take(MAX_GOOD, lossless)
     return tuple(probes[i] for i in sorted(chosen))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import Narrator, NodeSide, convert
+from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.process import RankProcess
 
@@ -22,8 +22,8 @@ _SAY_EVERY_S = 0.5
 _GRACE_S = 0.5
 _KILL_WAIT_S = 5.0
 _LAST_WORD_S = 1.0
-_MOST_RANKS = 1024
-_MOST_EVENTS = 512
+_MAX_RANKS = 1024
+_MAX_EVENTS = 512
 _MAY_SET = re.compile(r"^(?:NCCL|TORCH|GLOO|JAX|XLA|CUDA|OMP)_[A-Z0-9_]+$")
 _MODULES = {"jax": "allready.preflight.collectives.jax_rank"}
 
@@ -58,7 +58,7 @@ def _refuse_nonsense(order: wire.StartOrder) -> None:
     if bad or any("\0" in value for value in order.extra_env.values()):
         raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(bad) or 'NUL in a value'}")
     if not (
-        1 <= order.num_ranks <= _MOST_RANKS
+        1 <= order.num_ranks <= _MAX_RANKS
         and order.first_rank >= 0
         and order.first_rank + order.num_ranks <= order.world_size
     ):
@@ -114,10 +114,16 @@ class _Part:
     def start_ranks(self) -> None:
         order = self._order
         orders = {
-            "backend": order.backend, "stages": order.stages, "world_size": order.world_size,
-            "master_addr": order.master_addr, "sizes": order.sizes, "iters": order.iters, "warmup": order.warmup,
-            "size_budget_s": order.size_budget_s, "backend_timeout_s": order.backend_timeout_s,
-        }  # fmt: skip
+            "backend": order.backend,
+            "stages": order.stages,
+            "world_size": order.world_size,
+            "master_addr": order.master_addr,
+            "sizes": order.sizes,
+            "iters": order.iters,
+            "warmup": order.warmup,
+            "size_budget_s": order.size_budget_s,
+            "backend_timeout_s": order.backend_timeout_s,
+        }
         module = _MODULES.get(order.backend, "allready.preflight.collectives.rank")
         for local_rank in range(order.num_ranks):
             rank = order.first_rank + local_rank
@@ -236,15 +242,26 @@ class _Part:
             self._urgent.set()
         elif line.event != "hello":
             self._report(
-                rank, line.event, at=line.at, stage=line.stage, text=line.text, size_bytes=line.size_bytes,
-                time_s=line.time_s, iterations=line.iterations, num_errors=line.num_errors,
-            )  # fmt: skip
+                rank,
+                line.event,
+                at=line.at,
+                stage=line.stage,
+                text=line.text,
+                size_bytes=line.size_bytes,
+                time_s=line.time_s,
+                iterations=line.iterations,
+                num_errors=line.num_errors,
+            )
 
     def _take_end(self, local_rank: int) -> None:
         process = self.ranks[local_rank]
         self._report(
-            process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, text=process.error or "",
-        )  # fmt: skip
+            process.rank,
+            "gone",
+            exit_code=process.exit_code,
+            signal=process.signal_name,
+            text=process.error or "",
+        )
 
     def _take_looks(self) -> tuple[wire.Position, ...]:
         now = time.monotonic()
@@ -274,8 +291,8 @@ class _Part:
             self._urgent.clear()
             positions = self._take_looks()
             now = time.monotonic()
-            events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MOST_EVENTS])
-            del self._events[:_MOST_EVENTS]
+            events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MAX_EVENTS])
+            del self._events[:_MAX_EVENTS]
             port, self._port = self._port, 0
             if events or positions or port:
                 await self._node.send(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import LOST, HubSide, Narrator, convert
+from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import CollectiveRun, RankState, StageResult, ranges
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import RunSpec
@@ -21,7 +21,7 @@ _STOP_S = 7.0
 _STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
-_MOST_STATES = 64
+_MAX_STATES = 64
 _runs = itertools.count(1)
 
 
@@ -45,13 +45,21 @@ def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
     node_of = {r: n for n, here in spec.ranks_of.items() for r in here}
     first, *rest = spec.stages
     failed = StageResult(
-        name=first, outcome="failed", deadline_s=spec.deadline_s(first), duration_s=0.0, detail=detail,
-        ranks=tuple(_unknown(r, node_of[r], spec, detail) for r in lost), culprits=tuple(lost),
-    )  # fmt: skip
+        name=first,
+        outcome="failed",
+        deadline_s=spec.deadline_s(first),
+        duration_s=0.0,
+        detail=detail,
+        ranks=tuple(_unknown(r, node_of[r], spec, detail) for r in lost),
+        culprits=tuple(lost),
+    )
     return CollectiveRun(
-        label=spec.label, backend=spec.backend, ranks=tuple(node_of), extra_env=dict(spec.extra_env),
+        label=spec.label,
+        backend=spec.backend,
+        ranks=tuple(node_of),
+        extra_env=dict(spec.extra_env),
         stages=(failed, *(_skipped(spec, name) for name in rest)),
-    )  # fmt: skip
+    )
 
 
 def _skipped(spec: RunSpec, name: str, detail: str = "not reached") -> StageResult:
@@ -60,9 +68,14 @@ def _skipped(spec: RunSpec, name: str, detail: str = "not reached") -> StageResu
 
 def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
     return RankState(
-        rank=rank, node_rank=node_rank, local_rank=rank - spec.ranks_of[node_rank][0], pid=None, step=step,
-        state="unknown", error=why,
-    )  # fmt: skip
+        rank=rank,
+        node_rank=node_rank,
+        local_rank=rank - spec.ranks_of[node_rank][0],
+        pid=None,
+        step=step,
+        state="unknown",
+        error=why,
+    )
 
 
 class _Run:
@@ -82,9 +95,12 @@ class _Run:
     async def conduct(self) -> CollectiveRun:
         spec = self._spec
         self._narrator.log(
-            "collectives.starting", label=spec.label, backend=spec.backend, num_ranks=spec.world_size,
+            "collectives.starting",
+            label=spec.label,
+            backend=spec.backend,
+            num_ranks=spec.world_size,
             num_nodes=len(spec.nproc),
-        )  # fmt: skip
+        )
         try:
             for node_rank in spec.nproc:
                 await self._hub.send(node_rank, wire.START, self._order(node_rank))
@@ -109,13 +125,24 @@ class _Run:
             [*(spec.deadline_s(s) for s in spec.stages), spec.operation_deadline_s(spec.max_bytes)], default=0.0
         )
         return wire.StartOrder(
-            run=self._id, label=spec.label, backend=spec.backend, stages=spec.stages, first_rank=ranks[0],
-            num_ranks=len(ranks), world_size=spec.world_size, num_nodes=len(spec.nproc), master_addr=spec.master_addr,
-            sizes=spec.sizes() if "sweep" in spec.stages else (), iters=spec.iters, warmup=spec.warmup,
-            size_budget_s=spec.size_budget_s, backend_timeout_s=max(1800.0, 2 * longest_s + 600),
+            run=self._id,
+            label=spec.label,
+            backend=spec.backend,
+            stages=spec.stages,
+            first_rank=ranks[0],
+            num_ranks=len(ranks),
+            world_size=spec.world_size,
+            num_nodes=len(spec.nproc),
+            master_addr=spec.master_addr,
+            sizes=spec.sizes() if "sweep" in spec.stages else (),
+            iters=spec.iters,
+            warmup=spec.warmup,
+            size_budget_s=spec.size_budget_s,
+            backend_timeout_s=max(1800.0, 2 * longest_s + 600),
             positions_every_s=max(0.1, 0.0005 * len(spec.nproc)),
-            devices=spec.devices.get(node_rank, ()), extra_env=dict(spec.extra_env),
-        )  # fmt: skip
+            devices=spec.devices.get(node_rank, ()),
+            extra_env=dict(spec.extra_env),
+        )
 
     async def _follow(self) -> Ending:
         """Until the tracker says how it ended."""
@@ -215,9 +242,12 @@ class _Run:
         while self._told < tracker.current:
             stage, seconds = self._spec.stages[self._told], tracker.duration_s(self._told, now) or 0.0
             self._narrator.log(
-                "collectives.stage_done", stage=stage, seconds=f"{seconds:.1f}", detail=tracker.detail(self._told),
+                "collectives.stage_done",
+                stage=stage,
+                seconds=f"{seconds:.1f}",
+                detail=tracker.detail(self._told),
                 num_ranks=self._spec.world_size,
-            )  # fmt: skip
+            )
             self._told += 1
         if now - self._said < _SAY_EVERY_S:
             return
@@ -229,9 +259,12 @@ class _Run:
         if waiting.stage == "sweep" and waiting.size_bytes is not None:
             points = tracker.points()
             self._narrator.say(
-                "collectives.sweep", size_bytes=waiting.size_bytes, iteration=waiting.iteration,
-                busbw=f"{points[-1].busbw_gb_per_s:.2f}" if points else "-", **common,
-            )  # fmt: skip
+                "collectives.sweep",
+                size_bytes=waiting.size_bytes,
+                iteration=waiting.iteration,
+                busbw=f"{points[-1].busbw_gb_per_s:.2f}" if points else "-",
+                **common,
+            )
         elif waiting.waited_s >= _SAY_WAITING_AFTER_S and waiting.num_finished:
             self._narrator.say(f"collectives.waiting_{waiting.stage}", **self._who(waiting.ranks), **common)
         else:
@@ -245,9 +278,12 @@ class _Run:
         stage = spec.stages[ending.stage]
         where = "" if ending.size_bytes is None else f" {ending.size_bytes} B #{ending.iteration}"
         values = {
-            "stage": stage + where, "detail": ending.detail, "seconds": f"{ending.deadline_s:.0f}",
-            "entered": ranges(ending.entered), "num_ranks": spec.world_size,
-        }  # fmt: skip
+            "stage": stage + where,
+            "detail": ending.detail,
+            "seconds": f"{ending.deadline_s:.0f}",
+            "entered": ranges(ending.entered),
+            "num_ranks": spec.world_size,
+        }
         if not ending.culprits:
             self._narrator.log(f"collectives.{ending.outcome}_nobody", **values)
         elif ending.outcome == "hung" and ending.detail == "stopped":
@@ -268,33 +304,50 @@ class _Run:
             elif index < tracker.current:
                 stages.append(
                     StageResult(
-                        name=name, outcome="ok", deadline_s=spec.deadline_s(name), duration_s=seconds or 0.0,
-                        entered=everybody, finished=everybody, detail=tracker.detail(index),
+                        name=name,
+                        outcome="ok",
+                        deadline_s=spec.deadline_s(name),
+                        duration_s=seconds or 0.0,
+                        entered=everybody,
+                        finished=everybody,
+                        detail=tracker.detail(index),
                     )
-                )  # fmt: skip
+                )
             elif index < ending.stage:
                 late = [r.rank for r in tracker.ranks.values() if r.finished < index]
                 stages.append(_skipped(spec, name, f"rank {ranges(late)} was not through when the run ended"))
             else:
                 stages.append(_skipped(spec, name))
         return CollectiveRun(
-            label=spec.label, backend=spec.backend, ranks=everybody, stages=tuple(stages), points=tracker.points(),
+            label=spec.label,
+            backend=spec.backend,
+            ranks=everybody,
+            stages=tuple(stages),
+            points=tracker.points(),
             extra_env=dict(spec.extra_env),
-        )  # fmt: skip
+        )
 
     def _bad_stage(self, ending: Ending, name: str, seconds: float) -> StageResult:
         return StageResult(
-            name=name, outcome=ending.outcome, deadline_s=ending.deadline_s, duration_s=seconds,
-            entered=ending.entered, finished=ending.finished, size_bytes=ending.size_bytes,
-            iteration=ending.iteration, detail=ending.detail, ranks=tuple(self._state(r) for r in self._shown(ending)),
-            culprits=ending.culprits, stuck_s=self._stuck_s,
-        )  # fmt: skip
+            name=name,
+            outcome=ending.outcome,
+            deadline_s=ending.deadline_s,
+            duration_s=seconds,
+            entered=ending.entered,
+            finished=ending.finished,
+            size_bytes=ending.size_bytes,
+            iteration=ending.iteration,
+            detail=ending.detail,
+            ranks=tuple(self._state(r) for r in self._shown(ending)),
+            culprits=ending.culprits,
+            stuck_s=self._stuck_s,
+        )
 
     def _shown(self, ending: Ending) -> list[int]:
         """Whose state tells something: culprits, victims, those that did not come; all when everybody came."""
         first = list(dict.fromkeys([*ending.culprits, *ending.victims]))
         absent = [r for r in self._tracker.ranks if r not in ending.entered and r not in first]
-        return (first + absent or list(self._tracker.ranks))[:_MOST_STATES]
+        return (first + absent or list(self._tracker.ranks))[:_MAX_STATES]
 
     def _state(self, number: int) -> RankState:
         rank = self._tracker.ranks[number]

@@ -76,15 +76,25 @@ class RankProcess:
         shim = str(Path(__file__).with_name("exec_shim.py"))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", shim, str(os.getpid()),
-                 sys.executable, "-P", "-m", module, *(str(fd) for fd in passed)],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    shim,
+                    str(os.getpid()),
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    module,
+                    *(str(fd) for fd in passed),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output_rank,
                 stderr=output_rank,
                 env=_with_our_package(environ),
                 pass_fds=passed,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except OSError:
             self.close()
             raise

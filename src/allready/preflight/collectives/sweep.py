@@ -18,7 +18,7 @@ _CHUNK = 2**20  # elements; bounds the memory of a check
 # these are far above what they are meant for.  One mark within 20 operations of 40 us made them 4 % slower (4 x H200).
 _MARK_EVERY_S = 50e-3
 _WARM_UP_S = 20e-3
-_MOST_WARM_UPS = 100
+_MAX_WARM_UPS = 100
 _POLL_S = (20e-6, 1e-3)
 
 
@@ -87,7 +87,7 @@ class Sweep:
         warmup = min(self._side.warmup, fits)
         iters = max(1, min(self._side.iters, fits))
         if self._cuda:
-            warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MOST_WARM_UPS))
+            warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
             time_s = self._timed_on_gpu(view, size_bytes, done, warmup, iters, took_s)
         else:
             time_s = self._timed_on_cpu(view, size_bytes, done, warmup, iters)

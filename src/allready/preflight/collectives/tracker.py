@@ -15,7 +15,7 @@ from allready.preflight.collectives.wire import Position, Progress, RankEvent
 
 STOPPED_FOR_S = 2.0
 SETTLE_S = 0.3
-SETTLE_MOST_S = 1.5
+SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
 _ON_ITS_OWN = frozenset({"import", "device", "allocate", "jax_import"})  # here no rank needs another
 _LOST_PEER = re.compile(
@@ -250,9 +250,16 @@ class StageTracker:
         saw = tuple(sorted(r for r, p in by_rank.items() if p.num_errors))
         everybody = tuple(self.ranks)
         return Ending(
-            outcome="wrong", stage=stage, culprits=saw, entered=everybody, finished=everybody, size_bytes=bad[0],
-            iteration=0, deadline_s=self._spec.operation_deadline_s(bad[0]), detail=by_rank[saw[0]].text,
-        )  # fmt: skip
+            outcome="wrong",
+            stage=stage,
+            culprits=saw,
+            entered=everybody,
+            finished=everybody,
+            size_bytes=bad[0],
+            iteration=0,
+            deadline_s=self._spec.operation_deadline_s(bad[0]),
+            detail=by_rank[saw[0]].text,
+        )
 
     def _wrong(self) -> Ending | None:
         """A stage whose result was wrong, once every rank of it has said so or finished it."""
@@ -272,7 +279,7 @@ class StageTracker:
         first, last = _when(failed[0]), _when(failed[-1])
         if len(failed) < len(self.ranks):  # others may follow, or have failed earlier and be heard of later
             wait_s = SETTLE_S if causes else CAUSE_WAIT_S
-            if now - (last if causes else first) < wait_s and now - first < max(SETTLE_MOST_S, wait_s):
+            if now - (last if causes else first) < wait_s and now - first < max(SETTLE_MAX_S, wait_s):
                 return None
         stopped = [r for r in self.ranks.values() if r.stopped_since is not None and r.failed_at is None]
         culprits = causes or stopped  # else nobody: all that failed complain of others, as after a broken network
@@ -355,10 +362,17 @@ class StageTracker:
         if culprits is None:
             culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
         return Ending(
-            outcome=outcome, stage=stage, culprits=tuple(culprits), victims=tuple(victims or ()),
-            entered=tuple(sorted(r.rank for r in entered)), finished=tuple(sorted(r.rank for r in finished)),
-            size_bytes=size_bytes, iteration=iteration, deadline_s=deadline_s, detail=detail,
-        )  # fmt: skip
+            outcome=outcome,
+            stage=stage,
+            culprits=tuple(culprits),
+            victims=tuple(victims or ()),
+            entered=tuple(sorted(r.rank for r in entered)),
+            finished=tuple(sorted(r.rank for r in finished)),
+            size_bytes=size_bytes,
+            iteration=iteration,
+            deadline_s=deadline_s,
+            detail=detail,
+        )
 
     def _late(self, stage: str, entered: set[int], finished: set[int]) -> list[int]:
         """Who is to blame when the deadline passed: those that did not come.

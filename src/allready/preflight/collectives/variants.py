@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allready.exchange.channel import HubSide, Narrator
+from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import RunSpec

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Iterator, Sequence
 
-from allready.exchange.sockets import hang_up, socket_address, tcp_socket, udp_overhead_bytes, udp_socket
+from allready.messaging.sockets import hang_up, socket_address, tcp_socket, udp_overhead_bytes, udp_socket
 from allready.preflight.reach import wire
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.exchange.channel import LOST, HubSide, Narrator, convert
+from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import Reachability
 from allready.model.split import ranges
 from allready.preflight.reach import wire
@@ -67,8 +67,13 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
         await hub.send(None, "reach.done", None)
     reach = merge(request, schedule, gathered, time.monotonic() - start)
     if reach.num_pairs_planned:
-        narrator.log("reach.done", num_good=num_good_pairs(reach), num_pairs=reach.num_pairs_planned,
-                     num_done=reach.num_pairs_done, duration_s=f"{reach.duration_s:.1f}")  # fmt: skip
+        narrator.log(
+            "reach.done",
+            num_good=num_good_pairs(reach),
+            num_pairs=reach.num_pairs_planned,
+            num_done=reach.num_pairs_done,
+            duration_s=f"{reach.duration_s:.1f}",
+        )
     return reach
 
 
@@ -106,9 +111,11 @@ async def _send_plans(
     if schedule.rounds:
         narrator.log(
             "reach.plan_sample" if schedule.is_sample else "reach.plan",
-            num_pairs=schedule.num_pairs, num_pairs_all=schedule.num_pairs_all, num_rounds=len(schedule.rounds),
+            num_pairs=schedule.num_pairs,
+            num_pairs_all=schedule.num_pairs_all,
+            num_rounds=len(schedule.rounds),
             estimate_s=f"{expected_s:.1f}",
-        )  # fmt: skip
+        )
     for r, column in schedule.partners().items():
         if r not in gathered.endpoints:
             continue
@@ -124,8 +131,15 @@ async def _send_plans(
         await hub.send(r, "reach.plan", plan)
 
 
-async def _gather(hub: HubSide, asked: Iterable[int], kind: str, shape: type[T], within_s: float, gathered: Gathered,
-                  narrator: Narrator) -> dict[int, T]:  # fmt: skip
+async def _gather(
+    hub: HubSide,
+    asked: Iterable[int],
+    kind: str,
+    shape: type[T],
+    within_s: float,
+    gathered: Gathered,
+    narrator: Narrator,
+) -> dict[int, T]:
     """One answer of every node in `asked`; who gave none is noted in `gathered.silent` or `gathered.lost`."""
     answers: dict[int, T] = {}
     missing = set(asked)

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 
-from allready.exchange.sockets import is_address
+from allready.messaging.sockets import is_address
 from allready.model import DatagramProbe, PathProbe, Reachability
 from allready.preflight.reach import wire
 from allready.preflight.reach.request import ReachRequest
@@ -95,12 +95,21 @@ def _path(request: ReachRequest, src: int, row: wire.Row, gathered: Gathered) ->
         # A dying node refuses, is silent or answers half: that says nothing of the path.
         outcome, detail = "not_run", f"{_lost(gone, gathered)}; seen before that was known: {outcome}, {detail}"
     return PathProbe(
-        src=src, dst=row.dst, kind="data" if row.port in offer.data_ports else "range", address=offer.address,
-        port=row.port, outcome=outcome, interface=offer.interface, src_address=row.src_address, detail=detail,
+        src=src,
+        dst=row.dst,
+        kind="data" if row.port in offer.data_ports else "range",
+        address=offer.address,
+        port=row.port,
+        outcome=outcome,
+        interface=offer.interface,
+        src_address=row.src_address,
+        detail=detail,
         passed_bytes=request.payloads_bytes[: max(0, row.num_passed)],
-        stuck_bytes=row.stuck_bytes if outcome == "stuck" else None, rtt_s=row.rtt_s,
-        throughput_gb_per_s=row.throughput_gb_per_s, duration_s=row.duration_s,
-    )  # fmt: skip
+        stuck_bytes=row.stuck_bytes if outcome == "stuck" else None,
+        rtt_s=row.rtt_s,
+        throughput_gb_per_s=row.throughput_gb_per_s,
+        duration_s=row.duration_s,
+    )
 
 
 def _not_run(src: int, dst: int, gathered: Gathered) -> PathProbe:
@@ -116,10 +125,15 @@ def _not_run(src: int, dst: int, gathered: Gathered) -> PathProbe:
     else:
         detail = "the time for this stage was over"
     return PathProbe(
-        src=src, dst=dst, kind="data", address=offer.address if offer else "",
-        port=offer.data_ports[0] if offer and offer.data_ports else 0, outcome="not_run",
-        interface=offer.interface if offer else None, detail=detail,
-    )  # fmt: skip
+        src=src,
+        dst=dst,
+        kind="data",
+        address=offer.address if offer else "",
+        port=offer.data_ports[0] if offer and offer.data_ports else 0,
+        outcome="not_run",
+        interface=offer.interface if offer else None,
+        detail=detail,
+    )
 
 
 def _lost(node_rank: int, gathered: Gathered) -> str:
@@ -133,18 +147,22 @@ def _master_paths(request: ReachRequest, gathered: Gathered) -> list[PathProbe]:
     address, port = request.master
     return [
         PathProbe(
-            src=r, dst=0, kind="master", address=address, port=port, outcome="ok",
+            src=r,
+            dst=0,
+            kind="master",
+            address=address,
+            port=port,
+            outcome="ok",
             detail="the connection of this check itself",
         )
-        for r in sorted(gathered.results) if r != 0 and r not in gathered.lost
-    ]  # fmt: skip
+        for r in sorted(gathered.results)
+        if r != 0 and r not in gathered.lost
+    ]
 
 
 def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[DatagramProbe, ...]:
     """One per address and direction, where both the sender and the receiver told their part."""
-    arrived = {
-        (row.src, dst, row.offer): row.sizes for dst, heard in gathered.heard.items() for row in heard.rows
-    }  # fmt: skip
+    arrived = {(row.src, dst, row.offer): row.sizes for dst, heard in gathered.heard.items() for row in heard.rows}
     probes = []
     for src, result in sorted(gathered.results.items()):
         for row in sorted(result.sent, key=lambda r: (r.dst, r.offer)):
@@ -155,8 +173,12 @@ def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[Datag
             received = set(arrived.get((src, row.dst, row.offer), ())) & set(row.sent)
             probes.append(
                 DatagramProbe(
-                    src=src, dst=row.dst, address=offer.address, sent_bytes=tuple(sorted(row.sent)),
-                    received_bytes=tuple(sorted(received)), too_big_bytes=tuple(sorted(row.too_big)),
+                    src=src,
+                    dst=row.dst,
+                    address=offer.address,
+                    sent_bytes=tuple(sorted(row.sent)),
+                    received_bytes=tuple(sorted(received)),
+                    too_big_bytes=tuple(sorted(row.too_big)),
                 )
-            )  # fmt: skip
+            )
     return tuple(probes)

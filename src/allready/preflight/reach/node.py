@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from allready.errors import ExchangeError
-from allready.exchange.channel import Narrator, NodeSide, convert
-from allready.exchange.sockets import local_addresses
+from allready.messaging.channel import Narrator, NodeSide, convert
+from allready.messaging.sockets import local_addresses
 from allready.model import NodeFacts, TransportFacts
 from allready.preflight.reach import wire
 from allready.preflight.reach.endpoint import Endpoint
@@ -118,8 +118,13 @@ async def _probe(
     sent: list[wire.SentRow] = []
     if speaker is not None and any(p is not None for p in plan.partners):
         key = "reach.plan" if plan.num_pairs == plan.num_pairs_all else "reach.plan_sample"
-        speaker.log(key, num_pairs=plan.num_pairs, num_pairs_all=plan.num_pairs_all, num_rounds=len(plan.partners),
-                    estimate_s=f"{plan.estimate_s:.1f}")  # fmt: skip
+        speaker.log(
+            key,
+            num_pairs=plan.num_pairs,
+            num_pairs_all=plan.num_pairs_all,
+            num_rounds=len(plan.partners),
+            estimate_s=f"{plan.estimate_s:.1f}",
+        )
     for i, partner in enumerate(plan.partners):
         if partner is None:
             continue

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from allready.exchange.sockets import socket_address, udp_overhead_bytes, udp_socket
+from allready.messaging.sockets import socket_address, udp_overhead_bytes, udp_socket
 from allready.preflight.reach import wire
 from allready.preflight.reach.path import Path
 
@@ -27,8 +27,9 @@ _FILTERED_HERE = {errno.EPERM, errno.EACCES}
 class PartnerProbe:
     """One node's probing of one partner.  Cancelled at any point it still has the rows of what was found."""
 
-    def __init__(self, opening: wire.Opening, own_rank: int, interface: str | None, partner: int,
-                 offers: Sequence[wire.Offer]) -> None:  # fmt: skip
+    def __init__(
+        self, opening: wire.Opening, own_rank: int, interface: str | None, partner: int, offers: Sequence[wire.Offer]
+    ) -> None:
         self._opening = opening
         self._own_rank = own_rank
         self._interface = interface

@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from allready.exchange.sockets import (
+from allready.messaging.sockets import (
     hang_up,
     icmp_error,
     socket_address,
@@ -44,8 +44,9 @@ class _Silence(Exception):  # noqa: N818 - a state: nothing came, or not all of 
 class Path:
     """One path to one port of a peer.  `connect`, then `echo` size by size while alive; `close` at the end."""
 
-    def __init__(self, opening: wire.Opening, own_rank: int, dst: int, offer_index: int, offer: wire.Offer,
-                 port: int) -> None:  # fmt: skip
+    def __init__(
+        self, opening: wire.Opening, own_rank: int, dst: int, offer_index: int, offer: wire.Offer, port: int
+    ) -> None:
         self._opening = opening
         self._own_rank = own_rank
         self._dst = dst
@@ -84,10 +85,18 @@ class Path:
         if outcome == "not_run" and self._started:
             detail = "begun, but the time for this stage was over"
         return wire.Row(
-            dst=self._dst, offer=self._offer_index, port=self._port, outcome=outcome, num_passed=self._num_passed,
-            stuck_bytes=self._stuck_bytes, rtt_s=self._rtt_s, throughput_gb_per_s=self._throughput_gb_per_s,
-            duration_s=round(self._duration_s, 6), src_address=self._src_address, detail=detail[:MAX_DETAIL],
-        )  # fmt: skip
+            dst=self._dst,
+            offer=self._offer_index,
+            port=self._port,
+            outcome=outcome,
+            num_passed=self._num_passed,
+            stuck_bytes=self._stuck_bytes,
+            rtt_s=self._rtt_s,
+            throughput_gb_per_s=self._throughput_gb_per_s,
+            duration_s=round(self._duration_s, 6),
+            src_address=self._src_address,
+            detail=detail[:MAX_DETAIL],
+        )
 
     def close(self) -> None:
         """Hang up.  Safe to call twice."""

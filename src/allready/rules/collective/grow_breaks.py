@@ -58,7 +58,10 @@ def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY,
         culprits=_culprits(added, before, world),
         values={
-            "works": len(before), "breaks": number, "stage": stage_label(stage), "outcome": stage.outcome,
+            "works": len(before),
+            "breaks": number,
+            "stage": stage_label(stage),
+            "outcome": stage.outcome,
             "added": rank_label(world, added[0]) if len(added) == 1 else ranges(added) or "?",
         },
         evidence=tuple(
@@ -68,7 +71,7 @@ def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
             )
             for _, run in runs
         ),
-    )  # fmt: skip
+    )
 
 
 def _number(run: CollectiveRun) -> int | None:

@@ -74,11 +74,17 @@ def isolate_names_transport(collectives: Collectives, world: World) -> Iterator[
             "transports": ", ".join(_TRANSPORTS.get(v, v) for v in passed),
         },
         evidence=tuple(
-            Evidence(source=run.label, text="passes" if passes(run, stage) else f"{run.bad.name} {run.bad.outcome}"
-                     if run.bad else "did not reach that stage")
+            Evidence(
+                source=run.label,
+                text="passes"
+                if passes(run, stage)
+                else f"{run.bad.name} {run.bad.outcome}"
+                if run.bad
+                else "did not reach that stage",
+            )
             for run in tried.values()
         ),
-    )  # fmt: skip
+    )
 
 
 def variable_of(run: CollectiveRun) -> str | None:

@@ -60,16 +60,14 @@ def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
         yield Hit(
             fault_class=FaultClass.NET_BROKEN if by_network else None,
             confidence=Confidence.LIKELY if states else Confidence.POSSIBLE,
-            culprits=Culprits(
-                ranks=tuple(s.rank for s in states), nodes=tuple(sorted({s.node_rank for s in states}))
-            ),
+            culprits=Culprits(ranks=tuple(s.rank for s in states), nodes=tuple(sorted({s.node_rank for s in states}))),
             values={
                 "stage": stage_label(stage) if stage else "sweep",
                 "sizes": _sizes(stage, points),
                 "ranks": rank_labels(world, states) or "?",
             },
             evidence=_evidence(stage, points),
-        )  # fmt: skip
+        )
 
 
 def _minority(stage: StageResult | None, run: CollectiveRun) -> tuple[RankState, ...]:

@@ -3,7 +3,18 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Death, Evidence, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import (
+    Confidence,
+    Culprits,
+    Death,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
 from allready.rules._deaths import causes
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
@@ -24,7 +35,7 @@ SAME_MOMENT_S = 60.0
     "caught exception, a batch more or less): every rank must make the same collective calls in the same order. "
     "TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch check every call",
 )
-def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
@@ -39,13 +50,13 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
     """
-    if live is not None or after.progress or after.mismatches or causes(after):
+    if live is not None or run.progress or run.mismatches or causes(run):
         return
-    ended = [d for d in after.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
+    ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
-    if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(after.expected_ranks, _most(after)):
+    if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(run.expected_ranks, _most(run)):
         return
-    is_everybody = len(waited) == after.expected_ranks  # else one of whom nothing is here may be who they wait for
+    is_everybody = len(waited) == run.expected_ranks  # else one of whom nothing is here may be who they wait for
     times = [d.time_s for d in waited.values() if d.time_s is not None]
     functions = {rank: _function(death) for rank, death in waited.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
@@ -59,7 +70,7 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     yield Hit(
         culprits=Culprits(ranks=odd if is_everybody and not is_tie else ()),
         values={
-            "who": who(after, shown),
+            "who": who(run, shown),
             "site": _place(waited[shown[0]]),
             "other": _place(waited[min(others)]),
         },
@@ -72,9 +83,9 @@ def gave_up_apart(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     )
 
 
-def _most(after: Aftermath) -> int:
+def _most(run: RunEvidence) -> int:
     """How many ranks there are at least."""
-    named = {d.rank for d in after.deaths} | {e.origin.rank for e in after.events} | {p.rank for p in after.processes}
+    named = {d.rank for d in run.deaths} | {e.origin.rank for e in run.events} | {p.rank for p in run.processes}
     return max((r + 1 for r in named if r is not None), default=0)
 
 

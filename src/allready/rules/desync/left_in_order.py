@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Event, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules.registry import Rule
@@ -24,7 +24,7 @@ SLACK_S = 2.0
     "pads, torch.distributed.algorithms.join.Join), another number of epochs or steps, sys.exit() or an early return "
     "under a condition that is not the same on all ranks",
 )
-def left_in_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def left_in_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
@@ -38,29 +38,29 @@ def left_in_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never: results of the ranks that failed are lost.
     """
-    if live is not None or after.progress or after.mismatches or causes(after):
+    if live is not None or run.progress or run.mismatches or causes(run):
         return
-    lost = [d for d in after.deaths if not d.earlier and not d.by_launcher]
+    lost = [d for d in run.deaths if not d.earlier and not d.by_launcher]
     times = [d.time_s for d in lost if d.time_s is not None]
     if not times or not all(d.is_collective_error for d in lost):
         return
-    failed = {_node(after, d.node or d.origin.node) for d in lost}
+    failed = {_node(run, d.node or d.origin.node) for d in lost}
     left = {
         node: event
-        for event in after.events
-        if (node := _left(after, event, min(times))) is not None and node not in failed
+        for event in run.events
+        if (node := _left(run, event, min(times))) is not None and node not in failed
     }
     if not left or None in failed:
         return
     numbers = {d.rank for d in lost if d.rank is not None}
     site = next((d.site for d in lost if d.site), None)
     is_most = len(left) > len(failed)  # then rather the few made a call more
-    ranks = tuple(sorted(r for r, node in after.node_of_rank.items() if node in left))
+    ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),
         values={
             "left": ", ".join(map(str, sorted(left))),
-            "who": who(after, numbers),
+            "who": who(run, numbers),
             "site": site or "?",
         },
         confidence=Confidence.LIKELY,
@@ -72,7 +72,7 @@ def left_in_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     )
 
 
-def _left(after: Aftermath, event: Event, lost_s: float) -> int | None:
+def _left(run: RunEvidence, event: Event, lost_s: float) -> int | None:
     """The node whose agent had begun to wait for the others by then."""
     if event.signature != "elastic.exit_barrier_failed" or event.time_s is None:
         return None
@@ -80,8 +80,8 @@ def _left(after: Aftermath, event: Event, lost_s: float) -> int | None:
         elapsed_s = float(event.values.get("elapsed", ""))
     except ValueError:
         return None
-    return _node(after, event.origin.node) if event.time_s - elapsed_s <= lost_s + SLACK_S else None
+    return _node(run, event.origin.node) if event.time_s - elapsed_s <= lost_s + SLACK_S else None
 
 
-def _node(after: Aftermath, name: str | None) -> int | None:
-    return after.node_numbers.get(name or "")
+def _node(run: RunEvidence, name: str | None) -> int | None:
+    return run.node_numbers.get(name or "")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from allready.model import (
-    Aftermath,
     Confidence,
     Culprits,
     Evidence,
@@ -11,6 +10,7 @@ from allready.model import (
     GroupProgress,
     Hit,
     Live,
+    RunEvidence,
     Severity,
     clock_time,
 )
@@ -41,7 +41,7 @@ SIZE_ERRORS = (
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
     "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
 )
-def one_call_more(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def one_call_more(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Numbers of launched operations (watchdog lines, RAS counters, counted log lines): a minority is ahead, all others
@@ -53,12 +53,12 @@ def one_call_more(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
     """
-    if live is not None or after.mismatches or causes(after):
+    if live is not None or run.mismatches or causes(run):
         return
-    leading = [(progress, ahead) for progress in after.progress if (ahead := _ahead(progress))]
+    leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
         return  # as in nearly every run, so nobody needs to look through all lines
-    said = [e for e in after.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
+    said = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
     for progress, ahead in leading:
         complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]
         if not (said or complaints):
@@ -68,7 +68,7 @@ def one_call_more(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         yield Hit(
             culprits=Culprits(ranks=ahead),
             values={
-                "who": who(after, ahead),
+                "who": who(run, ahead),
                 "group": progress.label or progress.group,
                 "ahead": counts[ahead[0]],
                 "usual": usual,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Mismatch, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity, clock_time
 from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
@@ -24,7 +24,7 @@ RECORD_S = 2.5
     "Results of this and later operations are not to be trusted, even if "
     "the job ended with 0",
 )
-def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The k-th operation of every group, rank by rank: same operation, but another number of elements, data type,
@@ -38,7 +38,7 @@ def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]
     all_to_all with uneven splits, and send/recv, are matched pairwise and not told here. Roots are known where
     `allready run` started the ranks, and from NCCL's own log of operations; the flight recorder does not have them.
     """
-    for mismatch in first_mismatches(after, flow=False)[:4]:
+    for mismatch in first_mismatches(run, flow=False)[:4]:
         if mismatch.misfits:
             continue  # DSY004
         is_known = _is_known(mismatch)
@@ -52,7 +52,7 @@ def other_arguments(after: Aftermath, live: Live | None = None) -> Iterator[Hit]
                 "seq": mismatch.seq,
                 "group": mismatch.label or mismatch.group,
                 "iteration": "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})",
-                "who": who(after, odd),
+                "who": who(run, odd),
                 "odd": told(mismatch.by_rank, odd),
                 "usual": told(mismatch.by_rank, usual),
                 "kind": mismatch.kind,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
@@ -20,7 +20,7 @@ from allready.rules.registry import Rule
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
     "torch check every call",
 )
-def other_call(after: Aftermath) -> Iterator[Hit]:
+def other_call(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The k-th operation of every group, rank by rank, from flight-recorder dumps or from NCCL's COLL lines: the first
@@ -34,7 +34,7 @@ def other_call(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Never; on two ranks nobody can say which of them is wrong, so nobody is accused.
     """
-    for mismatch in first_mismatches(after, flow=True)[:4]:
+    for mismatch in first_mismatches(run, flow=True)[:4]:
         odd = mismatch.odd or alike(mismatch.by_rank)
         usual = tuple(r for r in mismatch.by_rank if r not in odd)
         sites = [mismatch.by_rank[r].site for r in odd if mismatch.by_rank.get(r) and mismatch.by_rank[r].site]
@@ -43,7 +43,7 @@ def other_call(after: Aftermath) -> Iterator[Hit]:
             values={
                 "seq": mismatch.seq,
                 "group": mismatch.label or mismatch.group,
-                "who": who(after, odd),
+                "who": who(run, odd),
                 "odd": told(mismatch.by_rank, odd),
                 "usual": told(mismatch.by_rank, usual),
                 "site": sites[0] if sites else f"#{mismatch.seq}",

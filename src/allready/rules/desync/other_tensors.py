@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._horovod import stall
 from allready.rules._ruins import evidence, who
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     "parameters, other names of layers (two models in one process), another number of batches, or a rank that "
     "restored another checkpoint",
 )
-def other_tensors(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def other_tensors(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The last report of Horovod's stall inspector: ranks that have submitted one tensor and not another one, where the
@@ -34,12 +34,12 @@ def other_tensors(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the log was cut off before the slower rank came to the same tensor.
     """
-    found = stall(after)
-    if live is not None or found is None or found.kind != "apart" or causes(after) or after.mismatches:
+    found = stall(run)
+    if live is not None or found is None or found.kind != "apart" or causes(run) or run.mismatches:
         return
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
-        values={"who": who(after, found.ranks), "tensor": found.tensor, "other": found.other},
+        values={"who": who(run, found.ranks), "tensor": found.tensor, "other": found.other},
         confidence=Confidence.LIKELY if found.stopped or found.num_reports > 1 else Confidence.POSSIBLE,
         evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in found.events[:4]),
         fault_time=clock_time(found.events[0].time_s),

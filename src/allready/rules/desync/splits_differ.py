@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity, clock_time
 from allready.rules._mismatch import evidence_of, first_mismatches
 from allready.rules._ruins import who
 from allready.rules.registry import Rule
@@ -20,7 +20,7 @@ from allready.rules.registry import Rule
     remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
     "reckoning them on each rank; at this call look at what {who} gave as input_split_sizes and output_split_sizes",
 )
-def splits_differ(after: Aftermath) -> Iterator[Hit]:
+def splits_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     For every pair of ranks in an all_to_all: what the one sends the other against what that one expects of it.
@@ -33,7 +33,7 @@ def splits_differ(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Never. Splits that are uneven and fit together are not told.
     """
-    for mismatch in first_mismatches(after, flow=False)[:4]:
+    for mismatch in first_mismatches(run, flow=False)[:4]:
         if not mismatch.misfits:
             continue
         first = mismatch.misfits[0]
@@ -45,11 +45,11 @@ def splits_differ(after: Aftermath) -> Iterator[Hit]:
             values={
                 "seq": mismatch.seq,
                 "group": mismatch.label or mismatch.group,
-                "sender": who(after, (first.sender,)),
+                "sender": who(run, (first.sender,)),
                 "receiver": first.receiver,
                 "num_sent": first.num_sent,
                 "num_expected": first.num_expected,
-                "who": who(after, culprits),
+                "who": who(run, culprits),
                 "num_misfits": len(mismatch.misfits),
             },
             confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Mismatch, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
 from allready.rules._deaths import causes
 from allready.rules._mismatch import UNMET, evidence_of, told
 from allready.rules._ruins import who
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     remedy="look at what {absent} did then. Two ranks that both receive first, or both send first, wait for ever: let "
     "one of them begin with the other half, or give both to batch_isend_irecv",
 )
-def unmet_half(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def unmet_half(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Sends and receives in NCCL's own log of operations, matched by pair of ranks: the first one without its other half.
@@ -33,20 +33,20 @@ def unmet_half(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the logs were copied from a job in motion, or end where it was stopped: the last halves always stand alone.
     """
-    if live is not None or causes(after):
+    if live is not None or causes(run):
         return
-    unmet = [m for m in after.mismatches if m.kind == UNMET and m.missing]
+    unmet = [m for m in run.mismatches if m.kind == UNMET and m.missing]
     circle = _circle(unmet)
     for mismatch in circle or unmet[:1]:
         rank = next(iter(mismatch.by_rank))
         yield Hit(
             culprits=Culprits(ranks=() if circle else mismatch.missing),
             values={
-                "who": who(after, (rank,)),
+                "who": who(run, (rank,)),
                 "half": told(mismatch.by_rank, (rank,)),
                 "seq": mismatch.seq,
                 "group": mismatch.label or mismatch.group,
-                "absent": who(after, mismatch.missing),
+                "absent": who(run, mismatch.missing),
             },
             confidence=Confidence.LIKELY if circle else Confidence.POSSIBLE,
             evidence=tuple(e for m in circle or (mismatch,) for e in evidence_of(m)),

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 
 from allready.model import Split, ranges
 
-MOST_GROUPS = 4
-MOST_CHARS = 60
-MOST_SPANS = 6
-MOST_TYPED = 200
-MOST_EVIDENCE = 16
+MAX_GROUPS = 4
+MAX_CHARS = 60
+MAX_SPANS = 6
+MAX_TYPED = 200
+MAX_EVIDENCE = 16
 UNSET = "(unset)"
 MISSING = "(missing)"
 
 
-def brief(split: Split, *, most_groups: int = MOST_GROUPS, most_chars: int = MOST_CHARS) -> str:
+def brief(split: Split, *, most_groups: int = MAX_GROUPS, most_chars: int = MAX_CHARS) -> str:
     """`9000 [0,1,3], 1500 [2]` as `str(split)`; of many groups only the largest, long values cut where they differ."""
     shown = split.groups[:most_groups]
     values = cut([value for value, _ in shown], most_chars)
@@ -22,7 +22,7 @@ def brief(split: Split, *, most_groups: int = MOST_GROUPS, most_chars: int = MOS
     return f"{text}, … +{len(split) - most_groups}" if len(split) > most_groups else text
 
 
-def members(numbers: Iterable[int], *, most: int = MOST_SPANS) -> str:
+def members(numbers: Iterable[int], *, most: int = MAX_SPANS) -> str:
     """`0-2,5`, and beyond `most` runs of numbers only how many numbers are left."""
     numbers = sorted(set(numbers))
     spans = ranges(numbers).split(",")
@@ -33,7 +33,7 @@ def members(numbers: Iterable[int], *, most: int = MOST_SPANS) -> str:
     return f"{','.join(shown)},… +{sum(n > last for n in numbers)}"
 
 
-def cut(values: list[str], most: int = MOST_CHARS) -> list[str]:
+def cut(values: list[str], most: int = MAX_CHARS) -> list[str]:
     """Values of at most about `most` characters; what all of them begin with goes first, for it says nothing."""
     if all(len(v) <= most for v in values):
         return values
@@ -59,7 +59,7 @@ def assign(name: str, value: str) -> str:
 
     A value that was cut, or had a secret in it, cannot be typed again: `export N=...`.
     """
-    if "(redacted)" in value or len(value) > MOST_TYPED:
+    if "(redacted)" in value or len(value) > MAX_TYPED:
         return f"export {name}=..."
     return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(value)}"
 
@@ -69,11 +69,11 @@ def exports(variable: str, names: Mapping[int, str]) -> str:
     split = Split.by(names)
     if len(split) == 1:
         return f"export {variable}={split.groups[0][0]}"
-    shown = [f"export {variable}={value} [{members(nodes)}]" for value, nodes in split.groups[:MOST_GROUPS]]
-    return "; ".join(shown) + (f"; … +{len(split) - MOST_GROUPS}" if len(split) > MOST_GROUPS else "")
+    shown = [f"export {variable}={value} [{members(nodes)}]" for value, nodes in split.groups[:MAX_GROUPS]]
+    return "; ".join(shown) + (f"; … +{len(split) - MAX_GROUPS}" if len(split) > MAX_GROUPS else "")
 
 
-def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MOST_EVIDENCE) -> list[int]:
+def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MAX_EVIDENCE) -> list[int]:
     """Node ranks worth showing as evidence: the odd ones first, then the others, `most` in all."""
     odd = [n for n in outliers if n in items]
     chosen = odd[:most]

@@ -52,9 +52,10 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
         },
         evidence=tuple(
             Evidence(
-                source="round trips to node 0", node_rank=n,
+                source="round trips to node 0",
+                node_rank=n,
                 text=f"offset {offsets[n][0]:+.4f} s, uncertainty {offsets[n][1]:.4f} s",
             )
             for n in shown[:16]
         ),
-    )  # fmt: skip
+    )

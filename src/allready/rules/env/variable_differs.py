@@ -7,7 +7,7 @@ from allready.rules.env._split import UNSET, assign, brief, cut, some
 from allready.rules.env._variables import comparable, severity_of
 from allready.rules.registry import Rule
 
-MOST_HITS = 64
+MAX_HITS = 64
 
 
 @Rule(
@@ -48,7 +48,7 @@ def variable_differs(env: PerNode[EnvFacts]) -> Iterator[Hit]:
         if (severity := severity_of(name)) is not None and (len(found) < len(env) or len(set(found.values())) > 1)
     ]
     differing.sort(key=lambda item: (-item[0].weight, item[1]))
-    for severity, name in differing[:MOST_HITS]:
+    for severity, name in differing[:MAX_HITS]:
         found = {node: values[name].get(node, UNSET) for node in env}
         split = Split.by(found)
         outliers = split.outliers()

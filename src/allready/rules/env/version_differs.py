@@ -87,10 +87,8 @@ def _compare(name: str, versions: Mapping[int, str | None], severity: Severity) 
             "target": candidates[0] if outliers and split.groups[0][0] != MISSING else " | ".join(candidates[:3]),
             "command": COMPARE.get(name, f"python -m pip show {name}"),
         },
-        evidence=tuple(
-            Evidence(source=name, text=str(versions[n]), node_rank=n) for n in some(versions, outliers)
-        ),
-    )  # fmt: skip
+        evidence=tuple(Evidence(source=name, text=str(versions[n]), node_rank=n) for n in some(versions, outliers)),
+    )
 
 
 def _severity(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Culprits, Evidence, FaultClass, Hit, Severity
+from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
 from allready.rules._ruins import who
 from allready.rules.fabric._compare import odd_ones
 from allready.rules.registry import Rule
@@ -22,7 +22,7 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     remedy="set {name} alike on every node (or nowhere); torchrun, mpirun -x and srun --export hand variables on "
     "differently",
 )
-def settings_differ(after: Aftermath) -> Iterator[Hit]:
+def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's own echoes ("NAME set by environment to VALUE") of every rank.
@@ -33,7 +33,7 @@ def settings_differ(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Interfaces, HCAs and host names, which may differ by node, are not told.
     """
-    ranks = [p for p in after.processes if p.rank is not None and p.comms]
+    ranks = [p for p in run.processes if p.rank is not None and p.comms]
     for name in sorted({n for p in ranks for n in p.env} - OWN):
         values = {p.rank: p.env.get(name, "(not set)") for p in ranks if p.rank is not None}
         found = odd_ones(values)
@@ -45,7 +45,7 @@ def settings_differ(after: Aftermath) -> Iterator[Hit]:
             culprits=Culprits(ranks=odd, variables=(name,)),
             values={
                 "name": name,
-                "who": who(after, shown),
+                "who": who(run, shown),
                 "odd": ", ".join(sorted({values[r] for r in shown})),
                 "usual": usual,
             },

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from allready.model import (
-    Aftermath,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
     ProcessRecord,
+    RunEvidence,
     Severity,
     Transport,
     ranges,
@@ -27,7 +27,7 @@ from allready.rules.registry import Rule
     remedy="unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL if they are set; else see why the driver offers no peer access: "
     "nvidia-smi topo -p2p r, IOMMU and ACS (lspci -vvv | grep ACSCtl), virtual machine, container isolation",
 )
-def shm_within_node(after: Aftermath) -> Iterator[Hit]:
+def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's Channel lines: pairs on one node that are connected via SHM or NET instead of P2P.
@@ -41,15 +41,15 @@ def shm_within_node(after: Aftermath) -> Iterator[Hit]:
     """
     slow: dict[int, str] = {}
     asked = []
-    for process in after.processes:
+    for process in run.processes:
         if process.rank is None:
             continue
-        here = after.node_of_rank.get(process.rank)
+        here = run.node_of_rank.get(process.rank)
         for transport in process.transports:
-            if not _in_global_ranks(transport, process, after):
+            if not _in_global_ranks(transport, process, run):
                 continue
             other = transport.dst if transport.direction != "receive" else transport.src
-            if other == process.rank or here is None or after.node_of_rank.get(other) != here:
+            if other == process.rank or here is None or run.node_of_rank.get(other) != here:
                 continue
             if transport.how.startswith(("SHM", "direct shared memory", "NET")):
                 slow[process.rank] = transport.how
@@ -66,13 +66,13 @@ def shm_within_node(after: Aftermath) -> Iterator[Hit]:
         },
         evidence=tuple(
             Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {slow[p.rank]}")
-            for p in after.processes
+            for p in run.processes
             if p.rank in slow
         )[:6],
     )
 
 
-def _in_global_ranks(transport: Transport, process: ProcessRecord, after: Aftermath) -> bool:
+def _in_global_ranks(transport: Transport, process: ProcessRecord, run: RunEvidence) -> bool:
     """A connection of a smaller group is logged in that group's own ranks."""
-    whole = {c.comm for c in process.comms if c.parent is None and c.nranks == after.expected_ranks}
+    whole = {c.comm for c in process.comms if c.parent is None and c.nranks == run.expected_ranks}
     return transport.comm in whole if transport.comm is not None else len(process.comms) < 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Culprits, Evidence, FaultClass, Hit, Severity, ranges
+from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, ranges
 from allready.rules.registry import Rule
 
 
@@ -17,7 +17,7 @@ from allready.rules.registry import Rule
     remedy="see on the nodes of ranks {slow} why: ibstat or ls /sys/class/infiniband, NCCL_IB_HCA, NCCL_IB_DISABLE, "
     "NCCL_NET, /dev/infiniband in the container, the plugin's library",
 )
-def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
+def sockets_beside_rdma(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Using network" line of every rank: ranks with Socket beside ranks with anything else.
@@ -29,12 +29,12 @@ def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Never in one job.
     """
-    networks = {p.rank: p.network for p in after.processes if p.rank is not None and p.network}
+    networks = {p.rank: p.network for p in run.processes if p.rank is not None and p.network}
     sockets = tuple(sorted(r for r, n in networks.items() if n == "Socket"))
     others = tuple(sorted(r for r, n in networks.items() if n != "Socket"))
     if not sockets or not others:
         return
-    nodes = tuple(sorted({after.node_of_rank[r] for r in sockets if r in after.node_of_rank}))
+    nodes = tuple(sorted({run.node_of_rank[r] for r in sockets if r in run.node_of_rank}))
     yield Hit(
         culprits=Culprits(
             ranks=sockets if len(sockets) < len(others) else (), nodes=nodes if len(sockets) < len(others) else ()
@@ -47,7 +47,7 @@ def sockets_beside_rdma(after: Aftermath) -> Iterator[Hit]:
         },
         evidence=tuple(
             Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: Using network {p.network}")
-            for p in after.processes
+            for p in run.processes
             if p.rank in networks
         )[:8],
     )

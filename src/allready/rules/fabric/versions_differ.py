@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Culprits, Evidence, FaultClass, Hit, Severity
+from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
 from allready.rules._ruins import who
 from allready.rules.fabric._compare import odd_ones
 from allready.rules.registry import Rule
@@ -18,7 +18,7 @@ from allready.rules.registry import Rule
     message="{what}: {who} has {odd}, the others have {usual}",
     remedy="install the same {what} on every node and start again; compare LD_LIBRARY_PATH and LD_PRELOAD too",
 )
-def versions_differ(after: Aftermath) -> Iterator[Hit]:
+def versions_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The versions of NCCL, CUDA and the driver that the ranks' own logs and dumps state.
@@ -30,9 +30,9 @@ def versions_differ(after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Differing drivers that support the same CUDA version.
     """
-    names = sorted({name for p in after.processes for name in p.versions})
+    names = sorted({name for p in run.processes for name in p.versions})
     for name in names:
-        values = {p.rank: p.versions[name] for p in after.processes if p.rank is not None and name in p.versions}
+        values = {p.rank: p.versions[name] for p in run.processes if p.rank is not None and name in p.versions}
         found = odd_ones(values)
         if found is None:
             continue
@@ -42,14 +42,14 @@ def versions_differ(after: Aftermath) -> Iterator[Hit]:
             culprits=Culprits(ranks=odd),
             values={
                 "what": name,
-                "who": who(after, shown),
+                "who": who(run, shown),
                 "odd": ", ".join(sorted({values[r] for r in shown})),
                 "usual": usual,
             },
             severity=Severity.WARNING if "driver" in name else None,
             evidence=tuple(
                 Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {name} {p.versions[name]}")
-                for p in after.processes
+                for p in run.processes
                 if p.rank in {*shown, *list(values)[:1]} and name in p.versions
             )[:6],
         )

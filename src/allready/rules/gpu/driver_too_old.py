@@ -66,14 +66,17 @@ def driver_too_old(
             confidence=Confidence.LIKELY,
             culprits=Culprits(nodes=(node,)),
             values={
-                "node": world.label(node), "torch_cuda": wanted, "driver": facts.driver_version or "?",
-                "driver_cuda": offered, "driver_major": f"{have}.x",
+                "node": world.label(node),
+                "torch_cuda": wanted,
+                "driver": facts.driver_version or "?",
+                "driver_cuda": offered,
+                "driver_major": f"{have}.x",
             },
             evidence=(
                 Evidence(source="NVML", node_rank=node, text=f"driver {facts.driver_version}, CUDA {offered}"),
                 Evidence(source="torch", node_rank=node, text=f"built for CUDA {wanted}"),
             ),
-        )  # fmt: skip
+        )
 
 
 def _major(version: str) -> int | None:

@@ -65,19 +65,20 @@ def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world
                 "node": world.label(node),
                 "gpus": ", ".join(map(str, sorted(bad))),
                 "taken": ", ".join(size(b) for _, (_, b) in sorted(bad.items())),
-                "holders": ", ".join(
-                    f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in named[:6]
-                ) + (f", … +{len(named) - 6}" if len(named) > 6 else "") or "?",
+                "holders": ", ".join(f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in named[:6])
+                + (f", … +{len(named) - 6}" if len(named) > 6 else "")
+                or "?",
             },
             evidence=tuple(
                 Evidence(
-                    source=f"NVML GPU {g.index}", node_rank=node,
+                    source=f"NVML GPU {g.index}",
+                    node_rank=node,
                     text=f"used {g.memory_used_bytes} of {g.memory_total_bytes} bytes"
                     + "".join(f"; pid {p.pid} {p.user} {p.command}: {p.used_bytes} bytes" for p in g.processes[:8]),
                 )
                 for _, (g, _) in sorted(bad.items())
             ),
-        )  # fmt: skip
+        )
 
 
 def _taken_bytes(gpu: Gpu) -> int:

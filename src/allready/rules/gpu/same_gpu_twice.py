@@ -66,13 +66,14 @@ def same_gpu_twice(
             values={"gpu": found.gpu, "by": found.by},
             evidence=tuple(
                 Evidence(
-                    source="NVML", node_rank=n,
+                    source="NVML",
+                    node_rank=n,
                     text=f"CUDA_VISIBLE_DEVICES={gpu[n].visible_devices}, --devices {','.join(launch[n].devices)}; "
                     + ", ".join(f"{g.index} {g.uuid}" for g in gpu[n].gpus[:16]),
                 )
                 for n in found.nodes
             ),
-        )  # fmt: skip
+        )
 
 
 def _is_allowed(env: EnvFacts | None) -> bool:

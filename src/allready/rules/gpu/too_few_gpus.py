@@ -39,19 +39,25 @@ def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: Wo
         if job.nproc_per_node <= num_gpus:
             continue
         limited_by = (
-            f"--devices {','.join(job.devices)}" if job.devices
-            else f"CUDA_VISIBLE_DEVICES={facts.visible_devices}" if facts.visible_devices is not None
+            f"--devices {','.join(job.devices)}"
+            if job.devices
+            else f"CUDA_VISIBLE_DEVICES={facts.visible_devices}"
+            if facts.visible_devices is not None
             else f"NVML: {len(facts.gpus)}"
-        )  # fmt: skip
+        )
         yield Hit(
             culprits=Culprits(nodes=(node,)),
             values={
-                "node": world.label(node), "nproc": job.nproc_per_node, "num_gpus": num_gpus, "limited_by": limited_by,
+                "node": world.label(node),
+                "nproc": job.nproc_per_node,
+                "num_gpus": num_gpus,
+                "limited_by": limited_by,
             },
             evidence=(
                 Evidence(
-                    source="NVML", node_rank=node,
+                    source="NVML",
+                    node_rank=node,
                     text=f"{len(facts.gpus)} GPUs, visible {list(facts.visible)}, driver {facts.driver_version}",
                 ),
             ),
-        )  # fmt: skip
+        )

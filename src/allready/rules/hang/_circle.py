@@ -1,9 +1,9 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
-from allready.model import Aftermath, Live
+from allready.model import Live, RunEvidence
 from allready.records import dataclass
 from allready.rules._live import waited_s
-from allready.rules._waits import Picture, Wait
+from allready.rules._waits import Wait, WaitSnapshot
 from allready.rules.hang._decide import Decision, decide
 
 SURE_S = 1.2
@@ -17,7 +17,7 @@ class Circle:
     """
 
     decision: Decision
-    picture: Picture
+    picture: WaitSnapshot
     ranks: tuple[int, ...]
     odd: tuple[int, ...]
     others: tuple[int, ...]
@@ -40,9 +40,9 @@ def told(wait: Wait) -> str:
     return f"{wait.label or wait.group}: {wait.operation.name} #{wait.operation.seq}"
 
 
-def circle_of(after: Aftermath, live: Live | None) -> Circle | None:
+def circle_of(run: RunEvidence, live: Live | None) -> Circle | None:
     """The circle, if that is what explains the hang; of a running job only when all of it has stood still."""
-    decision = decide(after)
+    decision = decide(run)
     if decision.kind != "cycle" or decision.picture is None:
         return None
     stood_s = _stood_s(live, decision.picture, decision.ranks) if live is not None else None
@@ -54,7 +54,7 @@ def circle_of(after: Aftermath, live: Live | None) -> Circle | None:
     )
 
 
-def _odd(picture: Picture, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _odd(picture: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Where the same ranks meet in several groups: those that wait in another one than most of them, and those most."""
     waits = [w for w in picture.waits if set(w.waiting) & set(ranks)]
     members = {frozenset({*w.waiting, *w.behind, *w.unseen}) for w in waits}
@@ -67,6 +67,6 @@ def _odd(picture: Picture, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tup
     return tuple(sorted(everybody - set(most.waiting))), most.waiting
 
 
-def _stood_s(live: Live, picture: Picture, ranks: tuple[int, ...]) -> float:
+def _stood_s(live: Live, picture: WaitSnapshot, ranks: tuple[int, ...]) -> float:
     waits = [w for w in picture.waits if set(w.waiting) & set(ranks)]
     return min((waited_s(live, set(w.waiting) & set(ranks), w.group) for w in waits), default=0.0)

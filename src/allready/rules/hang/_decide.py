@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from allready.model import Aftermath, Operation
+from allready.model import Operation, RunEvidence
 from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
-from allready.rules._waits import Picture, Wait, pictures
+from allready.rules._waits import Wait, WaitSnapshot, pictures
 
 TOLD_SILENT = {"unresponsive", "considered dead"}
 """What RAS says of processes that did not answer it."""
@@ -29,12 +29,12 @@ class Decision:
     """
 
     kind: str
-    picture: Picture | None = None
+    picture: WaitSnapshot | None = None
     ranks: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     wait: Wait | None = None
     operation: Operation | None = None
-    others: tuple[Picture, ...] = ()
+    others: tuple[WaitSnapshot, ...] = ()
 
     @property
     def is_final(self) -> bool:
@@ -48,17 +48,17 @@ class Decision:
 
 
 @once
-def decide(after: Aftermath) -> Decision:
+def decide(run: RunEvidence) -> Decision:
     """Look at all kinds of evidence, the most telling first."""
-    if causes(after) or _all_ended(after):
+    if causes(run) or _all_ended(run):
         return Decision(kind="")
-    found = pictures(after)
-    gone = _unreachable(after)
+    found = pictures(run)
+    gone = _unreachable(run)
     for picture in found:
-        well = any(after.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits)
-        if well and not _left_behind(after, picture):
+        well = any(run.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits)
+        if well and not _left_behind(run, picture):
             continue  # who got to the end was let through by everybody: the others' records are only cut short
-        if picture.source == "coll log" and was_told_to_stop(after) and not stacks_agree(after, picture):
+        if picture.source == "coll log" and was_told_to_stop(run) and not stacks_agree(run, picture):
             continue  # ranks of a moving job are ended at different operations
         apart = next((w for w in (*picture.waits, *picture.level) if _are_apart(w)), None)
         if apart is not None:
@@ -74,23 +74,23 @@ def decide(after: Aftermath) -> Decision:
         if picture.unseen:
             entered = _entered_elsewhere(picture, found)
             left = tuple(r for r in picture.unseen if r not in entered)
-            nodes = nodes_wholly(after, gone)
-            if nodes and set(left) <= set(gone) and not lost_a_peer(after):
+            nodes = nodes_wholly(run, gone)
+            if nodes and set(left) <= set(gone) and not lost_a_peer(run):
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
-            is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(after, picture, left[0]))
+            is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(run, picture, left[0]))
             if left and (len(left) < len(waiting) or is_one):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
-                seen = _seen_behind(after, picture, left, found)
+                seen = _seen_behind(run, picture, left, found)
                 return seen or _of("partial", picture, left, found)
         level = [w for w in picture.level if not _went_through(w)]
         if level and not picture.waits and picture.source == "torch":
-            idle = _idle(after, picture)
+            idle = _idle(run, picture)
             if idle:
                 return _of("missing", picture, idle, found, (), level[0])
-            nodes = nodes_wholly(after, gone)
-            if nodes and not lost_a_peer(after):
+            nodes = nodes_wholly(run, gone)
+            if nodes and not lost_a_peer(run):
                 return _of("cut off", picture, gone, found, nodes, level[0])
             whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
             if whole is not None:
@@ -99,26 +99,26 @@ def decide(after: Aftermath) -> Decision:
     return Decision(kind="")
 
 
-def _left_behind(after: Aftermath, picture: Picture) -> bool:
+def _left_behind(run: RunEvidence, picture: WaitSnapshot) -> bool:
     """Whether ranks came to their end in order with fewer operations, and those that wait for them lost them."""
-    lost = {e.origin.rank for e in after.events if e.signature in WAITED | CLOSED_BY_PEER}
+    lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED_BY_PEER}
     waiting = {r for w in picture.waits for r in w.waiting}
     return (
         picture.source == "coll log"
         and bool(picture.roots)
-        and set(picture.roots) <= after.ended_well
-        and not waiting & after.ended_well
+        and set(picture.roots) <= run.ended_well
+        and not waiting & run.ended_well
         and bool(waiting & lost)
     )
 
 
-def stacks_agree(after: Aftermath, picture: Picture) -> bool:
+def stacks_agree(run: RunEvidence, picture: WaitSnapshot) -> bool:
     """Whether stacks show the same as counted operations: who is behind does something else, and who is ahead waits."""
-    doing = {s.rank: s.activity for s in after.stacks if s.role == "rank" and s.rank is not None}
+    doing = {s.rank: s.activity for s in run.stacks if s.role == "rank" and s.rank is not None}
     waiting = {r for w in picture.waits for r in w.waiting}
     return (
         bool(picture.roots)
-        and not _moved_to_the_end(after)
+        and not _moved_to_the_end(run)
         and (
             all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in picture.roots)
             and all(doing.get(r) in WAITING for r in waiting)
@@ -126,47 +126,47 @@ def stacks_agree(after: Aftermath, picture: Picture) -> bool:
     )
 
 
-def _moved_to_the_end(after: Aftermath) -> bool:
+def _moved_to_the_end(run: RunEvidence) -> bool:
     """Whether operations were logged until shortly before the job was told to end: then the stacks are of another
     moment of a job that moved."""
     last_s = max(
-        (p.last_time_s for p in after.processes if p.last_line_class == "operation" and p.last_time_s is not None),
+        (p.last_time_s for p in run.processes if p.last_line_class == "operation" and p.last_time_s is not None),
         default=None,
     )
-    ended_s = min((e.time_s for e in after.events if e.signature in STOPS and e.time_s is not None), default=None)
+    ended_s = min((e.time_s for e in run.events if e.signature in STOPS and e.time_s is not None), default=None)
     return last_s is not None and ended_s is not None and ended_s < last_s + STOOD_S
 
 
-def _is_told_silent(picture: Picture, left: tuple[int, ...]) -> bool:
+def _is_told_silent(picture: WaitSnapshot, left: tuple[int, ...]) -> bool:
     """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
     return picture.source == "ras" and all(
         w.why_unseen.get(r) in TOLD_SILENT for w in picture.waits for r in left if r in w.unseen
     )
 
 
-def _should_speak(after: Aftermath, picture: Picture, rank: int) -> bool:
+def _should_speak(run: RunEvidence, picture: WaitSnapshot, rank: int) -> bool:
     """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
     launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
-    given_up_s = min((e.time_s for e in after.events if e.signature in WAITED and e.time_s is not None), default=None)
-    ended = [d for d in after.deaths if d.rank == rank and d.by_launcher and not d.earlier]
+    given_up_s = min((e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None), default=None)
+    ended = [d for d in run.deaths if d.rank == rank and d.by_launcher and not d.earlier]
     ended_s = max((d.time_s for d in ended if d.time_s), default=None)
     if picture.source != "torch" or not picture.frozen or given_up_s is None or ended_s is None:
         return False
-    spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in after.events)
-    if not speaks_beside_its_launcher(after, (e.origin.source for e in after.events if e.signature in WAITED)):
+    spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in run.events)
+    if not speaks_beside_its_launcher(run, (e.origin.source for e in run.events if e.signature in WAITED)):
         return False
     return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S
 
 
 def _seen_behind(
-    after: Aftermath, picture: Picture, left: tuple[int, ...], found: tuple[Picture, ...]
+    run: RunEvidence, picture: WaitSnapshot, left: tuple[int, ...], found: tuple[WaitSnapshot, ...]
 ) -> Decision | None:
     """Ranks that have no record where somebody has given up waiting, and whose logs count fewer operations; only where
     logs are there of all that have no record."""
     if not picture.frozen:
         return None
     for other in found:
-        if other is picture or other.cycle or (other.source == "coll log" and was_told_to_stop(after)):
+        if other is picture or other.cycle or (other.source == "coll log" and was_told_to_stop(run)):
             continue
         behind = tuple(r for r in other.roots if r not in other.unseen)
         seen = {r for w in other.waits for r in (*w.waiting, *w.behind)}
@@ -178,9 +178,9 @@ def _seen_behind(
 
 def _of(
     kind: str,
-    picture: Picture,
+    picture: WaitSnapshot,
     ranks: tuple[int, ...],
-    found: tuple[Picture, ...],
+    found: tuple[WaitSnapshot, ...],
     nodes: tuple[int, ...] = (),
     wait: Wait | None = None,
 ) -> Decision:
@@ -197,17 +197,17 @@ def _of(
     )
 
 
-def _all_ended(after: Aftermath) -> bool:
-    return bool(after.expected_ranks) and len(after.ended_well) >= after.expected_ranks
+def _all_ended(run: RunEvidence) -> bool:
+    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
 
 
-def _unreachable(after: Aftermath) -> tuple[int, ...]:
+def _unreachable(run: RunEvidence) -> tuple[int, ...]:
     """Ranks that RAS could not ask.  A dump that is not there says nothing: a node without network still writes it."""
     return tuple(
         sorted(
             {
                 r
-                for p in after.progress
+                for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
                 if why in {*TOLD_SILENT, "missing"}
@@ -236,7 +236,7 @@ def _are_apart(wait: Wait) -> bool:
     return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())
 
 
-def _entered_elsewhere(picture: Picture, found: tuple[Picture, ...]) -> set[int]:
+def _entered_elsewhere(picture: WaitSnapshot, found: tuple[WaitSnapshot, ...]) -> set[int]:
     """Ranks unseen here that other evidence shows to be as far as everybody else."""
     entered: set[int] = set()
     for other in found:
@@ -247,13 +247,13 @@ def _entered_elsewhere(picture: Picture, found: tuple[Picture, ...]) -> set[int]
     return entered
 
 
-def _idle(after: Aftermath, picture: Picture) -> tuple[int, ...]:
+def _idle(run: RunEvidence, picture: WaitSnapshot) -> tuple[int, ...]:
     """Ranks that speak and wait in no group, where most ranks wait in groups whose members nobody tells."""
     if not any(not w.progress.members for w in picture.level if w.progress is not None):
         return ()
     waiting = {r for w in picture.level for r in w.waiting}
-    speaking = {e.origin.rank for e in after.events if e.origin.rank is not None}
-    speaking |= {r for p in after.progress for r in p.positions}
+    speaking = {e.origin.rank for e in run.events if e.origin.rank is not None}
+    speaking |= {r for p in run.progress for r in p.positions}
     idle = tuple(sorted(speaking - waiting))
     return idle if 0 < len(idle) < len(waiting) else ()
 
@@ -261,30 +261,30 @@ def _idle(after: Aftermath, picture: Picture) -> tuple[int, ...]:
 STOPS = {"launcher.slurm_time_limit", "launcher.slurm_cancelled", "launcher.slurm_preempted", "elastic.death_signal"}
 
 
-def was_told_to_stop(after: Aftermath) -> bool:
+def was_told_to_stop(run: RunEvidence) -> bool:
     """A scheduler or a person ended the whole job, and nobody had given up waiting before."""
-    return any(e.signature in STOPS for e in after.events) and not any(e.signature in WAITED for e in after.events)
+    return any(e.signature in STOPS for e in run.events) and not any(e.signature in WAITED for e in run.events)
 
 
 CLOSED = ("closed by remote peer", "reset by peer", "closed by peer")
 
 
 @once
-def lost_a_peer(after: Aftermath) -> bool:
+def lost_a_peer(run: RunEvidence) -> bool:
     """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
     return any(
         position.error is not None and "remote" in position.error.lower()
-        for progress in after.progress
+        for progress in run.progress
         for position in progress.positions.values()
     ) or any(
         word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
-        for e in after.events
+        for e in run.events
         if e.signature == "torch.async_exception"
         for word in CLOSED
     )
 
 
-def _many_behind(picture: Picture, known: tuple[int, ...]) -> bool:
+def _many_behind(picture: WaitSnapshot, known: tuple[int, ...]) -> bool:
     """Launch counters show as many behind as ahead: rather the few made a call more, or their logs are cut short."""
     wait = next(iter(picture.waits_for(known[0])), None)
     return wait is not None and len(wait.waiting) <= len(wait.behind) and len(wait.waiting) + len(wait.behind) > 2

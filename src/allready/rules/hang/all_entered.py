@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules.hang._decide import decide
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
     "find the bad pair with `allready check` on the same nodes",
 )
-def all_entered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def all_entered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Every member of the group has entered the same operation with equal arguments, and nobody left it.
@@ -36,14 +36,14 @@ def all_entered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
-    if decision.kind != "transport" or decision.wait is None or after.mismatches:
+    decision = decide(run)
+    if decision.kind != "transport" or decision.wait is None or run.mismatches:
         return
     wait = decision.wait
     yield Hit(
         culprits=Culprits(),
         values={
-            "who": who(after, wait.waiting),
+            "who": who(run, wait.waiting),
             "operation": described(wait.operation),
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
@@ -54,5 +54,5 @@ def all_entered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
             Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")
             for r in wait.waiting[:8]
         ),
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

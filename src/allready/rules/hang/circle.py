@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
 from allready.rules.hang._circle import circle_of
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
     "group's operation before the next begins",
 )
-def circle(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def circle(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The graph of waits over all groups: everyone who is waited for waits in another group itself.
@@ -32,13 +32,13 @@ def circle(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    found = circle_of(after, live)
+    found = circle_of(run, live)
     if found is None or found.odd:
         return
     yield Hit(
         culprits=Culprits(ranks=tuple(sorted(found.ranks))),
-        values={"who": who(after, found.ranks), "chain": found.chain()},
+        values={"who": who(run, found.ranks), "chain": found.chain()},
         confidence=Confidence.LIKELY if found.decision.is_final or live is not None else Confidence.POSSIBLE,
         evidence=positions(found.picture, found.ranks),
-        fault_time=clock_time(onset(after) if live is None else live.now_s - (found.stood_s or 0.0)),
+        fault_time=clock_time(onset(run) if live is None else live.now_s - (found.stood_s or 0.0)),
     )

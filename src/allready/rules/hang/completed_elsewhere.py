@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules.hang._decide import decide
@@ -23,7 +23,7 @@ from allready.rules.registry import Rule
     "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
     "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",
 )
-def completed_elsewhere(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def completed_elsewhere(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
@@ -38,19 +38,19 @@ def completed_elsewhere(after: Aftermath, live: Live | None = None) -> Iterator[
     """
     if live is not None:
         return  # records of the living ranks tell more
-    decision = decide(after)
+    decision = decide(run)
     wait = decision.wait
-    if decision.kind != "apart" or wait is None or wait.progress is None or after.mismatches:
+    if decision.kind != "apart" or wait is None or wait.progress is None or run.mismatches:
         return
     stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
     yield Hit(
         culprits=Culprits(),
         values={
-            "who": who(after, decision.ranks),
+            "who": who(run, decision.ranks),
             "operation": described(stuck),
             "seq": stuck.seq,
             "group": wait.label or wait.group,
-            "others": who(after, wait.waiting),
+            "others": who(run, wait.waiting),
             "later": wait.operation.seq,
         },
         confidence=Confidence.LIKELY,
@@ -64,5 +64,5 @@ def completed_elsewhere(after: Aftermath, live: Live | None = None) -> Iterator[
             for r in (*sorted(wait.elsewhere)[:4], *wait.waiting[:4])
             for p in (wait.progress.positions[r],)
         ),
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

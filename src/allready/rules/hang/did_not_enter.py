@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._ruins import who
 from allready.rules._suspects import positions, suspect
 from allready.rules.hang._decide import decide
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
     "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
 )
-def did_not_enter(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def did_not_enter(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
@@ -37,25 +37,25 @@ def did_not_enter(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
+    decision = decide(run)
     if decision.kind != "missing" or decision.picture is None or decision.wait is None:
         return
-    suspects = [suspect(after, r, decision.picture) for r in decision.ranks]
+    suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
     first = suspects[0]
     classes = {s.fault_class for s in suspects}
     yield Hit(
         culprits=Culprits(ranks=decision.ranks),
         values={
-            "waiting": who(after, decision.wait.waiting),
+            "waiting": who(run, decision.wait.waiting),
             "operation": decision.wait.operation.name,
             "seq": decision.wait.operation.seq,
             "group": decision.wait.label or decision.wait.group,
-            "who": who(after, decision.ranks),
+            "who": who(run, decision.ranks),
             "doing": f": {first.doing} ({first.site})" if first.doing else "",
             "site": first.site or "py-spy dump",
         },
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
         confidence=min((s.confidence for s in suspects), key=lambda c: c.weight),
         evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
 from allready.rules.hang._circle import circle_of, told
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )
-def group_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def group_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
@@ -34,18 +34,18 @@ def group_order(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.  Where as many ranks wait on one side as on the other nobody is the odd one: see HNG004.
     """
-    found = circle_of(after, live)
+    found = circle_of(run, live)
     if found is None or not found.odd:
         return
     waits = found.picture.waits
     yield Hit(
         culprits=Culprits(ranks=found.odd),
         values={
-            "who": who(after, found.odd),
+            "who": who(run, found.odd),
             "its": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.odd)})),
             "theirs": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
         confidence=Confidence.LIKELY if found.decision.is_final or live is not None else Confidence.POSSIBLE,
         evidence=positions(found.picture, (*found.odd, *found.others)),
-        fault_time=clock_time(onset(after) if live is None else live.now_s - (found.stood_s or 0.0)),
+        fault_time=clock_time(onset(run) if live is None else live.now_s - (found.stood_s or 0.0)),
     )

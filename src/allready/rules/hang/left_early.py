@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from allready.model import (
     UNNAMED_GROUP,
-    Aftermath,
     Confidence,
     Event,
     FaultClass,
     Hit,
     Live,
     Role,
+    RunEvidence,
     Severity,
     clock_time,
 )
@@ -38,7 +38,7 @@ SURELY_BEFORE_S = 2.0
     "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "
     "at what the one that waits does alone",
 )
-def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def left_early(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks whose process group was taken down at the end of their program, before the time-out of others that still
@@ -51,17 +51,17 @@ def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When what is waited for belongs to a group that the rank is not in.
     """
-    if live is not None or causes(after) or after.mismatches or has_grave_root(after):
+    if live is not None or causes(run) or run.mismatches or has_grave_root(run):
         return
-    waits = [e for e in after.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e, after)]
+    waits = [e for e in run.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e, run)]
     waiting = {e.origin.rank for e in waits if e.origin.rank is not None}
     first_s = min((e.time_s for e in waits if e.time_s is not None), default=None)
     if first_s is None or not waiting:
         return
-    dead = {d.rank for d in after.deaths if not d.by_launcher}
+    dead = {d.rank for d in run.deaths if not d.by_launcher}
     left = [
         e
-        for e in after.events
+        for e in run.events
         if e.signature == LEFT
         and e.origin.rank is not None
         and e.origin.rank not in waiting | dead
@@ -73,8 +73,8 @@ def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     wait = min(waits, key=lambda e: (e.time_s is None, e.time_s or 0.0))
     yield Hit(
         values={
-            "left": who(after, (e.origin.rank for e in left if e.origin.rank is not None)),
-            "waiting": who(after, waiting),
+            "left": who(run, (e.origin.rank for e in left if e.origin.rank is not None)),
+            "waiting": who(run, waiting),
             "operation": wait.values.get("op") or "?",
             "seq": wait.values.get("seq") or "?",
         },
@@ -84,10 +84,10 @@ def left_early(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     )
 
 
-def _is_of_all(event: Event, after: Aftermath) -> bool:
+def _is_of_all(event: Event, run: RunEvidence) -> bool:
     """Whether the rank has the same number in the group as in the job, and its lines name no group but that of all:
     rank 0 of a smaller group is often rank 0 of the job."""
     rank, number = event.origin.rank, event.values.get("group_rank")
-    named = [p for p in after.progress if p.source == "watchdog" and p.group != UNNAMED_GROUP and rank in p.positions]
+    named = [p for p in run.progress if p.source == "watchdog" and p.group != UNNAMED_GROUP and rank in p.positions]
     stuck = [p for p in named if p.positions[rank or 0].gave_up]
     return rank is not None and number in {None, str(rank)} and all(p.members for p in stuck)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules._arithmetic import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.rules.registry import Rule
 
@@ -23,7 +23,7 @@ FAR = 5.0
     remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
     "that failed then. Do not raise the time-out, and do not split the tensor: neither helps",
 )
-def never_ran(after: Aftermath) -> Iterator[Hit]:
+def never_ran(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The size of the operation that timed out against its time-out, over a link of 1 GB/s, which is slower than any
@@ -38,7 +38,7 @@ def never_ran(after: Aftermath) -> Iterator[Hit]:
     Always: it explains, another finding accuses.
     """
     told: set[tuple[str, str]] = set()
-    for event in after.events:
+    for event in run.events:
         if event.signature != "torch.watchdog_timeout":
             continue
         elements, timeout_ms, ran_ms = (event.values.get(k, "") for k in ("numel_in", "timeout_ms", "ran_ms"))

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from allready.model import (
-    Aftermath,
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
     Live,
+    RunEvidence,
     Severity,
     clock_time,
     ranges,
@@ -33,7 +33,7 @@ from allready.rules.registry import Rule
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
     "then run `allready check` between the nodes before the next start",
 )
-def node_cut_off(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def node_cut_off(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
@@ -48,12 +48,12 @@ def node_cut_off(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
+    decision = decide(run)
     if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
         return
     absent = [
         Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
-        for p in after.progress
+        for p in run.progress
         for r, why in p.absent.items()
         if r in decision.ranks and p.source in {"ras", "flight recorder"}
     ]
@@ -61,12 +61,12 @@ def node_cut_off(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         culprits=Culprits(nodes=decision.nodes),
         values={
             "nodes": ranges(decision.nodes),
-            "who": who(after, decision.ranks),
+            "who": who(run, decision.ranks),
             "operation": decision.wait.operation.name,
             "seq": decision.wait.operation.seq,
             "group": decision.wait.label or decision.wait.group,
         },
         confidence=Confidence.LIKELY,
         evidence=(*absent[:6], *positions(decision.picture, decision.ranks))[:10],
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

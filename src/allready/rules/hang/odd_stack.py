@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, ProcessStack, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, ProcessStack, RunEvidence, Severity
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",
     remedy="look at {site}: that is where the missing rank is",
 )
-def odd_stack(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def odd_stack(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Stacks of all ranks' main threads, sorted by what they show: waiting in a collective or for the GPU, against
@@ -35,9 +35,9 @@ def odd_stack(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    if causes(after) or decide(after).kind in {"missing", "silent", "cut off", "cycle"} or after.mismatches:
+    if causes(run) or decide(run).kind in {"missing", "silent", "cut off", "cycle"} or run.mismatches:
         return
-    ranks = [s for s in after.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]
+    ranks = [s for s in run.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]
     waiting = [s for s in ranks if s.activity in WAITING]
     odd = [s for s in ranks if s.activity in STUCK | BUSY | LEAVING]
     if len(waiting) < 2 or len(odd) != 1 or len(waiting) + 1 != len(ranks):
@@ -47,7 +47,7 @@ def odd_stack(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         culprits=Culprits(ranks=() if one.rank is None else (one.rank,)),
         values={
             "num_waiting": len(waiting),
-            "who": who(after, [one.rank]) if one.rank is not None else f"pid {one.pid}",
+            "who": who(run, [one.rank]) if one.rank is not None else f"pid {one.pid}",
             "doing": one.activity,
             "site": one.site or "?",
         },

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
 from allready.rules._mismatch import described
 from allready.rules._ruins import who
 from allready.rules._suspects import positions
@@ -23,7 +23,7 @@ from allready.rules.registry import Rule
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
-def only_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def only_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     An operation that ranks entered and never left, where at least as many ranks are unseen as seen, or where nothing
@@ -38,22 +38,22 @@ def only_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
-    if decision.kind != "partial" or decision.picture is None or decision.wait is None or after.mismatches:
+    decision = decide(run)
+    if decision.kind != "partial" or decision.picture is None or decision.wait is None or run.mismatches:
         return
     wait = decision.wait
     yield Hit(
         culprits=Culprits(),
         values={
-            "who": who(after, wait.waiting),
+            "who": who(run, wait.waiting),
             "operation": described(wait.operation),
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
             "missing": f" ({ranges(decision.ranks)})" if decision.ranks else "",
         },
-        fault_class=FaultClass.DEAD if lost_a_peer(after) else None,
+        fault_class=FaultClass.DEAD if lost_a_peer(run) else None,
         severity=Severity.WARNING if decision.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=positions(decision.picture, ()),
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

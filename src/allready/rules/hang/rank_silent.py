@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
 from allready.rules._ruins import nodes_wholly, who
 from allready.rules._suspects import positions, suspect
 from allready.rules.hang._decide import decide, lost_a_peer
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
     "diagnose too",
 )
-def rank_silent(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def rank_silent(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Members of a group of which there is neither a dump, nor a watchdog line, nor an answer to RAS, while every other
@@ -37,30 +37,30 @@ def rank_silent(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
+    decision = decide(run)
     if decision.kind != "silent" or decision.picture is None or decision.wait is None:
         return
-    suspects = [suspect(after, r, decision.picture) for r in decision.ranks]
+    suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
     why = sorted({decision.wait.why_unseen.get(r, "no word") for r in decision.ranks})
     fault_class, confidence = suspects[0].fault_class, suspects[0].confidence
     if len(decision.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
-        if decision.picture.source == "ras" and not lost_a_peer(after):
+        if decision.picture.source == "ras" and not lost_a_peer(run):
             fault_class = FaultClass.NET_BROKEN
     yield Hit(
-        culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(after, decision.ranks)),
+        culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(run, decision.ranks)),
         values={
-            "waiting": who(after, decision.wait.waiting),
+            "waiting": who(run, decision.wait.waiting),
             "operation": decision.wait.operation.name,
             "seq": decision.wait.operation.seq,
             "group": decision.wait.label or decision.wait.group,
-            "who": who(after, decision.ranks),
+            "who": who(run, decision.ranks),
             "ranks": ranges(decision.ranks),
             "why": ", ".join(why),
         },
         fault_class=fault_class,
         confidence=confidence,
         evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
-        fault_time=clock_time(onset(after)),
+        fault_time=clock_time(onset(run)),
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, Severity, ranges
+from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, RunEvidence, Severity, ranges
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules.hang._decide import TOLD_SILENT, decide
@@ -23,7 +23,7 @@ DEAD = "considered dead"
     "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Ask RAS again some "
     "seconds later: a process that is merely short of CPUs answers then",
 )
-def ras_unanswered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def ras_unanswered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that RAS calls unresponsive or considered dead, where nothing shows how far the others came.
@@ -35,11 +35,11 @@ def ras_unanswered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     One answer while a machine is overloaded.
     """
-    if live is not None or causes(after) or after.mismatches or decide(after).kind:
+    if live is not None or causes(run) or run.mismatches or decide(run).kind:
         return
-    for group in after.progress:
+    for group in run.progress:
         silent = tuple(sorted(r for r, why in group.absent.items() if why in TOLD_SILENT))
-        if group.source != "ras" or not silent or set(silent) & set(after.ended_well):
+        if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
         is_dead = all(group.absent[r] == DEAD for r in silent)
@@ -48,7 +48,7 @@ def ras_unanswered(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
         yield Hit(
             culprits=Culprits(ranks=silent) if is_one else Culprits(),
             values={
-                "who": who(after, silent),
+                "who": who(run, silent),
                 "ranks": ranges(silent),
                 "why": ", ".join(sorted({group.absent[r] for r in silent})),
                 "num_answered": num_answered,

@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
 from allready.rules.hang._decide import decide
@@ -27,7 +38,7 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     "--pid PID while it hangs; its own output after the last iteration; whether it left the loop earlier than the "
     "others",
 )
-def silent_beside_victims(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def silent_beside_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Which ranks wrote a time-out or a lost connection, and which of the job's ranks did not.  It is asked last: only
@@ -42,66 +53,66 @@ def silent_beside_victims(after: Aftermath, live: Live | None = None) -> Iterato
     """
     if live is not None:
         return  # states of processes and the newest words about them tell more
-    decision = decide(after)
-    if causes(after) or (decision.kind and not decision.is_glance) or after.mismatches or has_grave_root(after):
+    decision = decide(run)
+    if causes(run) or (decision.kind and not decision.is_glance) or run.mismatches or has_grave_root(run):
         return
-    after = _of_now(after)
-    waited, lost = _victims(after)
+    run = _of_now(run)
+    waited, lost = _victims(run)
     victims = waited | lost
     if not victims:
         return
-    spoken = {e.origin.rank for e in after.events} | {d.rank for d in after.deaths} | {p.rank for p in after.processes}
+    spoken = {e.origin.rank for e in run.events} | {d.rank for d in run.deaths} | {p.rank for p in run.processes}
     known = {r for r in spoken if r is not None}
     known |= set(range(max(known) + 1)) if max(known) < 100_000 else set()
-    known |= set(range(after.expected_ranks))
-    silent = known - victims - after.ended_well
-    by_launcher = {d.rank for d in after.deaths if d.by_launcher}
+    known |= set(range(run.expected_ranks))
+    silent = known - victims - run.ended_well
+    by_launcher = {d.rank for d in run.deaths if d.by_launcher}
     strong = {r for r in silent if r not in by_launcher} or silent
     if not strong or len(strong) >= len(victims) or len(victims) < 2:
         return
-    if strong <= by_launcher and (len(strong) > 1 or _is_apart(after, victims)):
+    if strong <= by_launcher and (len(strong) > 1 or _is_apart(run, victims)):
         return  # a launcher ended them before they could say the same; who waited for whom cannot be told
     accused = tuple(sorted(strong))
     closed = len(lost) > len(waited)
-    fault_class = _class_of(after, strong) if closed else FaultClass.CPU_STUCK
-    if not closed and _was_seen_working(after, strong):
+    fault_class = _class_of(run, strong) if closed else FaultClass.CPU_STUCK
+    if not closed and _was_seen_working(run, strong):
         fault_class = FaultClass.CPU_BUSY
     yield Hit(
-        culprits=Culprits(ranks=accused, nodes=nodes_wholly(after, accused) if len(accused) > 1 else ()),
+        culprits=Culprits(ranks=accused, nodes=nodes_wholly(run, accused) if len(accused) > 1 else ()),
         values={
-            "victims": who(after, victims),
+            "victims": who(run, victims),
             "what": "a peer closed its connection" if closed else "they waited in vain",
-            "who": who(after, accused),
+            "who": who(run, accused),
         },
         fault_class=fault_class,
         confidence=Confidence.LIKELY if len(accused) == 1 else Confidence.POSSIBLE,
         evidence=(
-            *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in after.deaths if d.rank in victims),
+            *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in run.deaths if d.rank in victims),
             *(
                 Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
-                for e in after.events
+                for e in run.events
                 if e.signature in TIMED_OUT and e.origin.rank in victims
             ),
         )[:8],
     )
 
 
-def _of_now(after: Aftermath) -> Aftermath:
+def _of_now(run: RunEvidence) -> RunEvidence:
     """Without what belongs to an attempt that is over."""
-    if not any(d.earlier for d in after.deaths):
-        return after
+    if not any(d.earlier for d in run.deaths):
+        return run
     return replace(
-        after,
-        deaths=tuple(d for d in after.deaths if not d.earlier),
-        events=tuple(e for e in after.events if e.signature not in TIMED_OUT or e.role is not Role.CASCADE),
+        run,
+        deaths=tuple(d for d in run.deaths if not d.earlier),
+        events=tuple(e for e in run.events if e.signature not in TIMED_OUT or e.role is not Role.CASCADE),
     )
 
 
-def _victims(after: Aftermath) -> tuple[set[int], set[int]]:
+def _victims(run: RunEvidence) -> tuple[set[int], set[int]]:
     """Ranks that waited in vain, and ranks that lost a peer."""
-    waited = {e.origin.rank for e in after.events if e.signature in TIMED_OUT}
+    waited = {e.origin.rank for e in run.events if e.signature in TIMED_OUT}
     lost: set[int | None] = set()
-    for death in after.deaths:
+    for death in run.deaths:
         if not death.is_collective_error:
             continue
         text = death.text.lower()
@@ -112,32 +123,32 @@ def _victims(after: Aftermath) -> tuple[set[int], set[int]]:
     return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
 
 
-def _is_apart(after: Aftermath, victims: set[int]) -> bool:
+def _is_apart(run: RunEvidence, victims: set[int]) -> bool:
     """Victims waited at different places of the program, so that one of them may be the one who is out of step."""
-    sites = {d.site for d in after.deaths if d.rank in victims and d.is_collective_error and d.site is not None}
-    sites |= {e.values["site"] for e in after.events if e.signature in TIMED_OUT and e.values.get("site")}
+    sites = {d.site for d in run.deaths if d.rank in victims and d.is_collective_error and d.site is not None}
+    sites |= {e.values["site"] for e in run.events if e.signature in TIMED_OUT and e.values.get("site")}
     return len(sites) > 1
 
 
-def _was_seen_working(after: Aftermath, silent: set[int]) -> bool:
+def _was_seen_working(run: RunEvidence, silent: set[int]) -> bool:
     """Output of one of them, or of their node when no line tells the rank, shows long work of a single rank."""
-    nodes = {after.node_of_rank.get(r) for r in silent} - {None}
+    nodes = {run.node_of_rank.get(r) for r in silent} - {None}
     return any(
         e.signature == "torch.single_rank_work"
         and (
             e.origin.rank in silent
-            or (e.origin.rank is None and after.node_numbers.get(e.origin.node or e.origin.host or "") in nodes)
+            or (e.origin.rank is None and run.node_numbers.get(e.origin.node or e.origin.host or "") in nodes)
         )
-        for e in after.events
+        for e in run.events
     )
 
 
-def _class_of(after: Aftermath, silent: set[int]) -> FaultClass:
+def _class_of(run: RunEvidence, silent: set[int]) -> FaultClass:
     """Gone without a word: where the launcher of its node reports others' failures but not its own, it ended with 0."""
-    told_exits = [d for d in after.deaths if not d.by_launcher or d.exit_code is not None]
+    told_exits = [d for d in run.deaths if not d.by_launcher or d.exit_code is not None]
     reported = {d.rank for d in told_exits if d.exit_code is not None or d.signal is not None}
-    nodes = {after.node_of_rank.get(r) for r in silent}
-    told = {after.node_of_rank.get(r) for r in reported if r is not None}
+    nodes = {run.node_of_rank.get(r) for r in silent}
+    told = {run.node_of_rank.get(r) for r in reported if r is not None}
     if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= told:
         return FaultClass.DESYNC_FLOW
     return FaultClass.DEAD

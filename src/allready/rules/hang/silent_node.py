@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Death, FaultClass, Hit, Live, Role, Severity, clock_time
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._ruins import TIME_TO_SPEAK_S, evidence, has_grave_root, speaks_beside_its_launcher, who
 from allready.rules.hang._decide import decide
@@ -29,7 +29,7 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last?",
 )
-def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def silent_node(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
@@ -44,37 +44,37 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the time-out was too short for what that node still did (a save, a compilation).
     """
-    if live is not None or causes(after) or after.mismatches or after.progress or has_grave_root(after):
+    if live is not None or causes(run) or run.mismatches or run.progress or has_grave_root(run):
         return
-    if decide(after).kind or any(e.signature == NCCL_STARTS for e in after.events):
+    if decide(run).kind or any(e.signature == NCCL_STARTS for e in run.events):
         return
-    waited = [d for d in after.deaths if _gave_up(d)]
-    nodes = {_node(after, d) for d in waited}
+    waited = [d for d in run.deaths if _gave_up(d)]
+    nodes = {_node(run, d) for d in waited}
     since_s = min((d.time_s for d in waited if d.time_s is not None), default=None)
-    others = {n: _ended(after, n) for n in set(after.node_numbers.values()) - nodes}
+    others = {n: _ended(run, n) for n in set(run.node_numbers.values()) - nodes}
     if since_s is None or None in nodes or len(others) != 1:
         return
-    if not speaks_beside_its_launcher(after, (d.origin.source for d in waited)):
+    if not speaks_beside_its_launcher(run, (d.origin.source for d in waited)):
         return
     [(silent, ended)] = others.items()
     ended_s = max((d.time_s for d in ended if d.time_s is not None), default=since_s)
-    if ended_s <= since_s + TIME_TO_SPEAK_S or _spoke(after, silent) or _failed(after, silent):
+    if ended_s <= since_s + TIME_TO_SPEAK_S or _spoke(run, silent) or _failed(run, silent):
         return
-    limits = [float(e.values["timeout_ms"]) / 1000 for e in after.events if e.values.get("timeout_ms", "").isdecimal()]
+    limits = [float(e.values["timeout_ms"]) / 1000 for e in run.events if e.values.get("timeout_ms", "").isdecimal()]
     # NCCL has a time-out of its own, mostly a much longer one, which nothing tells before it has passed.
-    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits) and not _has_nccl(after)
+    would_have_timed_out = bool(limits) and ended_s > since_s + max(limits) and not _has_nccl(run)
     site = next((d.site for d in waited if d.site), None)
     yield Hit(
         culprits=Culprits(
-            ranks=tuple(sorted(r for r, node in after.node_of_rank.items() if node == silent)), nodes=(silent,)
+            ranks=tuple(sorted(r for r, node in run.node_of_rank.items() if node == silent)), nodes=(silent,)
         ),
         values={
-            "victims": who(after, [d.rank for d in waited if d.rank is not None]),
+            "victims": who(run, [d.rank for d in waited if d.rank is not None]),
             "site": site or "?",
             "silent": silent,
             "more": round(ended_s - since_s),
         },
-        fault_class=FaultClass.START_ABSENT if _is_at_start(after) else None,
+        fault_class=FaultClass.START_ABSENT if _is_at_start(run) else None,
         confidence=Confidence.LIKELY if would_have_timed_out else Confidence.POSSIBLE,
         evidence=(
             *(evidence(d.origin, d.text, d.time_s) for d in waited[:4]),
@@ -84,18 +84,18 @@ def silent_node(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     )
 
 
-def _has_nccl(after: Aftermath) -> bool:
-    return any(p.comms for p in after.processes) or any(e.signature.startswith("nccl.") for e in after.events)
+def _has_nccl(run: RunEvidence) -> bool:
+    return any(p.comms for p in run.processes) or any(e.signature.startswith("nccl.") for e in run.events)
 
 
-def _is_at_start(after: Aftermath) -> bool:
+def _is_at_start(run: RunEvidence) -> bool:
     """Whether somebody waited for others to come to the start."""
     known = load()
     return any(
         e.role in {Role.ROOT, Role.RECORD}
         and e.signature in known
         and known[e.signature].fault_class is FaultClass.START_ABSENT
-        for e in after.events
+        for e in run.events
     )
 
 
@@ -104,22 +104,22 @@ def _gave_up(death: Death) -> bool:
     return death.is_collective_error and not death.earlier and ("timed out" in text or "timeout" in text)
 
 
-def _node(after: Aftermath, death: Death) -> int | None:
-    return after.node_numbers.get(death.node or death.origin.node or "")
+def _node(run: RunEvidence, death: Death) -> int | None:
+    return run.node_numbers.get(death.node or death.origin.node or "")
 
 
-def _ended(after: Aftermath, node: int) -> list[Death]:
+def _ended(run: RunEvidence, node: int) -> list[Death]:
     """Its processes that a launcher had to end."""
-    return [d for d in after.deaths if d.by_launcher and not d.earlier and _node(after, d) == node]
+    return [d for d in run.deaths if d.by_launcher and not d.earlier and _node(run, d) == node]
 
 
-def _failed(after: Aftermath, node: int) -> bool:
-    return any(_node(after, d) == node and not d.by_launcher and not d.earlier for d in after.deaths)
+def _failed(run: RunEvidence, node: int) -> bool:
+    return any(_node(run, d) == node and not d.by_launcher and not d.earlier for d in run.deaths)
 
 
-def _spoke(after: Aftermath, node: int) -> bool:
+def _spoke(run: RunEvidence, node: int) -> bool:
     return any(
-        after.node_numbers.get(e.origin.node or "") == node
+        run.node_numbers.get(e.origin.node or "") == node
         and (e.signature in TIMED_OUT or (e.role is not Role.HARMLESS and e.signature.startswith(SPEAKERS)))
-        for e in after.events
+        for e in run.events
     )

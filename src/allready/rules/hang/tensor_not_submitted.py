@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._horovod import stall
 from allready.rules._ruins import evidence, who
@@ -20,7 +20,7 @@ from allready.rules.registry import Rule
     remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "
     "py-spy dump --pid PID. HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=600 makes Horovod end such a job",
 )
-def tensor_not_submitted(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def tensor_not_submitted(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The last report of Horovod's stall inspector (`Missing ranks:`, `Stalled ranks:`, `[missing ranks: ...]`, and
@@ -33,8 +33,8 @@ def tensor_not_submitted(after: Aftermath, live: Live | None = None) -> Iterator
     ## When it is harmless
     When the rank was only late and the log was cut off before the job went on.
     """
-    found = stall(after)
-    if live is not None or found is None or found.kind == "apart" or causes(after) or after.mismatches:
+    found = stall(run)
+    if live is not None or found is None or found.kind == "apart" or causes(run) or run.mismatches:
         return
     is_extra = found.kind == "extra"
     confidence = Confidence.LIKELY if (found.stopped or found.num_reports > 1) and not is_extra else Confidence.POSSIBLE
@@ -42,8 +42,8 @@ def tensor_not_submitted(after: Aftermath, live: Live | None = None) -> Iterator
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
         values={
-            "missing": who(after, found.missing),
-            "who": who(after, found.ranks),
+            "missing": who(run, found.missing),
+            "who": who(run, found.ranks),
             "tensor": found.tensor,
             "more": f" (+{found.num_tensors - 1})" if found.num_tensors > 1 else "",
         },

@@ -78,6 +78,7 @@ def with_node_0(roll: RollCall, name: str, claims: tuple[Claim, ...]) -> tuple[C
     """The claims, and node 0's own nnodes where its claim was not sent along (a refused node gets part of the roll)."""
     if any(c.node_rank == 0 and c.refused is None for c in claims):
         return claims
-    own = Claim(node_rank=0, name=name, address="", pid=0, num_nodes=roll.num_nodes, nproc_per_node=0, job_id="",
-                arrival_s=0.0)  # fmt: skip
+    own = Claim(
+        node_rank=0, name=name, address="", pid=0, num_nodes=roll.num_nodes, nproc_per_node=0, job_id="", arrival_s=0.0
+    )
     return (own, *claims)

@@ -75,11 +75,14 @@ def master_absent(
             "port": first.master_port,
         },
         evidence=tuple(
-            Evidence(source="attempts to reach node 0", node_rank=n,
-                     text=f"{contact[n].outcome}, {contact[n].attempts} attempts: {contact[n].detail}")
+            Evidence(
+                source="attempts to reach node 0",
+                node_rank=n,
+                text=f"{contact[n].outcome}, {contact[n].attempts} attempts: {contact[n].detail}",
+            )
             for n in nodes[:16]
         ),
-    )  # fmt: skip
+    )
 
 
 def _confidence(facts: MasterContactFacts, net: NetFacts | None) -> Confidence | None:

@@ -92,11 +92,14 @@ def node_absent(
         # Somebody's packets arrive without an answer getting through: then the silent node may well be running.
         confidence=Confidence.POSSIBLE if unexplained or misnumbered else Confidence.LIKELY,
         evidence=tuple(
-            Evidence(source="roll call on node 0", node_rank=c.node_rank,
-                     text=f"node {c.node_rank} ({party(c)}) arrived after {c.arrival_s:.1f} s")
+            Evidence(
+                source="roll call on node 0",
+                node_rank=c.node_rank,
+                text=f"node {c.node_rank} ({party(c)}) arrived after {c.arrival_s:.1f} s",
+            )
             for c in [c for c in roll.claims if c.refused is None][:16]
         ),
-    )  # fmt: skip
+    )
 
 
 def _ranks(roll: RollCall, world: World, nodes: tuple[int, ...]) -> tuple[int, ...]:

@@ -32,8 +32,9 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     With an elastic job (`--nnodes 2:4`), when nodes were given different bounds on purpose.
     """
     ours = [c for c in roll.claims if c.refused not in {"job_id_differs", "version"}]
-    found = groups(with_node_0(roll, world.label(0).partition("(")[2].rstrip(")"), current(ours)),
-                   lambda c: c.num_nodes)  # fmt: skip
+    found = groups(
+        with_node_0(roll, world.label(0).partition("(")[2].rstrip(")"), current(ours)), lambda c: c.num_nodes
+    )
     if len(found) < 2:
         return
     odd = minority(found)

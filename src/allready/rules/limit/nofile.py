@@ -81,14 +81,17 @@ def nofile(
             severity=Severity.ERROR if soft < least else Severity.WARNING,
             culprits=Culprits(nodes=(node,)),
             values={
-                "node": world.label(node), "soft": soft, "hard": "unlimited" if hard is None else hard,
-                "world_size": world.world_size, "wanted": max(wanted, least),
+                "node": world.label(node),
+                "soft": soft,
+                "hard": "unlimited" if hard is None else hard,
+                "world_size": world.world_size,
+                "wanted": max(wanted, least),
                 "fit": min(hard, fit) if hard is not None and hard > soft else fit,
             },
             evidence=(
                 Evidence(source="RLIMIT_NOFILE", node_rank=node, text=f"soft {soft}, hard {hard}; at least {least}"),
             ),
-        )  # fmt: skip
+        )
 
 
 def _sockets(env: EnvFacts | None) -> int:

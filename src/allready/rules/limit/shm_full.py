@@ -72,8 +72,9 @@ def shm_full(
             values={"node": world.label(node), "free": size(free), "total": size(total)},
             evidence=(
                 Evidence(
-                    source="statvfs /dev/shm", node_rank=node,
+                    source="statvfs /dev/shm",
+                    node_rank=node,
                     text=f"total {total} bytes, free {free} bytes; NCCL's lower bound here: {needed} bytes",
                 ),
             ),
-        )  # fmt: skip
+        )

@@ -82,12 +82,15 @@ def shm_too_small(
             },
             evidence=(
                 Evidence(
-                    source="statvfs /dev/shm", node_rank=node,
-                    text="there is no /dev/shm" if total is None else
-                    f"total {total} bytes, free {facts.shm_free_bytes} bytes; NCCL's lower bound here: {needed} bytes",
+                    source="statvfs /dev/shm",
+                    node_rank=node,
+                    text="there is no /dev/shm"
+                    if total is None
+                    else f"total {total} bytes, free {facts.shm_free_bytes} bytes; "
+                    f"NCCL's lower bound here: {needed} bytes",
                 ),
             ),
-        )  # fmt: skip
+        )
 
 
 def _severity(total: int | None, needed: int, nproc: int, *, nccl: bool) -> Severity | None:

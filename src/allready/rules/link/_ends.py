@@ -15,9 +15,9 @@ UNANSWERED = 2
 """Time-outs in a row without an answer.  On a path that loses one packet of twenty, this and the packet itself and the
 kernel's early probe are lost together once in 160,000 times; on a good one never.  It takes 0.6 s."""
 SURELY = 3
-LEAST_S = 1.0
+MIN_S = 1.0
 """And nothing else came from the other end for so long."""
-MOST_AGE_S = 10.0
+MAX_AGE_S = 10.0
 """Older words about sockets are not asked."""
 TOGETHER_S = 3.0
 CAME_MARGIN_S = 0.2
@@ -92,7 +92,7 @@ def newest_sockets(live: Live, node: int) -> tuple[tuple[SocketRow, ...], float]
     time_s, rows = max(words, key=lambda word: word[0])
     newest_s = max([time_s, *([status.time_s] if status is not None else [])])
     age_s = newest_s - time_s + live.heard_s.get(node, 0.0)
-    return (rows, age_s) if age_s <= MOST_AGE_S else ((), age_s)
+    return (rows, age_s) if age_s <= MAX_AGE_S else ((), age_s)
 
 
 def snapshots(live: Live, node: int) -> list[NodeStatus]:
@@ -161,7 +161,7 @@ def is_unanswered(row: SocketRow) -> bool:
         and (row.unacked > 0 or (row.unsent_bytes or 0) > 0 or row.send_queue_bytes > 0)
         and (
             row.last_received_s is None
-            or row.last_received_s >= LEAST_S
+            or row.last_received_s >= MIN_S
             or (row.backoff >= SURELY and row.unacked > 0 and _came_since(row))
         )
     )

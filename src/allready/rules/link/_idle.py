@@ -1,7 +1,7 @@
 """Connections that were idle for long and that something on the way may have forgotten."""
 
 from allready.model import Live, SocketRow
-from allready.rules.link._ends import LEAST_S, Stuck, address_book, key, newest_sockets, plain, reached
+from allready.rules.link._ends import MIN_S, Stuck, address_book, key, newest_sockets, plain, reached
 
 ASKED_AT_ONCE_S = 0.5
 UNDECIDED_S = 3.0
@@ -21,12 +21,12 @@ def idle_before_s(row: SocketRow) -> float | None:
     if row.last_received_s is None or row.rto_s is None:
         return None
     # The time-out has doubled with every try, so all tries together took less than twice the present one.
-    return max(0.0, row.last_received_s - 2 * row.rto_s - LEAST_S)
+    return max(0.0, row.last_received_s - 2 * row.rto_s - MIN_S)
 
 
 def alive_beside(live: Live, end: Stuck) -> tuple[SocketRow, ...]:
     """Other connections between the same two nodes that got data since this one's began to go unanswered."""
-    since = 2 * (end.row.rto_s or 0.0) + LEAST_S
+    since = 2 * (end.row.rto_s or 0.0) + MIN_S
     book = address_book(live)
     return tuple(
         row
@@ -52,7 +52,7 @@ def _answers(live: Live, end: Stuck) -> list[bool]:
     """
     rto_s = end.row.rto_s or 0.0
     since_s = live.now_s - rto_s * (1 - 0.5**end.row.backoff)
-    if live.since_s is not None and live.since_s > live.now_s - 2 * rto_s - LEAST_S:
+    if live.since_s is not None and live.since_s > live.now_s - 2 * rto_s - MIN_S:
         since_s = min(since_s, live.since_s - ASKED_AT_ONCE_S)
     reach = reached(live, since_s)
     return [reach[way] for way in ((end.src, end.dst), (end.dst, end.src)) if way in reach]

@@ -31,9 +31,12 @@ def down_links(live: Live, node: int) -> tuple[str, ...]:
     answer = live.evidence.get(node)
     newest = answer.links if answer is not None and answer.links and answer.time_s >= status.time_s else status.links
     before = {
-        link.name for s in live.history.get(node, ()) if s.attempt == status.attempt for link in s.links
+        link.name
+        for s in live.history.get(node, ())
+        if s.attempt == status.attempt
+        for link in s.links
         if link.is_up and link.has_carrier
-    }  # fmt: skip
+    }
     return tuple(link.name for link in newest if not (link.is_up and link.has_carrier) and link.name in before)
 
 
@@ -133,9 +136,13 @@ def _own_link(live: Live) -> Broken | None:
         peers = {book.get(plain(row.remote), node) for row in newest_sockets(live, node)[0]} - {node}
         if names and node not in silent and peers and peers <= silent and not any(closed(live, n) for n in peers):
             return Broken(
-                kind="down", stuck=(), nodes=(node,), interfaces=tuple(f"{name} of node {node}" for name in names),
-                is_silent=True, seconds=min(live.heard_s.get(n, 0.0) for n in peers),
-            )  # fmt: skip
+                kind="down",
+                stuck=(),
+                nodes=(node,),
+                interfaces=tuple(f"{name} of node {node}" for name in names),
+                is_silent=True,
+                seconds=min(live.heard_s.get(n, 0.0) for n in peers),
+            )
     return None
 
 
@@ -148,8 +155,9 @@ def _carried_most(live: Live, node: int, name: str) -> bool:
     first = {link.name: link for link in words[0]}
     took = {
         link.name: link.sent_bytes + link.received_bytes - first[link.name].sent_bytes - first[link.name].received_bytes
-        for link in words[-1] if link.name in first and link.name != "lo"
-    }  # fmt: skip
+        for link in words[-1]
+        if link.name in first and link.name != "lo"
+    }
     return took.get(name, 0) >= max(took.values(), default=0)
 
 
@@ -168,8 +176,11 @@ def _unheard(live: Live) -> Broken | None:
     since_s = min(live.heard_s.get(n, 0.0) for n in silent)
     moved = [
         g.moved_s - live.statuses[n].clock_offset_s
-        for n in heard for r in live.statuses[n].ranks for g in r.groups if g.moved_s is not None
-    ]  # fmt: skip
+        for n in heard
+        for r in live.statuses[n].ranks
+        for g in r.groups
+        if g.moved_s is not None
+    ]
     stands_s = live.now_s - max(moved, default=live.now_s)
     if stands_s < since_s - TOGETHER_S or (not tries and since_s < UNREACHED_S):
         return None  # the job went on without it for a while

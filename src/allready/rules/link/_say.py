@@ -4,12 +4,12 @@ from allready.model import Evidence, Live
 from allready.rules.link._ends import Stuck
 from allready.rules.link._paths import Broken
 
-MOST = 8
+MAX = 8
 
 
 def told(live: Live, found: Broken) -> tuple[Evidence, ...]:
     """Stuck connections, then who is silent."""
-    rows = [_row(live, s) for s in sorted(found.stuck, key=lambda s: -s.row.backoff)[:MOST]]
+    rows = [_row(live, s) for s in sorted(found.stuck, key=lambda s: -s.row.backoff)[:MAX]]
     return (*rows, *heard(live))
 
 
@@ -19,11 +19,12 @@ def heard(live: Live) -> tuple[Evidence, ...]:
     lost = {n: why for n, why in live.lost.items() if n in live.statuses}
     return tuple(
         Evidence(
-            source="side channel", text=f"node {n}: last heard {s:.1f} s ago" + (f", {lost[n]}" if n in lost else ""),
+            source="side channel",
+            text=f"node {n}: last heard {s:.1f} s ago" + (f", {lost[n]}" if n in lost else ""),
             node_rank=n,
         )
         for s, n in silent[:4]
-    )  # fmt: skip
+    )
 
 
 def segment_bytes(stuck: tuple[Stuck, ...]) -> int | str:

@@ -63,6 +63,7 @@ def _told(attempt: Attempt) -> Evidence:
     if attempt.has_come:
         text += f"; they came to node {attempt.dst}, whose answers are lost"
     return Evidence(
-        source=f"socket {row.local}:{row.local_port} -> {row.remote}:{row.remote_port}", text=text,
+        source=f"socket {row.local}:{row.local_port} -> {row.remote}:{row.remote_port}",
+        text=text,
         node_rank=attempt.src,
-    )  # fmt: skip
+    )

@@ -60,13 +60,17 @@ def link_flaps(live: Live) -> Iterator[Hit]:
         severity=Severity.ERROR if num >= TWICE else None,
         confidence=Confidence.CERTAIN if carrier else Confidence.LIKELY,
         evidence=(
-            *(Evidence(source="/sys/class/net", text=f"node {n}: carrier lost {len(t)} times", node_rank=n)
-              for n, t in sorted(carrier.items())[:4]),
-            *(Evidence(source="sockets", text=f"node {a} and node {b}: unacknowledged {len(t)} times, then answered")
-              for (a, b), t in sorted(gaps.items())[:4]),
+            *(
+                Evidence(source="/sys/class/net", text=f"node {n}: carrier lost {len(t)} times", node_rank=n)
+                for n, t in sorted(carrier.items())[:4]
+            ),
+            *(
+                Evidence(source="sockets", text=f"node {a} and node {b}: unacknowledged {len(t)} times, then answered")
+                for (a, b), t in sorted(gaps.items())[:4]
+            ),
         ),
         fault_time=clock_time(since),
-    )  # fmt: skip
+    )
 
 
 def _carrier_lost(live: Live, node: int) -> list[float]:

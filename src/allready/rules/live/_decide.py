@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allready.model import Aftermath, Confidence, FaultClass, Live, Operation
+from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
 from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._live import (
@@ -19,7 +19,7 @@ from allready.rules._live import (
     waited_s,
 )
 from allready.rules._once import once
-from allready.rules._waits import Picture, Wait
+from allready.rules._waits import Wait, WaitSnapshot
 from allready.rules.live._waits import picture_of
 from allready.rules.live._why import JOINS, Reason, doing_of, stack_of, why
 
@@ -57,94 +57,105 @@ class Decision:
 
 
 @once
-def decide(live: Live, after: Aftermath | None) -> Decision:
+def decide(live: Live, run: RunEvidence | None) -> Decision:
     """Look at what is known; the same answer for the same evidence, however many rules ask."""
-    if live.since_s is None or (after is not None and causes(after)):
+    if live.since_s is None or (run is not None and causes(run)):
         return Decision(kind="")
     if any(is_silent(live, r) for r in live.ranks()):
         return Decision(kind="")  # who is cut off may be the one that is waited for; rules about paths tell it
-    if after is not None and (left := _left_first(live, after)) is not None:
+    if run is not None and (left := _left_first(live, run)) is not None:
         return left
-    halted = _halted(live, after)
+    halted = _halted(live, run)
     if halted is not None:
         return halted
-    if after is not None:
-        found = _by_record(live, after)
+    if run is not None:
+        found = _by_record(live, run)
         if found is not None:
             return found
-    return _joining(live, after) or _by_stacks(live, after) or Decision(kind="")
+    return _joining(live, run) or _by_stacks(live, run) or Decision(kind="")
 
 
 STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
 CLOSED = ("closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe")
 
 
-def _left_first(live: Live, after: Aftermath) -> Decision | None:
+def _left_first(live: Live, run: RunEvidence) -> Decision | None:
     """Ranks that ended well, and whose end the others died of at once: their connections were closed."""
     lost = {
         d.rank: d.time_s
-        for d in after.deaths
+        for d in run.deaths
         if d.rank is not None and d.is_collective_error and any(w in d.text.lower() for w in CLOSED)
     }
     well = [
-        r for r, s in live.ranks().items()
+        r
+        for r, s in live.ranks().items()
         if s.process_state in ENDED and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
-    ]  # fmt: skip
+    ]
     if not well and len(lost) > 1:  # who has left its groups lives on, and its connections are closed
         well = [
-            r for r, s in live.ranks().items()
-            if r not in lost and s.process_state not in ENDED and why(live, after, r).kind == "leaving"
-        ]  # fmt: skip
-    if not lost or not well or after.mismatches or len(well) >= len(lost) > 1:
+            r
+            for r, s in live.ranks().items()
+            if r not in lost and s.process_state not in ENDED and why(live, run, r).kind == "leaving"
+        ]
+    if not lost or not well or run.mismatches or len(well) >= len(lost) > 1:
         return None
-    reasons = tuple(why(live, after, r) for r in well)
+    reasons = tuple(why(live, run, r) for r in well)
     ended = [r.began_s for r in reasons if r.began_s is not None]
     first_lost = min((t for t in lost.values() if t is not None), default=None)
     if ended and first_lost is not None and min(ended) > first_lost:
         return None  # they had lost somebody before
-    picture = picture_of(after)
+    picture = picture_of(run)
     wait = next((w for r in well if picture is not None for w in picture.waits_for(r)), None)
     return Decision(
-        kind="late", ranks=tuple(well), waiting=tuple(sorted(lost)), reasons=reasons, wait=wait,
-        began_s=max(ended, default=None), for_s=AFTER_AN_END_S,
-    )  # fmt: skip
+        kind="late",
+        ranks=tuple(well),
+        waiting=tuple(sorted(lost)),
+        reasons=reasons,
+        wait=wait,
+        began_s=max(ended, default=None),
+        for_s=AFTER_AN_END_S,
+    )
 
 
-def _halted(live: Live, after: Aftermath | None) -> Decision | None:
+def _halted(live: Live, run: RunEvidence | None) -> Decision | None:
     """Stopped processes, unless all are: then somebody has stopped the job, and nobody waits."""
     halted = [r for r, s in live.ranks().items() if s.process_state in HALTED]
     running = [r for r, s in live.ranks().items() if s.process_state not in HALTED | ENDED]
-    reasons = [why(live, after, r) for r in halted]
+    reasons = [why(live, run, r) for r in halted]
     lasting = [r for r in reasons if r.stays]
     if not lasting or not running:
         return None
     began = min((r.began_s for r in lasting if r.began_s is not None), default=None)
     ranks = tuple(r.rank for r in lasting)
-    picture = picture_of(after)
+    picture = picture_of(run)
     waits = [w for r in ranks if picture is not None for w in picture.waits_for(r)]
     waits += [w for w in (picture.level if picture is not None else ()) if set(ranks) & set(w.waiting)]
     waiting = tuple(r for r in _waiting_anywhere(live) if r not in halted) or tuple(
-        r for r in running if doing_of(live.ranks()[r], evidence_of(live, r), stack_of(after, r)) in JOINS
+        r for r in running if doing_of(live.ranks()[r], evidence_of(live, r), stack_of(run, r)) in JOINS
     )
     return Decision(
-        kind="halted", ranks=ranks, reasons=tuple(lasting), wait=waits[0] if waits else None, began_s=began,
+        kind="halted",
+        ranks=ranks,
+        reasons=tuple(lasting),
+        wait=waits[0] if waits else None,
+        began_s=began,
         waiting=waiting,
         for_s=live.now_s - began if began is not None else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _waiting_anywhere(live: Live) -> tuple[int, ...]:
     return tuple(r for r, s in live.ranks().items() if any(g.waiting_s is not None for g in s.groups))
 
 
-def _by_record(live: Live, after: Aftermath) -> Decision | None:
-    picture = picture_of(after)
+def _by_record(live: Live, run: RunEvidence) -> Decision | None:
+    picture = picture_of(run)
     if picture is None:
         return None
     if picture.cycle:
         return _circle(live, picture)
     if picture.roots and picture.waits:
-        return _late(live, after, picture)
+        return _late(live, run, picture)
     level = max(picture.level, key=lambda w: len(w.waiting), default=None)
     if level is not None and not picture.waits:
         lasted = waited_s(live, level.waiting, level.group)
@@ -155,7 +166,7 @@ def _by_record(live: Live, after: Aftermath) -> Decision | None:
     return None
 
 
-def _late(live: Live, after: Aftermath, picture: Picture) -> Decision | None:
+def _late(live: Live, run: RunEvidence, picture: WaitSnapshot) -> Decision | None:
     """Ranks that are waited for, unless they are in the middle of an operation that all have entered."""
     inside = {r: w for w in picture.level for r in w.waiting if r in picture.roots}
     late = tuple(r for r in picture.roots if r not in inside)
@@ -165,10 +176,16 @@ def _late(live: Live, after: Aftermath, picture: Picture) -> Decision | None:
     began_s = max(began, default=None)
     if not late:
         rank, wait = min(inside.items())
-        return Decision(kind="inside", ranks=tuple(sorted(inside)), waiting=waiting, wait=wait, for_s=for_s,
-                        began_s=entered_s(live, rank, wait.group) or began_s)  # fmt: skip
+        return Decision(
+            kind="inside",
+            ranks=tuple(sorted(inside)),
+            waiting=waiting,
+            wait=wait,
+            for_s=for_s,
+            began_s=entered_s(live, rank, wait.group) or began_s,
+        )
     wait = picture.waits_for(late[0])[0]
-    reasons = tuple(_connecting(live, why(live, after, r), wait.group) for r in late)
+    reasons = tuple(_connecting(live, why(live, run, r), wait.group) for r in late)
     if any(r.kind == "left" for r in reasons) and for_s < AFTER_AN_END_S:
         return None
     return _blamed(
@@ -185,9 +202,13 @@ def _connecting(live: Live, reason: Reason, group: str | None) -> Reason:
     if any(g.group == group or group is None for g in status.groups):
         return reason
     return replace(
-        reason, kind="unknown", stays=False, fault_class=FaultClass.START_PATH, confidence=Confidence.POSSIBLE,
+        reason,
+        kind="unknown",
+        stays=False,
+        fault_class=FaultClass.START_PATH,
+        confidence=Confidence.POSSIBLE,
         doing="joining",
-    )  # fmt: skip
+    )
 
 
 def _blamed(decision: Decision) -> Decision:
@@ -203,23 +224,30 @@ def _blamed(decision: Decision) -> Decision:
     return replace(decision, reasons=tuple(kept), ranks=tuple(r.rank for r in kept))
 
 
-def _circle(live: Live, picture: Picture) -> Decision | None:
+def _circle(live: Live, picture: WaitSnapshot) -> Decision | None:
     """Each waits for another: only if all of them have stood still since before the newest words about them."""
     waits = [w for w in picture.waits if set(w.waiting) & set(picture.cycle)]
     lasted = min((waited_s(live, set(w.waiting) & set(picture.cycle), w.group) for w in waits), default=0.0)
     if lasted < 1.0:
         return None
-    return Decision(kind="circle", ranks=picture.cycle, waiting=picture.cycle, wait=waits[0], for_s=lasted,
-                    began_s=live.now_s - lasted)  # fmt: skip
+    return Decision(
+        kind="circle",
+        ranks=picture.cycle,
+        waiting=picture.cycle,
+        wait=waits[0],
+        for_s=lasted,
+        began_s=live.now_s - lasted,
+    )
 
 
-def _joining(live: Live, after: Aftermath | None) -> Decision | None:
+def _joining(live: Live, run: RunEvidence | None) -> Decision | None:
     """Some wait for the job to come together, others have not begun to."""
     ranks = live.ranks()
     joining = [
-        r for r, s in ranks.items()
+        r
+        for r, s in ranks.items()
         if s.phase == "joining" and not s.num_operations and s.process_state not in ENDED | HALTED
-    ]  # fmt: skip
+    ]
     others = [r for r, s in ranks.items() if r not in joining and not s.num_operations and not s.groups]
     if not joining or not others or len(joining) + len(others) < len(ranks):
         return None
@@ -228,13 +256,19 @@ def _joining(live: Live, after: Aftermath | None) -> Decision | None:
         return None
     if all(ranks[r].phase == "communicating" for r in others):
         return None  # these are through already
-    reasons = tuple(why(live, after, r) for r in others)
-    first = Decision(kind="join", ranks=tuple(others), waiting=tuple(joining), reasons=reasons, for_s=for_s,
-                     began_s=live.now_s - for_s)  # fmt: skip
+    reasons = tuple(why(live, run, r) for r in others)
+    first = Decision(
+        kind="join",
+        ranks=tuple(others),
+        waiting=tuple(joining),
+        reasons=reasons,
+        for_s=for_s,
+        began_s=live.now_s - for_s,
+    )
     return _blamed(first)
 
 
-def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
+def _by_stacks(live: Live, run: RunEvidence | None) -> Decision | None:
     """No record shows a wait: who stands in a call that waits for others, and who does not?"""
     doing: dict[int, str] = {}
     ended = []
@@ -242,8 +276,8 @@ def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
         if status.process_state in ENDED:
             ended.append(rank)
             continue
-        doing[rank] = doing_of(status, evidence_of(live, rank), stack_of(after, rank))
-    if after is None or not after.stacks or not doing or "" in doing.values():
+        doing[rank] = doing_of(status, evidence_of(live, rank), stack_of(run, rank))
+    if run is None or not run.stacks or not doing or "" in doing.values():
         return None
     waiting = tuple(r for r, what in doing.items() if what in JOINS and same_place_s(live, r) >= NO_RECORD_S)
     if not waiting:
@@ -256,7 +290,7 @@ def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
     if others:
         if all(r in ended for r in others) and for_s < NO_RECORD_S + AFTER_AN_END_S:
             return None
-        reasons = tuple(why(live, after, r) for r in others)
+        reasons = tuple(why(live, run, r) for r in others)
         late = Decision(kind="late", ranks=others, waiting=waiting, reasons=reasons, for_s=for_s, began_s=began)
         return _blamed(late)
     patience = max(OTHER_LINE_S, *(2 * usual_stay_s(live, r) for r in waiting))
@@ -264,10 +298,10 @@ def _by_stacks(live: Live, after: Aftermath | None) -> Decision | None:
         return None
     connecting = tuple(r for r in waiting if _has_no_group_yet(live, r))
     if connecting and len(connecting) < len(waiting):
-        reasons = tuple(_connecting(live, why(live, after, r), None) for r in connecting)
+        reasons = tuple(_connecting(live, why(live, run, r), None) for r in connecting)
         rest = tuple(r for r in waiting if r not in connecting)
         return Decision(kind="late", ranks=connecting, waiting=rest, reasons=reasons, for_s=for_s, began_s=began)
-    odd = _odd_line(live, after, waiting)
+    odd = _odd_line(live, run, waiting)
     rest = tuple(r for r in waiting if r not in odd)
     return Decision(kind="odd place" if odd else "all wait", ranks=odd, waiting=rest, for_s=for_s, began_s=began)
 
@@ -277,12 +311,12 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
     return status is not None and status.phase == "joining" and not status.groups and not status.num_operations
 
 
-def _odd_line(live: Live, after: Aftermath, waiting: Sequence[int]) -> tuple[int, ...]:
+def _odd_line(live: Live, run: RunEvidence, waiting: Sequence[int]) -> tuple[int, ...]:
     """The minority that stands in another line of the program; nobody on a tie."""
     lines: dict[str, list[int]] = {}
     for rank in waiting:
         status = status_of(live, rank)
-        site = (status.site if status is not None else "") or (s.site if (s := stack_of(after, rank)) else "")
+        site = (status.site if status is not None else "") or (s.site if (s := stack_of(run, rank)) else "")
         lines.setdefault(site, []).append(rank)
     if len(lines) < 2 or "" in lines:
         return ()

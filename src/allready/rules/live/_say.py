@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from allready.model import Culprits, Evidence, Live, World, wall_clock
 from allready.rules._live import named, status_of
 from allready.rules._suspects import positions
-from allready.rules._waits import Picture
+from allready.rules._waits import WaitSnapshot
 from allready.rules.live._decide import Decision
 from allready.rules.live._why import Reason
 
-LEAST_WAIT_S = 1.2
+MIN_WAIT_S = 1.2
 """Words about a rank are up to a second old; a wait that lasted longer was one when they were said."""
 
 
 def reasons_of(decision: Decision, kinds: set[str]) -> tuple[Reason, ...]:
     """The reasons of these kinds that stay, where the wait is old enough to be told."""
-    if decision.kind not in {"late", "halted", "join"} or (decision.kind != "halted" and decision.for_s < LEAST_WAIT_S):
+    if decision.kind not in {"late", "halted", "join"} or (decision.kind != "halted" and decision.for_s < MIN_WAIT_S):
         return ()
     return tuple(r for r in decision.reasons if r.kind in kinds and r.stays)
 
@@ -66,7 +66,7 @@ def told(live: Live, decision: Decision, reasons: Sequence[Reason]) -> tuple[Evi
     """What shows the reasons, how far ranks came, and where those who wait stand."""
     found = [e for r in reasons[:4] for e in r.evidence]
     if decision.wait is not None:
-        picture = Picture(source=decision.wait.source, waits=(decision.wait,))
+        picture = WaitSnapshot(source=decision.wait.source, waits=(decision.wait,))
         found += positions(picture, tuple(r.rank for r in reasons))
     for rank in decision.waiting[:4]:
         status = status_of(live, rank)

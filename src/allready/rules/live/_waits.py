@@ -3,13 +3,13 @@
 In rooted operations some leave before others have come, so that ranks of one group stand in several of them at once.
 """
 
-from allready.model import Aftermath, GroupProgress
-from allready.rules._waits import Picture, Wait, cycle_of
+from allready.model import GroupProgress, RunEvidence
+from allready.rules._waits import Wait, WaitSnapshot, cycle_of
 
 
-def picture_of(after: Aftermath | None) -> Picture | None:
+def picture_of(run: RunEvidence | None) -> WaitSnapshot | None:
     """By the recorders' numbers; None where no recorder tells anything."""
-    groups = [p for p in (after.progress if after is not None else ()) if p.source == "flight recorder"]
+    groups = [p for p in (run.progress if run is not None else ()) if p.source == "flight recorder"]
     if not groups:
         return None
     waits: list[Wait] = []
@@ -24,7 +24,7 @@ def picture_of(after: Aftermath | None) -> Picture | None:
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     roots = tuple(sorted(r for r in missed if r not in waiting_for))
     seen = {r for g in groups for r in g.positions}
-    return Picture(
+    return WaitSnapshot(
         source="torch",
         waits=tuple(sorted(waits, key=lambda w: -len(w.waiting))),
         roots=roots,
@@ -44,10 +44,15 @@ def _waits(group: GroupProgress) -> list[Wait]:
         operation = next((o for o in inside.values() if o.name != "?"), next(iter(inside.values())))
         found.append(
             Wait(
-                group=group.group, label=group.label, source=group.source, operation=operation,
+                group=group.group,
+                label=group.label,
+                source=group.source,
+                operation=operation,
                 waiting=tuple(sorted(inside)),
                 behind=tuple(sorted(r for r, p in group.positions.items() if p.enqueued < seq)),
-                unseen=unseen, why_unseen={r: group.absent.get(r, "no word") for r in unseen}, progress=group,
+                unseen=unseen,
+                why_unseen={r: group.absent.get(r, "no word") for r in unseen},
+                progress=group,
             )
-        )  # fmt: skip
+        )
     return found

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from allready.model import (
-    Aftermath,
     ChildRow,
     Confidence,
     Evidence,
@@ -12,6 +11,7 @@ from allready.model import (
     ProcessStack,
     RankEvidence,
     RankStatus,
+    RunEvidence,
 )
 from allready.records import dataclass
 from allready.rules._live import (
@@ -84,9 +84,9 @@ class Reason:
     evidence: tuple[Evidence, ...] = ()
 
 
-def why(live: Live, after: Aftermath | None, rank: int) -> Reason:
+def why(live: Live, run: RunEvidence | None, rank: int) -> Reason:
     """The reason of one rank that others wait for."""
-    status, seen, stack = status_of(live, rank), evidence_of(live, rank), stack_of(after, rank)
+    status, seen, stack = status_of(live, rank), evidence_of(live, rank), stack_of(run, rank)
     if status is None or is_silent(live, rank):
         return Reason(rank=rank, kind="silent", fault_class=FaultClass.NET_BROKEN, stays=False)
     if not _is_of_now(live, status):
@@ -99,21 +99,38 @@ def why(live: Live, after: Aftermath | None, rank: int) -> Reason:
         )
     if status.process_state in ENDED:
         return Reason(
-            rank=rank, kind="left", fault_class=FaultClass.DESYNC_FLOW, stays=True, doing=_end(status), evidence=told,
-            began_s=_at(live, rank, status.ended_s), confidence=Confidence.CERTAIN, site=site,
-        )  # fmt: skip
+            rank=rank,
+            kind="left",
+            fault_class=FaultClass.DESYNC_FLOW,
+            stays=True,
+            doing=_end(status),
+            evidence=told,
+            began_s=_at(live, rank, status.ended_s),
+            confidence=Confidence.CERTAIN,
+            site=site,
+        )
     for found in (
-        _halted(live, status), _gil(live, status, seen, stack), _child(live, status, seen, stack),
+        _halted(live, status),
+        _gil(live, status, seen, stack),
+        _child(live, status, seen, stack),
         _disk(live, status, seen),
-    ):  # fmt: skip
+    ):
         if found is not None:
             kind, fault_class, stays, sure, doing, what, began_s = found
             return Reason(
-                rank=rank, kind=kind, fault_class=fault_class, stays=stays, confidence=sure, doing=doing, what=what,
-                site=site, began_s=began_s, evidence=told,
-            )  # fmt: skip
+                rank=rank,
+                kind=kind,
+                fault_class=fault_class,
+                stays=stays,
+                confidence=sure,
+                doing=doing,
+                what=what,
+                site=site,
+                began_s=began_s,
+                evidence=told,
+            )
     reason = _by_stack(live, status, seen, stack, told, site)
-    if _has_left_its_groups(live, after, status) and not reason.stays:
+    if _has_left_its_groups(live, run, status) and not reason.stays:
         return replace(reason, kind="leaving", fault_class=FaultClass.DESYNC_FLOW, stays=True)
     return reason
 
@@ -126,7 +143,7 @@ def _is_of_now(live: Live, status: RankStatus) -> bool:
     return answer.status.time_s >= status.site_since_s  # the look before the stacks were asked for
 
 
-def _has_left_its_groups(live: Live, after: Aftermath | None, status: RankStatus) -> bool:
+def _has_left_its_groups(live: Live, run: RunEvidence | None, status: RankStatus) -> bool:
     """It had groups and has had none for a while, and it does not end: they were destroyed."""
     if status.groups or status.phase == "ending":
         return False
@@ -134,7 +151,7 @@ def _has_left_its_groups(live: Live, after: Aftermath | None, status: RankStatus
         return False
     return any(
         position.enqueued > 0
-        for progress in (after.progress if after is not None else ())
+        for progress in (run.progress if run is not None else ())
         if (position := progress.positions.get(status.rank)) is not None
     )
 
@@ -166,9 +183,9 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
     return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
 
 
-def stack_of(after: Aftermath | None, rank: int) -> ProcessStack | None:
+def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
     """The stack of the rank's own process."""
-    stacks = after.stacks if after is not None else ()
+    stacks = run.stacks if run is not None else ()
     return next((s for s in stacks if s.rank == rank and s.role == "rank"), None)
 
 
@@ -189,9 +206,14 @@ def _halted(live: Live, status: RankStatus) -> Found | None:
         held = min(held, status.beat_age_s + BEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
     state = status.process_state
     return (
-        state, FaultClass.CPU_STUCK, held >= STOPPED_S, Confidence.CERTAIN, state,
-        "State: T (stopped)" if state == "stopped" else "State: t (tracing stop)", live.now_s - held,
-    )  # fmt: skip
+        state,
+        FaultClass.CPU_STUCK,
+        held >= STOPPED_S,
+        Confidence.CERTAIN,
+        state,
+        "State: T (stopped)" if state == "stopped" else "State: t (tracing stop)",
+        live.now_s - held,
+    )
 
 
 def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> Found | None:
@@ -212,9 +234,14 @@ def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: Proce
     stays = rests and has_frames and stale >= BLOCKED_S and status.phase not in {"importing", "compiling"}
     stays = stays and not others_work
     return (
-        "gil", FaultClass.CPU_STUCK, stays, Confidence.CERTAIN if rests else Confidence.LIKELY, "gil",
-        call or status.process_state, live.now_s - stale,
-    )  # fmt: skip
+        "gil",
+        FaultClass.CPU_STUCK,
+        stays,
+        Confidence.CERTAIN if rests else Confidence.LIKELY,
+        "gil",
+        call or status.process_state,
+        live.now_s - stale,
+    )
 
 
 def _child(live: Live, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> Found | None:

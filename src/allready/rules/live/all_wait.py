@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules._live import named
 from allready.rules.live._decide import Decision, decide
 from allready.rules.live._say import common, fill, told
@@ -24,7 +24,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
     "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
 )
-def all_wait(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
@@ -37,10 +37,10 @@ def all_wait(live: Live, world: World, after: Aftermath | None = None) -> Iterat
     ## When it is harmless
     When a GPU still computes what the operation waits for.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     if decision.kind not in {"level", "inside", "all wait"} or decision.for_s < QUIET_S:
         return
-    if after is not None and after.mismatches:
+    if run is not None and run.mismatches:
         return
     if not _is_quiet(live) or any((s.gpu_busy_share or 0.0) > 0.05 for s in live.ranks().values()):
         return

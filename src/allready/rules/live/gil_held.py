@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
     "native frames",
 )
-def gil_held(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
@@ -33,7 +33,7 @@ def gil_held(live: Live, world: World, after: Aftermath | None = None) -> Iterat
     ## When it is harmless
     When the call is known to return.  One that computes with the GIL is told as waiting only.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     reasons = reasons_of(decision, {"gil"})
     if not reasons:
         return

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from allready.model import (
-    Aftermath,
     Confidence,
     Culprits,
     Evidence,
@@ -11,6 +10,7 @@ from allready.model import (
     GroupMark,
     Hit,
     Live,
+    RunEvidence,
     Severity,
     World,
     clock_time,
@@ -18,7 +18,7 @@ from allready.model import (
 from allready.records import dataclass
 from allready.rules._live import mark_of, named
 from allready.rules.live._decide import decide
-from allready.rules.live._say import LEAST_WAIT_S, common, fill, told
+from allready.rules.live._say import MIN_WAIT_S, common, fill, told
 from allready.rules.registry import Rule
 
 
@@ -35,7 +35,7 @@ from allready.rules.registry import Rule
     "kernel that it runs is seen with `cuda-gdb -p {pid}` or with CUDA_LAUNCH_BLOCKING=1 in a second run. Reset or "
     "replace the GPU if it does not end",
 )
-def gpu_behind(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Where all ranks have launched the same operation, whose GPU runs something else.  The recorder tells it where starts
@@ -51,8 +51,8 @@ def gpu_behind(live: Live, world: World, after: Aftermath | None = None) -> Iter
     When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
     waiting only, until --hang-after.
     """
-    decision = decide(live, after)
-    if decision.kind != "level" or decision.wait is None or decision.for_s < LEAST_WAIT_S:
+    decision = decide(live, run)
+    if decision.kind != "level" or decision.wait is None or decision.for_s < MIN_WAIT_S:
         return
     marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}
     shown = _by_recorder(marks, decision.wait.operation.seq) or _by_gpu(live, marks, decision.for_s)
@@ -83,7 +83,7 @@ MEASURED_S = 2.5
 SAME_SHARE = 0.02
 """Kernels of one operation: 0.181823, 0.181803 and 0.181818 of the multiprocessors of three H200s."""
 OTHER_SHARE = 0.1
-LEAST_SHARE = 0.001
+MIN_SHARE = 0.001
 """One of 132 multiprocessors is 0.0076; one without any has nothing to do, and is not held up by its GPU."""
 WORKS_SHARE = 0.002
 """Of memory or arithmetic: waiting kernels show 0.000005, one that spins in registers the same."""
@@ -121,7 +121,7 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
         return None
     shares: dict[int, tuple[float, float]] = {}
     for rank, status in found.items():
-        if status.gpu_sm_share is None or status.gpu_warp_share is None or status.gpu_sm_share < LEAST_SHARE:
+        if status.gpu_sm_share is None or status.gpu_warp_share is None or status.gpu_sm_share < MIN_SHARE:
             return None
         shares[rank] = status.gpu_sm_share, status.gpu_warp_share
     # Whoever is held up by work of its own differs from those that wait, and these from nobody.

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules._live import named
 from allready.rules.live._decide import Decision, decide
-from allready.rules.live._say import LEAST_WAIT_S, common, fill, told, visible_s
+from allready.rules.live._say import MIN_WAIT_S, common, fill, told, visible_s
 from allready.rules.registry import Rule
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
@@ -23,7 +23,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
     "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
 )
-def rank_elsewhere(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -35,32 +35,32 @@ def rank_elsewhere(live: Live, world: World, after: Aftermath | None = None) -> 
     ## When it is harmless
     Never, once nobody moves.
     """
-    decision = decide(live, after)
-    if decision.for_s < LEAST_WAIT_S:
+    decision = decide(live, run)
+    if decision.for_s < MIN_WAIT_S:
         return
     if decision.kind == "odd place":
-        yield from _hit(live, world, after, decision, decision.ranks)
+        yield from _hit(live, world, run, decision, decision.ranks)
         return
     reasons = tuple(r for r in decision.reasons if r.kind == "elsewhere" and r.stays)
     if decision.kind not in {"late", "join"} or not reasons or len(reasons) < len(decision.reasons):
         return
     late = tuple(sorted(r.rank for r in reasons))
-    if len(late) < len(decision.waiting) or (len(late) == len(decision.waiting) > 1 and _all_exchange(after, late)):
+    if len(late) < len(decision.waiting) or (len(late) == len(decision.waiting) > 1 and _all_exchange(run, late)):
         accused = late
     else:
         accused = decision.waiting if len(late) > len(decision.waiting) else ()
-    yield from _hit(live, world, after, decision, accused)
+    yield from _hit(live, world, run, decision, accused)
 
 
 def _hit(
-    live: Live, world: World, after: Aftermath | None, decision: Decision, accused: tuple[int, ...]
+    live: Live, world: World, run: RunEvidence | None, decision: Decision, accused: tuple[int, ...]
 ) -> Iterator[Hit]:
     reasons = decision.reasons
     values = common(live, world, decision, reasons)
     if not reasons:
         site = next((s.site for r in decision.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
         values |= {"who": named(live, world, decision.ranks), "site": site, "since": values["waits_since"]}
-    pairwise = any(_exchanges(after, r) for r in decision.ranks)
+    pairwise = any(_exchanges(run, r) for r in decision.ranks)
     yield Hit(
         culprits=Culprits(ranks=accused),
         values=fill(values, "who", "site", "since", "waiting", "operation", "waits_since"),
@@ -71,11 +71,11 @@ def _hit(
     )
 
 
-def _all_exchange(after: Aftermath | None, ranks: tuple[int, ...]) -> bool:
+def _all_exchange(run: RunEvidence | None, ranks: tuple[int, ...]) -> bool:
     """All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody."""
-    return all(_exchanges(after, r) for r in ranks)
+    return all(_exchanges(run, r) for r in ranks)
 
 
-def _exchanges(after: Aftermath | None, rank: int) -> bool:
-    sites = (s.site for s in (after.stacks if after is not None else ()) if s.rank == rank and s.role == "rank")
+def _exchanges(run: RunEvidence | None, rank: int) -> bool:
+    sites = (s.site for s in (run.stacks if run is not None else ()) if s.rank == rank and s.role == "rank")
     return any(site.rpartition(" ")[2] in P2P for site in sites)

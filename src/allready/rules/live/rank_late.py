@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, told
 from allready.rules.live._why import Reason
 from allready.rules.registry import Rule
 
 SURE_AFTER_S = 5.0
-LEAST_WAIT_S = 2.0
+MIN_WAIT_S = 2.0
 """Less is no news: a machine with too few processors makes ranks wait for each other so long."""
 
 
@@ -24,7 +24,7 @@ LEAST_WAIT_S = 2.0
     remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "
     "all ranks, or needs a longer time-out; if it never ends, {site} is where to look: `py-spy dump --pid {pid}`",
 )
-def rank_late(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
@@ -37,8 +37,8 @@ def rank_late(live: Live, world: World, after: Aftermath | None = None) -> Itera
     ## When it is harmless
     As long as the work is meant and every time-out of the job is longer than it.
     """
-    decision = decide(live, after)
-    if decision.kind != "late" or decision.for_s < LEAST_WAIT_S:
+    decision = decide(live, run)
+    if decision.kind != "late" or decision.for_s < MIN_WAIT_S:
         return
     reasons = tuple(
         r for r in decision.reasons if not r.stays and r.kind not in {"silent", "stopped", "traced", "died"}

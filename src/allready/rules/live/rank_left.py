@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
 from allready.rules._live import named, status_of
 from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
 from allready.rules.live._say import common, fill, told, visible_s
@@ -22,7 +22,7 @@ from allready.rules.registry import Rule
     remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
     "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
 )
-def rank_left(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
@@ -35,7 +35,7 @@ def rank_left(live: Live, world: World, after: Aftermath | None = None) -> Itera
     ## When it is harmless
     Never: the others cannot end.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
     "--pid {pid}` shows it again",
 )
-def rank_locked(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
@@ -34,7 +34,7 @@ def rank_locked(live: Live, world: World, after: Aftermath | None = None) -> Ite
     ## When it is harmless
     When another process will release the lock, for example a file lock of a node that prepares data.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     reasons = reasons_of(decision, {"lock"})
     if not reasons:
         return

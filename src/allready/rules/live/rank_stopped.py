@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -19,7 +19,7 @@ from allready.rules.registry import Rule
     remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
     "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
 )
-def rank_stopped(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The state of every rank's process as the kernel gives it: T (stopped by a signal or a freezer) or t (held by a
@@ -31,7 +31,7 @@ def rank_stopped(live: Live, world: World, after: Aftermath | None = None) -> It
     ## When it is harmless
     When somebody looks at the process with a debugger and knows that the job waits.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     reasons = reasons_of(decision, {"stopped", "traced"})
     if not reasons:
         return

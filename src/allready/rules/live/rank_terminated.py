@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, RankStatus, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RunEvidence, Severity, World, clock_time
 from allready.rules._live import offset_s, status_of
 from allready.rules.live._decide import AFTER_AN_END_S, STOPS, decide
 from allready.rules.live._say import common, culprits, fill, told, visible_s
@@ -21,7 +21,7 @@ from allready.rules.registry import Rule
     remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
     "scontrol show job). To end a job, end its launcher: it tells all ranks",
 )
-def rank_terminated(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
@@ -33,7 +33,7 @@ def rank_terminated(live: Live, world: World, after: Aftermath | None = None) ->
     ## When it is harmless
     When the whole job was told to end: then nobody waits.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(

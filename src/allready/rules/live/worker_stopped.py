@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, FaultClass, Hit, Live, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -20,7 +20,7 @@ from allready.rules.registry import Rule
     remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
     "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
 )
-def worker_stopped(live: Live, world: World, after: Aftermath | None = None) -> Iterator[Hit]:
+def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
@@ -32,7 +32,7 @@ def worker_stopped(live: Live, world: World, after: Aftermath | None = None) -> 
     ## When it is harmless
     When the child was stopped on purpose and will go on.
     """
-    decision = decide(live, after)
+    decision = decide(live, run)
     reasons = reasons_of(decision, {"child"})
     if not reasons:
         return

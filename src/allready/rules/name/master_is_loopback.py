@@ -73,8 +73,15 @@ def master_is_loopback(
         return
     if is_literal_loopback(own.master_name) and roll.missing and not set(roll.present) - {0}:
         # Whoever was given the same command elsewhere looks for node 0 on itself; but perhaps nobody was started yet.
-        yield _hit(world, (0,), own.master_name, own.master_addresses, literal=True, severity=Severity.WARNING,
-                   confidence=Confidence.POSSIBLE)  # fmt: skip
+        yield _hit(
+            world,
+            (0,),
+            own.master_name,
+            own.master_addresses,
+            literal=True,
+            severity=Severity.WARNING,
+            confidence=Confidence.POSSIBLE,
+        )
 
 
 def _hit(

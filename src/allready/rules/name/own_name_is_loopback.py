@@ -96,12 +96,15 @@ def own_name_is_loopback(
                 "interface": interface,
             },
             evidence=tuple(
-                Evidence(source="getaddrinfo", node_rank=n,
-                         text=f"{names[n].own_name} -> {', '.join(names[n].own_addresses) or names[n].own_error}; "
-                         f"Gloo takes {', '.join(transport[n].gloo.addresses)}: {transport[n].gloo.reason}")
+                Evidence(
+                    source="getaddrinfo",
+                    node_rank=n,
+                    text=f"{names[n].own_name} -> {', '.join(names[n].own_addresses) or names[n].own_error}; "
+                    f"Gloo takes {', '.join(transport[n].gloo.addresses)}: {transport[n].gloo.reason}",
+                )
                 for n in nodes[:16]
             ),
-        )  # fmt: skip
+        )
 
 
 def _on_one_machine(net: PerNode[NetFacts] | None, roll: RollCall | None) -> bool:

@@ -16,9 +16,9 @@ Link = tuple[int, int]
 Hop = tuple[int, int, int]
 """(src, dst, plane): nodes may have chosen several addresses, each in a network of its own, the plane."""
 
-MOST_LINKS = 256
-MOST_EVIDENCE = 16
-MOST_ARROWS = 6
+MAX_LINKS = 256
+MAX_EVIDENCE = 16
+MAX_ARROWS = 6
 
 _ANSWERS = {"ok", "stuck", "refused"}
 
@@ -244,8 +244,8 @@ def links_of(hops: Iterable[Hop]) -> tuple[Link, ...]:
 def arrows(links: Iterable[Link], world: World) -> str:
     """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only their number is said."""
     links = list(links)
-    shown = ", ".join(f"{world.label(a)} -> {world.label(b)}" for a, b in links[:MOST_ARROWS])
-    return f"{shown}, … +{len(links) - MOST_ARROWS}" if len(links) > MOST_ARROWS else shown
+    shown = ", ".join(f"{world.label(a)} -> {world.label(b)}" for a, b in links[:MAX_ARROWS])
+    return f"{shown}, … +{len(links) - MAX_ARROWS}" if len(links) > MAX_ARROWS else shown
 
 
 def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> int | None:
@@ -264,7 +264,7 @@ def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> int | None:
 def path_evidence(paths: Iterable[PathProbe]) -> tuple[Evidence, ...]:
     """The probes as they ended."""
     found = []
-    for _, p in zip(range(MOST_EVIDENCE), paths, strict=False):
+    for _, p in zip(range(MAX_EVIDENCE), paths, strict=False):
         passed = f", passed {p.passed_bytes[-1]} B" if p.passed_bytes else ""
         stuck = f", stuck at {p.stuck_bytes} B" if p.stuck_bytes is not None else ""
         detail = f": {p.detail}" if p.detail else ""
@@ -286,7 +286,7 @@ def datagram_evidence(probes: Iterable[DatagramProbe]) -> tuple[Evidence, ...]:
             text=f"sent {_sizes(d.sent_bytes)} B, received {_sizes(d.received_bytes)} B",
             node_rank=d.dst,
         )
-        for _, d in zip(range(MOST_EVIDENCE), probes, strict=False)
+        for _, d in zip(range(MAX_EVIDENCE), probes, strict=False)
     )
 
 

@@ -17,9 +17,9 @@ from allready.model import (
     World,
 )
 from allready.rules._common import drops_out, drops_port
-from allready.rules._firewall import MOST_PEERS, opening, opening_outward
+from allready.rules._firewall import MAX_PEERS, opening, opening_outward
 from allready.rules.net._interfaces import holder, parse_interface
-from allready.rules.net._paths import MOST_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
+from allready.rules.net._paths import MAX_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
 from allready.rules.registry import Rule
 from allready.rules.values import on_nodes
 
@@ -73,7 +73,7 @@ def data_ports_filtered(
     first, last = port_range(where, net)
     certain = judged.filtered <= judged.certain
     yield Hit(
-        culprits=Culprits(nodes=nodes, links=links[:MOST_LINKS]),
+        culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
         confidence=Confidence.CERTAIN if certain and not elsewhere(where, firewall) else Confidence.LIKELY,
         values={
             "num_links": len(links),
@@ -141,7 +141,7 @@ def senders(links: tuple[Link, ...], judged: Judged, net: Mapping[int, NetFacts]
             addresses |= {p.src_address: hop[0] for p in paths if p.src_address}
         if hop[1] in sources:
             addresses |= {p.address: hop[1] for p in paths}
-    if len(addresses) <= MOST_PEERS or net is None:
+    if len(addresses) <= MAX_PEERS or net is None:
         return sorted(addresses)
     return sorted({_network(address, net[node]) if node in net else address for address, node in addresses.items()})
 

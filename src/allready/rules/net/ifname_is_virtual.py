@@ -108,12 +108,13 @@ def ifname_is_virtual(
             },
             evidence=tuple(
                 Evidence(
-                    source=c.choice.variable, node_rank=n,
+                    source=c.choice.variable,
+                    node_rank=n,
                     text=f"{','.join(c.choice.interfaces)} ({','.join(c.choice.addresses)}): {c.choice.reason}",
                 )
                 for n, c in list(found.items())[:16]
             ),
-        )  # fmt: skip
+        )
 
 
 def _probed(reach: Reachability | None) -> tuple[set[tuple[int, str]], set[tuple[int, str]]]:

@@ -82,12 +82,13 @@ def ifname_missing(
             },
             evidence=tuple(
                 Evidence(
-                    source=variable, node_rank=item.node,
+                    source=variable,
+                    node_rank=item.node,
                     text=f"{variable}={item.choice.pattern}: {item.choice.error or item.choice.reason}",
                 )
                 for item in items[:16]
             ),
-        )  # fmt: skip
+        )
 
 
 def _usable(net: NetFacts) -> list[str]:

@@ -84,4 +84,4 @@ def link_speed_differs(
                 )
                 for n in some(speed, outliers)
             ),
-        )  # fmt: skip
+        )

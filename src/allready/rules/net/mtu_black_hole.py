@@ -19,7 +19,7 @@ from allready.model import (
 from allready.records import dataclass
 from allready.rules.net._interfaces import holder
 from allready.rules.net._paths import (
-    MOST_LINKS,
+    MAX_LINKS,
     Hop,
     Judged,
     arrows,
@@ -93,7 +93,7 @@ def mtu_black_hole(
     lost = min((h.lost_bytes for h in holes.values() if h.lost_bytes), default=None)
     ends = (node,) if node is not None else tuple(sorted({n for link in links for n in link}))
     yield Hit(
-        culprits=Culprits(nodes=() if node is None else (node,), links=links[:MOST_LINKS]),
+        culprits=Culprits(nodes=() if node is None else (node,), links=links[:MAX_LINKS]),
         confidence=Confidence.CERTAIN if lost is not None else Confidence.LIKELY,
         values={
             "num_links": len(links),

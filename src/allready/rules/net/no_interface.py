@@ -69,4 +69,4 @@ def no_interface(
                 )
                 for item in items[:16]
             ),
-        )  # fmt: skip
+        )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import (
-    MOST_LINKS,
+    MAX_LINKS,
     arrows,
     common_node,
     datagram_evidence,
@@ -49,7 +49,7 @@ def no_path(reach: Reachability, world: World, roll: RollCall | None = None) -> 
     targets = sorted({p.address for hop in judged.dead for p in judged.data[hop]})
     shown = ", ".join(targets[:4]) + (f", … +{len(targets) - 4}" if len(targets) > 4 else "")
     yield Hit(
-        culprits=Culprits(nodes=() if node is None else (node,), links=links[:MOST_LINKS]),
+        culprits=Culprits(nodes=() if node is None else (node,), links=links[:MAX_LINKS]),
         confidence=Confidence.CERTAIN if judged.dead <= judged.certain else Confidence.LIKELY,
         values={
             "num_pairs": len({frozenset(link) for link in links}),

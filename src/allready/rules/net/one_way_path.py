@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import (
-    MOST_LINKS,
+    MAX_LINKS,
     arrows,
     datagram_evidence,
     judge_paths,
@@ -48,7 +48,7 @@ def one_way_path(reach: Reachability, world: World, roll: RollCall | None = None
     involved = {h for src, dst, plane in judged.one_way for h in ((src, dst, plane), (dst, src, plane))}
     targets = {p.address for hop in judged.one_way for p in judged.data.get(hop, ())}
     yield Hit(
-        culprits=Culprits(links=links[:MOST_LINKS]),
+        culprits=Culprits(links=links[:MAX_LINKS]),
         confidence=Confidence.CERTAIN if judged.one_way <= judged.certain else Confidence.LIKELY,
         values={
             "links": arrows(links, world),

@@ -15,7 +15,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.net._paths import MOST_LINKS, Hop, arrows, common_node, judge_paths, links_of, path_evidence
+from allready.rules.net._paths import MAX_LINKS, Hop, arrows, common_node, judge_paths, links_of, path_evidence
 from allready.rules.net.mtu_black_hole import find_hole, stuck_path
 from allready.rules.registry import Rule
 from allready.rules.values import size
@@ -76,7 +76,7 @@ def path_stalls(
             severity=Severity.BLOCKER if nothing else severity,
             fault_class=FaultClass.START_PATH if nothing else None,
             confidence=Confidence.LIKELY,
-            culprits=Culprits(nodes=() if node is None else (node,), links=links[:MOST_LINKS]),
+            culprits=Culprits(nodes=() if node is None else (node,), links=links[:MAX_LINKS]),
             values={
                 "num_links": len(links),
                 "links": arrows(links, world),

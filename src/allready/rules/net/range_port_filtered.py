@@ -15,7 +15,7 @@ from allready.model import (
     World,
 )
 from allready.rules._firewall import opening
-from allready.rules.net._paths import MOST_LINKS, arrows, judge_paths, links_of, path_evidence
+from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import senders
 from allready.rules.registry import Rule
 from allready.rules.values import on_nodes
@@ -68,7 +68,7 @@ def range_port_filtered(
     reached = {dst for _, dst in links_of(tried - set(bad))}
     ports = sorted({p.port for failed in bad.values() for p in failed})
     yield Hit(
-        culprits=Culprits(nodes=into if reached and not reached & set(into) else (), links=links[:MOST_LINKS]),
+        culprits=Culprits(nodes=into if reached and not reached & set(into) else (), links=links[:MAX_LINKS]),
         values={
             "num_links": len(links),
             "num_tried": len(links_of(tried)),

@@ -35,12 +35,15 @@ def rdma_differs(rdma: PerNode[RdmaFacts]) -> Iterator[Hit]:
     """
     down = down_places(rdma)
     seen = {
-        node: _signature(Counter(
-            (p.link_layer, p.rate_gbit_per_s) for p in facts.ports
-            if p.state == "ACTIVE" and (p.device, p.port) not in down
-        ))
+        node: _signature(
+            Counter(
+                (p.link_layer, p.rate_gbit_per_s)
+                for p in facts.ports
+                if p.state == "ACTIVE" and (p.device, p.port) not in down
+            )
+        )
         for node, facts in rdma.items()
-    }  # fmt: skip
+    }
     split = Split.by(seen)
     if len(split) < 2:
         return
@@ -50,12 +53,13 @@ def rdma_differs(rdma: PerNode[RdmaFacts]) -> Iterator[Hit]:
         values={"split": brief(split)},
         evidence=tuple(
             Evidence(
-                source="/sys/class/infiniband", node_rank=n,
+                source="/sys/class/infiniband",
+                node_rank=n,
                 text=", ".join(f"{p.device}/{p.port} {p.state} {p.rate_gbit_per_s}" for p in rdma[n].ports) or "-",
             )
             for n in some(seen, outliers)
         ),
-    )  # fmt: skip
+    )
 
 
 def _signature(ports: Counter[tuple[str, float | None]]) -> str:

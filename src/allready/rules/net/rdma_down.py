@@ -50,9 +50,12 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
             },
             evidence=tuple(
                 Evidence(
-                    source=f"/sys/class/infiniband/{p.device}/ports/{p.port}", node_rank=n,
+                    source=f"/sys/class/infiniband/{p.device}/ports/{p.port}",
+                    node_rank=n,
                     text=f"state {p.state}, physical state {p.physical_state}",
                 )
-                for place in shown[:4] for n in nodes[:4] for p in (places[place][n],)
+                for place in shown[:4]
+                for n in nodes[:4]
+                for p in (places[place][n],)
             ),
-        )  # fmt: skip
+        )

@@ -16,7 +16,7 @@ from allready.model import (
     World,
 )
 from allready.rules._firewall import opening
-from allready.rules.net._paths import MOST_LINKS, arrows, judge_paths, links_of, path_evidence
+from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import port_range, senders
 from allready.rules.registry import Rule
 from allready.rules.values import on_nodes
@@ -64,7 +64,7 @@ def refused_path(
     nodes = into if reached and not reached & set(into) else ()
     ports = port_range(into, net)
     yield Hit(
-        culprits=Culprits(nodes=nodes, links=links[:MOST_LINKS]),
+        culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
         confidence=Confidence.CERTAIN if judged.rejected <= judged.certain else Confidence.LIKELY,
         values={
             "num_links": len(links),

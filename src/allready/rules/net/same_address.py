@@ -75,10 +75,11 @@ def same_address(
             },
             evidence=tuple(
                 Evidence(
-                    source=c.choice.variable, node_rank=c.node,
+                    source=c.choice.variable,
+                    node_rank=c.node,
                     text=f"{c.backend} on node {c.node}: {','.join(c.choice.interfaces)} "
                     f"({','.join(c.choice.addresses)}): {c.choice.reason}",
                 )
                 for c in users[:16]
             ),
-        )  # fmt: skip
+        )

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
-from allready.rules.net._paths import MOST_LINKS, Link, arrows, judge_paths
+from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 from allready.rules.registry import Rule
 
-LEAST_NODES = 3
-LEAST_LINKS = 6
+MIN_NODES = 3
+MIN_LINKS = 6
 RATIO = 4.0
 EXCESS_S = 0.005  # below that a difference may be the scheduler of a busy machine
 PROBE_BYTES = 2**20
-LEAST_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
+MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
 
 
 @Rule(
@@ -49,12 +49,12 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
         for p in paths:
             link = (src, dst)
             if p.throughput_gb_per_s is not None:
-                seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, LEAST_GB_PER_S) * 1e9)
+                seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, MIN_GB_PER_S) * 1e9)
                 transfer[link] = min(seconds, transfer.get(link, seconds))
             if p.rtt_s is not None:
                 rtt[link] = min(p.rtt_s, rtt.get(link, p.rtt_s))
     for what, times, unit in (("1 MiB", transfer, "GB/s"), ("RTT", rtt, "ms")):
-        if len(times) < LEAST_LINKS or len({n for link in times for n in link}) < LEAST_NODES:
+        if len(times) < MIN_LINKS or len({n for link in times for n in link}) < MIN_NODES:
             continue
         nodes, links, usual = _slow(times)
         if not links:
@@ -62,7 +62,7 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
         worst = max(times[link] for link in links)
         yield Hit(
             confidence=Confidence.LIKELY if nodes else Confidence.POSSIBLE,
-            culprits=Culprits(nodes=nodes, links=links[:MOST_LINKS]),
+            culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
             values={
                 "what": what,
                 "num_links": len(links),

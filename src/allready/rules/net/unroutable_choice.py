@@ -39,7 +39,7 @@ from allready.rules.net._paths import path_evidence
 from allready.rules.registry import Rule
 from allready.rules.values import on_nodes
 
-MOST_ROUTE_TABLES = 16
+MAX_ROUTE_TABLES = 16
 
 
 @Rule(
@@ -105,9 +105,7 @@ def unroutable_choice(
             values={
                 "library": library,
                 "nodes": on_nodes(world, nodes),
-                "addresses": brief(
-                    Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})
-                ),
+                "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
                 "command": exports(variable, better) if better else f"export {variable}=IFNAME",
             },
             evidence=(
@@ -117,7 +115,7 @@ def unroutable_choice(
                 ),
                 *path_evidence(seen),
             ),
-        )  # fmt: skip
+        )
 
 
 def _tried(reach: Reachability | None) -> dict[tuple[int, str], list[PathProbe]]:
@@ -172,4 +170,4 @@ def _route_tables(net: Mapping[int, NetFacts]) -> tuple[int, ...]:
         if facts.routes:
             found.setdefault(key, node)
             counts[key] += 1
-    return tuple(found[key] for key, _ in counts.most_common(MOST_ROUTE_TABLES))
+    return tuple(found[key] for key, _ in counts.most_common(MAX_ROUTE_TABLES))

@@ -64,24 +64,47 @@ def one_way_master(
         if deaf:
             named |= set(deaf)
             seen = [f"{c.address}: calls by UDP, hears no answer; TCP: {c.detail or 'none'}" for c in deaf.values()]
-            yield _hit(world, tuple(sorted(deaf)), [c.address for c in deaf.values()], master,
-                       Confidence.CERTAIN, [Evidence(source="datagrams at node 0", text=t) for t in seen])  # fmt: skip
+            yield _hit(
+                world,
+                tuple(sorted(deaf)),
+                [c.address for c in deaf.values()],
+                master,
+                Confidence.CERTAIN,
+                [Evidence(source="datagrams at node 0", text=t) for t in seen],
+            )
         nodes, callers = half_open_callers(roll)
         if nodes:
             named |= set(nodes)
             seen = [f"{c.address}: {c.detail or 'SYN received, handshake never completed'}" for c in callers]
-            yield _hit(world, nodes, [c.address for c in callers], master, Confidence.LIKELY,
-                       [Evidence(source="half-open connections at node 0", text=t) for t in seen])  # fmt: skip
+            yield _hit(
+                world,
+                nodes,
+                [c.address for c in callers],
+                master,
+                Confidence.LIKELY,
+                [Evidence(source="half-open connections at node 0", text=t) for t in seen],
+            )
     for node, facts in (contact or {}).items():
         own = firewall.get(node) if firewall is not None else None
         dropped = own_drop(own, facts.address)
         if node in named or facts.outcome != "silent" or dropped is None or dropped[0] != "in":
             continue
-        yield _hit(world, (node,), [f"{world.label(node)}: {dropped[1]}"], facts.address or master, Confidence.LIKELY, [
-            Evidence(source="attempts to reach node 0", node_rank=node,
-                     text=f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts"),
-            *filter_evidence(own, node),
-        ], back="ADDRESS")  # fmt: skip
+        yield _hit(
+            world,
+            (node,),
+            [f"{world.label(node)}: {dropped[1]}"],
+            facts.address or master,
+            Confidence.LIKELY,
+            [
+                Evidence(
+                    source="attempts to reach node 0",
+                    node_rank=node,
+                    text=f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts",
+                ),
+                *filter_evidence(own, node),
+            ],
+            back="ADDRESS",
+        )
 
 
 def _hit(

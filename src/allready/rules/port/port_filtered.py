@@ -175,12 +175,13 @@ def _seen_by_node_0(roll: RollCall, victims: dict[int, _Victim]) -> None:
         victim.answers_lost = caller.address in half_open
         victim.evidence.append(
             Evidence(
-                source="datagrams at node 0", node_rank=node,
+                source="datagrams at node 0",
+                node_rank=node,
                 text=f"node {node} ({caller.name or '?'}, {caller.address}) calls by UDP, its TCP connection: "
                 f"{caller.detail or 'none'}"
                 + (", SYN received, handshake never completed" if victim.answers_lost else ""),
             )
-        )  # fmt: skip
+        )
         victims[node] = victim
 
 
@@ -213,10 +214,11 @@ def _seen_by_nodes(
         datagram = {True: "answered", False: "not answered", None: "not tried"}[facts.heard_by_datagram]
         victim.evidence.append(
             Evidence(
-                source="attempts to reach node 0", node_rank=node,
+                source="attempts to reach node 0",
+                node_rank=node,
                 text=f"{facts.outcome} at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts in "
                 f"{facts.waited_s:.1f} s; UDP datagrams: {datagram}",
             )
-        )  # fmt: skip
+        )
         if dropped is not None:
             own_filters[node] = dropped[1]

@@ -94,12 +94,15 @@ def port_refused(
                 "master": first.master_addr,
             },
             evidence=tuple(
-                Evidence(source="attempts to reach node 0", node_rank=n,
-                         text=f"{endpoint(address, port)}: {contact[n].detail or 'refused'}, "
-                         f"{contact[n].attempts} attempts in {contact[n].waited_s:.1f} s")
+                Evidence(
+                    source="attempts to reach node 0",
+                    node_rank=n,
+                    text=f"{endpoint(address, port)}: {contact[n].detail or 'refused'}, "
+                    f"{contact[n].attempts} attempts in {contact[n].waited_s:.1f} s",
+                )
                 for n in nodes[:16]
             ),
-        )  # fmt: skip
+        )
 
 
 def _nearby(facts: MasterContactFacts, opened: int | None) -> str:

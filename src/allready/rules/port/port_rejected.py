@@ -84,12 +84,17 @@ def port_rejected(
         },
         evidence=(
             *(Evidence(source="attempts to reach node 0", node_rank=n, text=_attempts(heard[n])) for n in rejected),
-            *(Evidence(source="datagrams at node 0", node_rank=0,
-                       text=f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused")
-              for n, c in calling.items()),
+            *(
+                Evidence(
+                    source="datagrams at node 0",
+                    node_rank=0,
+                    text=f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused",
+                )
+                for n, c in calling.items()
+            ),
             *(filter_evidence(own, 0) if rule else ()),
         )[:16],
-    )  # fmt: skip
+    )
 
 
 def _attempts(facts: MasterContactFacts) -> str:

@@ -92,11 +92,14 @@ def stale_job(
                 "end": f"sudo ss -ltnp 'sport = :{port}'",
             },
             evidence=tuple(
-                Evidence(source="attempts to reach node 0", node_rank=n,
-                         text=f"{where}: {contact[n].outcome}, {contact[n].detail}")
+                Evidence(
+                    source="attempts to reach node 0",
+                    node_rank=n,
+                    text=f"{where}: {contact[n].outcome}, {contact[n].detail}",
+                )
                 for n in nodes[:16]
             ),
-        )  # fmt: skip
+        )
 
 
 def _wanted(roll: RollCall | None) -> set[int]:

@@ -41,10 +41,14 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
         yield Hit(
             culprits=Culprits(nodes=(0,)),
             values={
-                "address": where, "service": service, "nodes": world.labels(nodes), "banner": banner, "port": port,
+                "address": where,
+                "service": service,
+                "nodes": world.labels(nodes),
+                "banner": banner,
+                "port": port,
             },
             evidence=tuple(
                 Evidence(source="attempts to reach node 0", node_rank=n, text=f"{where}: {service} {banner}")
                 for n in nodes[:16]
             ),
-        )  # fmt: skip
+        )

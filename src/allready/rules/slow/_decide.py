@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from allready.model import Aftermath, FaultClass, Live
+from allready.model import FaultClass, Live, RunEvidence
 from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import silent_nodes
@@ -68,7 +68,7 @@ class Decision:
 
 
 @once
-def decide(live: Live, after: Aftermath | None) -> Decision:
+def decide(live: Live, run: RunEvidence | None) -> Decision:
     """Look at paces and paths; the same answer for every rule that asks."""
     if live.is_starting or silent_nodes(live) or broken(live) is not None:
         return Decision(causes={})
@@ -79,9 +79,9 @@ def decide(live: Live, after: Aftermath | None) -> Decision:
     if path is not None and lossy is not None and _ends(path.nodes, path.links) & _ends(lossy.nodes, lossy.links):
         lossy = None  # the queue in front of a slow link overflows
     lossy = None if lossy is not None and held & _ends(lossy.nodes, lossy.links) else lossy
-    if after is None or is_standing(live):
+    if run is None or is_standing(live):
         return Decision(causes={}, path=path, lossy=lossy)
-    late = slow_ranks(live, after, WORTH_TELLING)
+    late = slow_ranks(live, run, WORTH_TELLING)
     causes = {s.rank: _cause(live, s, {x.rank for x in late}) for s in late}
     is_network_slow = path is not None or lossy is not None
     data = bulk(flows(live))

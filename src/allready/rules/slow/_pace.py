@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import comb
 from statistics import median
 
-from allready.model import Aftermath, Evidence, Lag, Live, NodeStatus, RankStatus
+from allready.model import Evidence, Lag, Live, NodeStatus, RankStatus, RunEvidence
 from allready.records import dataclass
 from allready.rules._live import SILENT_S
 
@@ -15,7 +15,7 @@ work than the others in every step (it logs) makes them wait for a sixth of the 
 HEAVY_WITH_CAUSE = 0.10
 """The same where it is seen what holds the rank back (a CPU quota, stops): no imbalance of work looks like that."""
 WORTH_TELLING = 0.08
-LEAST_WAITS = 3
+MIN_WAITS = 3
 CHANCE = 1e-3
 """How likely so many of the waits may be one rank's if each was anybody's; of imbalance that rotates they are."""
 DOMINANT = 3.0
@@ -23,7 +23,7 @@ DOMINANT_WITH_CAUSE = 2.0
 """Its share against the next rank's."""
 MOVED_S = 4.0
 PHASES_S = 12.0
-LEAST_LOOKS = 6
+MIN_LOOKS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,21 +64,24 @@ def is_standing(live: Live) -> bool:
         return True
     moved = [
         g.moved_s - s.clock_offset_s
-        for s in live.statuses.values() for r in s.ranks for g in r.groups if g.moved_s is not None
-    ]  # fmt: skip
+        for s in live.statuses.values()
+        for r in s.ranks
+        for g in r.groups
+        if g.moved_s is not None
+    ]
     if not moved:
         return True
     periods = [r.period_s for s in live.statuses.values() for r in s.ranks if r.period_s is not None]
     return live.now_s - max(moved) > max(MOVED_S, 3 * max(periods, default=0.0))
 
 
-def slow_ranks(live: Live, after: Aftermath, least: float) -> tuple[Slow, ...]:
+def slow_ranks(live: Live, run: RunEvidence, least: float) -> tuple[Slow, ...]:
     """Ranks that the others wait for during at least this share of the time, steadily; the worst first.
 
     A rank that is in several groups is judged by the one in which it is waited for most.
     """
     worst: dict[int, Slow] = {}
-    for lag in after.lags:
+    for lag in run.lags:
         for found in _of_group(live, lag, least):
             if found.rank not in worst or worst[found.rank].share < found.share:
                 worst[found.rank] = found
@@ -100,16 +103,21 @@ def _of_group(live: Live, lag: Lag, least: float) -> Iterable[Slow]:
     chance = _chance(sum(lag.num_waits.get(r, 0) for r in slow), sum(lag.num_waits.values()), len(slow) / len(shares))
     for rank in slow:
         own = lag.num_waits.get(rank, 0)
-        if own < LEAST_WAITS:
+        if own < MIN_WAITS:
             continue
         inside = {r: _in_operations(live, r) for r in shares}
         others = [v for r, v in inside.items() if r not in slow and v is not None]
         yield Slow(
-            rank=rank, lag=lag, share=shares[rank], late_s=lag.median_late_s.get(rank, 0.0), num_waits=own,
+            rank=rank,
+            lag=lag,
+            share=shares[rank],
+            late_s=lag.median_late_s.get(rank, 0.0),
+            num_waits=own,
             chance=chance,
             lead=shares[rank] / max([*rest, 1e-9]),
-            in_operations=inside[rank], others_in_operations=median(others) if others else None,
-        )  # fmt: skip
+            in_operations=inside[rank],
+            others_in_operations=median(others) if others else None,
+        )
 
 
 def _chance(hits: int, tries: int, share: float) -> float:
@@ -128,15 +136,18 @@ def looks(live: Live, rank: int, last_s: float = PHASES_S) -> list[tuple[NodeSta
     if not words or words[-1].time_s < newest.time_s:
         words.append(newest)
     return [
-        (s, r) for s in words if s.attempt == newest.attempt and s.time_s >= newest.time_s - last_s
-        for r in s.ranks if r.rank == rank
-    ]  # fmt: skip
+        (s, r)
+        for s in words
+        if s.attempt == newest.attempt and s.time_s >= newest.time_s - last_s
+        for r in s.ranks
+        if r.rank == rank
+    ]
 
 
 def _in_operations(live: Live, rank: int) -> float | None:
     """At what share of the last looks the rank waited in an operation."""
     words = [r for _, r in looks(live, rank) if r.groups]
-    if len(words) < LEAST_LOOKS:
+    if len(words) < MIN_LOOKS:
         return None
     return sum(any(g.waiting_s is not None for g in r.groups) for r in words) / len(words)
 
@@ -144,7 +155,7 @@ def _in_operations(live: Live, rank: int) -> float | None:
 def share_of_looks(live: Live, rank: int, *phases: str) -> float | None:
     """At what share of the last looks the rank was in one of these phases; None when its phase is not known."""
     words = [r for _, r in looks(live, rank) if r.phase != "unknown"]
-    return sum(r.phase in phases for r in words) / len(words) if len(words) >= LEAST_LOOKS else None
+    return sum(r.phase in phases for r in words) / len(words) if len(words) >= MIN_LOOKS else None
 
 
 def throttled_share(live: Live, rank: int) -> float:

@@ -6,13 +6,18 @@ from allready.model import Confidence, Culprits, Evidence, Hit, Live, World
 from allready.rules._live import named
 from allready.rules.slow._pace import Slow, percent, told
 
-MOST_TOLD = 4
+MAX_TOLD = 4
 
 
 def waited_for(
-    live: Live, world: World, slow: Sequence[Slow], *, confidence: Confidence, own: Iterable[Evidence] = (),
+    live: Live,
+    world: World,
+    slow: Sequence[Slow],
+    *,
+    confidence: Confidence,
+    own: Iterable[Evidence] = (),
     **values: str,
-) -> Hit:  # fmt: skip
+) -> Hit:
     """These ranks as culprits.
 
     Args:
@@ -51,5 +56,5 @@ def of_each(slow: Sequence[Slow], source: str, text: Callable[[int], str]) -> tu
     """
     return tuple(
         Evidence(source=f"rank {rank}, {source}" if source else f"rank {rank}", text=text(rank))
-        for rank in ranks_of(slow)[:MOST_TOLD]
+        for rank in ranks_of(slow)[:MAX_TOLD]
     )

@@ -12,13 +12,13 @@ from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import address_book, key, plain, snapshots
 
-LEAST_S = 1.5
+MIN_S = 1.5
 SURE_S = 3.5
-MOST_S = 6.5
+MAX_S = 6.5
 """Agents tell of sockets every two seconds: four looks, and none from before a fault that is seven seconds old."""
 BULK = 0.05
 """Paths with less than this share of the busiest path's bytes carry notices, not data: their rate says nothing."""
-LEAST_BYTES = 50_000
+MIN_BYTES = 50_000
 SLOWER = 1.5
 """Factor between the fastest slow path and the slowest of the others; a link of half the speed makes 2."""
 LOST_TIME = 0.2
@@ -35,7 +35,7 @@ SEGMENT_BYTES = 1448
 LOSS = 0.005
 """Share of segments sent again.  On healthy Ethernet it is far below 0.0001; loops of short messages on a busy machine
 repeat up to five of a thousand for no reason, on all paths alike, when the kernel's early probe was too early."""
-LEAST_LOST = 15
+MIN_LOST = 15
 MORE_LOST = 3.0
 
 
@@ -101,8 +101,8 @@ def flows(live: Live) -> dict[tuple[int, int], Flow]:
     found: dict[tuple[int, int], Flow] = {}
     for node in sorted(live.statuses):
         words = snapshots(live, node)
-        words = [w for w in words if w.time_s >= words[-1].time_s - MOST_S]
-        if len(words) < 2 or words[-1].time_s - words[0].time_s < LEAST_S:
+        words = [w for w in words if w.time_s >= words[-1].time_s - MAX_S]
+        if len(words) < 2 or words[-1].time_s - words[0].time_s < MIN_S:
             continue
         tables = [{key(row): row for row in w.sockets} for w in words]
         for name, row in tables[-1].items():
@@ -111,7 +111,7 @@ def flows(live: Live) -> dict[tuple[int, int], Flow]:
             if other is None or other == node or first is None:
                 continue
             seconds = words[-1].time_s - words[first].time_s
-            if seconds >= LEAST_S:
+            if seconds >= MIN_S:
                 flow = found.setdefault((node, other), Flow(src=node, dst=other))
                 _add(flow, [t[name] for t in tables[first:] if name in t], seconds)
     return found
@@ -141,7 +141,7 @@ def bulk(found: Mapping[tuple[int, int], Flow]) -> list[Flow]:
     """Paths that carry data, the slowest first."""
     most = max((f.sent_bytes for f in found.values()), default=0)
     return sorted(
-        (f for f in found.values() if f.sent_bytes >= max(LEAST_BYTES, BULK * most)), key=lambda f: f.rate_bit_per_s
+        (f for f in found.values() if f.sent_bytes >= max(MIN_BYTES, BULK * most)), key=lambda f: f.rate_bit_per_s
     )
 
 
@@ -234,7 +234,7 @@ def lossy_path(live: Live) -> LossyPath | None:
     data.sort(key=lambda f: -f.loss)
     cut = next((i for i in range(1, len(data)) if data[i - 1].loss >= MORE_LOST * data[i].loss), 0)
     lossy, rest = data[:cut], data[cut:]
-    if not lossy or any(f.loss < LOSS or f.num_again < LEAST_LOST for f in lossy):
+    if not lossy or any(f.loss < LOSS or f.num_again < MIN_LOST for f in lossy):
         return None
     others = sum(f.num_again for f in rest) / max(1, sum(f.num_segments for f in rest))
     loss = sum(f.num_again for f in lossy) / sum(f.num_segments for f in lossy)
@@ -243,9 +243,13 @@ def lossy_path(live: Live) -> LossyPath | None:
         return None
     links = tuple(sorted((f.src, f.dst) for f in lossy))
     return LossyPath(
-        flows=tuple(lossy), nodes=tuple(common) if len(common) == 1 else (), links=links if len(common) > 1 else (),
-        loss=loss, others_loss=others, num_again=sum(f.num_again for f in lossy),
-    )  # fmt: skip
+        flows=tuple(lossy),
+        nodes=tuple(common) if len(common) == 1 else (),
+        links=links if len(common) > 1 else (),
+        loss=loss,
+        others_loss=others,
+        num_again=sum(f.num_again for f in lossy),
+    )
 
 
 def told(found: Iterable[Flow]) -> Iterator[Evidence]:

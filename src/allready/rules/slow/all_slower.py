@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing
 
 FACTOR = 1.6
-LEAST_S = 3.0
-LEAST_OPERATIONS = 10
-LEAST_SPAN_S = 0.2
+MIN_S = 3.0
+MIN_OPERATIONS = 10
+MIN_SPAN_S = 0.2
 
 
 @Rule(
@@ -26,7 +26,7 @@ LEAST_SPAN_S = 0.2
     "alike, or the work became larger; no rank and no link is at fault",
     remedy="look for what all share: the program's phase, the file system, a switch, the power limit, other jobs",
 )
-def all_slower(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
+def all_slower(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The number of operations a second over the last seconds against the half minute before, on all ranks, where neither
@@ -40,7 +40,7 @@ def all_slower(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
     """
     if live.is_starting or is_standing(live):
         return
-    found = decide(live, after)
+    found = decide(live, run)
     if found.ranks or found.path is not None or found.lossy is not None:
         return
     speeds = [s for n in live.statuses for s in _speeds(live, n)]
@@ -66,7 +66,7 @@ def _speeds(live: Live, node: int) -> Iterator[tuple[float, float]]:
     """Operations a second of each rank of a node: in the first third of what is remembered, and in the last."""
     newest = live.statuses[node]
     words = [s for s in live.history.get(node, ()) if s.attempt == newest.attempt]
-    if not words or words[-1].time_s - words[0].time_s < 3 * LEAST_S:
+    if not words or words[-1].time_s - words[0].time_s < 3 * MIN_S:
         return
     third = (words[-1].time_s - words[0].time_s) / 3
     first = [s for s in words if s.time_s <= words[0].time_s + third]
@@ -75,12 +75,12 @@ def _speeds(live: Live, node: int) -> Iterator[tuple[float, float]]:
         counts = []
         for part in (first, last):
             told = [(s.time_s, r.num_operations) for s in part for r in s.ranks if r.rank == rank.rank]
-            if len(told) < 2 or told[-1][0] - told[0][0] < LEAST_S / 2:
+            if len(told) < 2 or told[-1][0] - told[0][0] < MIN_S / 2:
                 break
             # The middle one of the spans: in some of them somebody may have saved while the others waited.
-            spans = [(n - m) / (t - s) for (s, m), (t, n) in pairwise(told) if t - s >= LEAST_SPAN_S]
+            spans = [(n - m) / (t - s) for (s, m), (t, n) in pairwise(told) if t - s >= MIN_SPAN_S]
             if not spans:
                 break
             counts.append(median(spans))
-        if len(counts) == 2 and counts[0] * third >= LEAST_OPERATIONS and counts[1] > 0:
+        if len(counts) == 2 and counts[0] * third >= MIN_OPERATIONS and counts[1] > 0:
             yield counts[0], counts[1]

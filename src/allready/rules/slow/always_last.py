@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Live, Severity
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Live, RunEvidence, Severity
 from allready.rules._deaths import causes
 from allready.rules._ruins import who
 from allready.rules.hang._decide import decide
@@ -18,8 +18,8 @@ BARELY, NEARLY_ALL, MANY = 1.25, 0.95, 30
 """So much more than what clocks leave open, in so large a share of so many operations, is likely enough: what they
 leave open is the most that they can be apart, not what they are."""
 
-LEAST_S = 0.005
-LEAST_SHARE_OF_PERIOD = 0.05
+MIN_S = 0.005
+MIN_SHARE_OF_PERIOD = 0.05
 """Less than this share of the time from one operation to the next is not worth an error."""
 
 
@@ -35,7 +35,7 @@ LEAST_SHARE_OF_PERIOD = 0.05
     remedy="profile {who}: its data loader, CPU quota and neighbours (cat /sys/fs/cgroup/cpu.stat), its GPU clocks "
     "(nvidia-smi -q -d CLOCK,PERFORMANCE), its share of the work",
 )
-def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def always_last(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
@@ -49,11 +49,11 @@ def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
     """
     if live is not None:
         return  # what a running job shows of ranks, quotas and links tells more
-    decision = decide(after)
-    if causes(after) or (decision.kind and not decision.is_glance):
+    decision = decide(run)
+    if causes(run) or (decision.kind and not decision.is_glance):
         return
     told: set[int] = set()
-    for lag in sorted(after.lags, key=lambda g: -g.num_operations):
+    for lag in sorted(run.lags, key=lambda g: -g.num_operations):
         for rank, is_sure in _slow(lag).items():
             if rank in told:
                 continue
@@ -61,7 +61,7 @@ def always_last(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
             yield Hit(
                 culprits=Culprits(ranks=(rank,)),
                 values={
-                    "who": who(after, [rank]),
+                    "who": who(run, [rank]),
                     "share": f"{lag.last_share[rank]:.0%}",
                     "num": lag.num_operations,
                     "late": f"{lag.median_late_s[rank]:.3f}",
@@ -81,7 +81,7 @@ def _slow(lag: Lag) -> dict[int, bool]:
     """The slow ranks, and whether their lateness leaves no doubt."""
     if lag.num_operations < 10 or len(lag.median_late_s) < 2:
         return {}
-    least = max(LEAST_S, LEAST_SHARE_OF_PERIOD * (lag.median_period_s or 0.0))
+    least = max(MIN_S, MIN_SHARE_OF_PERIOD * (lag.median_period_s or 0.0))
     found = {}
     for rank, late in lag.median_late_s.items():
         share = lag.last_share.get(rank, 0.0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing, percent
@@ -23,7 +23,7 @@ TOGETHER = 0.35
     remedy="divide the work more evenly within a step (bucket sequences by length, pack them), schedule garbage "
     "collection (`gc.freeze()`, `gc.collect()` at the same step on all ranks); no node needs to be replaced",
 )
-def imbalance_rotates(live: Live, after: Aftermath) -> Iterator[Hit]:
+def imbalance_rotates(live: Live, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Whether ranks are late by turns: together for a good part of the time, and none of them more than its share.
@@ -36,10 +36,10 @@ def imbalance_rotates(live: Live, after: Aftermath) -> Iterator[Hit]:
     """
     if live.is_starting or is_standing(live):
         return
-    found = decide(live, after)
+    found = decide(live, run)
     if found.ranks or found.heavier or found.path is not None or found.lossy is not None:
         return
-    for lag in after.lags:
+    for lag in run.lags:
         shares = sorted(lag.waited_share.values())
         if (
             len(shares) < 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.link._paths import arrows, names
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import WORST_LOSS, decide
@@ -23,7 +23,7 @@ SURE_LOSS = 0.03
     remedy="look for a bad cable or port: `ip -s link` and `ethtool -S IFNAME | grep -i -E 'err|drop|crc'` on both "
     "ends, the switch's counters; a full queue in front of a slow link loses packets as well",
 )
-def link_loses(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
+def link_loses(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The share of TCP segments that are sent again on each path, over a few seconds.
@@ -35,7 +35,7 @@ def link_loses(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
     When a few are lost at the start of a transfer; less than five of a thousand are not told.  On nodes whose
     processors are overloaded up to three of a hundred are a warning only: acknowledgements come late there.
     """
-    found = decide(live, after).lossy
+    found = decide(live, run).lossy
     if found is None or min(f.seconds for f in found.flows) < SURE_S:
         return
     is_bad = found.loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME

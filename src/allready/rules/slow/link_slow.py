@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.link._paths import arrows, names
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
@@ -25,7 +25,7 @@ FAR_SLOWER = 4.0
     "errors (`ip -s link`), other traffic on it (`sar -n DEV 1`), and the switch port; `allready check` measures all "
     "paths",
 )
-def link_slow(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
+def link_slow(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data under
@@ -39,7 +39,7 @@ def link_slow(live: Live, after: Aftermath | None = None) -> Iterator[Hit]:
     While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes whose
     processors are overloaded it is a warning, unless the path is four times slower than the others.
     """
-    path = decide(live, after).path
+    path = decide(live, run).path
     if path is None or min(f.seconds for f in path.flows) < SURE_S:
         return
     is_clear = path.others_mbit_per_s >= FAR_SLOWER * path.mbit_per_s

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, share_of_looks, usual_site
@@ -21,7 +21,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     remedy="make the loader of {who} as fast as the others': number of workers, prefetch_factor, where its shard lies "
     "(`iostat -x 1`, the file system's own counters), its transforms; `py-spy dump --pid PID` shows where it waits",
 )
-def rank_loading(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+def rank_loading(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and what the late rank's main thread was seen doing meanwhile: waiting
@@ -33,15 +33,17 @@ def rank_loading(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the shards differ by design and the loss is accepted.
     """
-    slow = decide(live, after).because("loading")
+    slow = decide(live, run).because("loading")
     if not slow:
         return
     ranks = ranks_of(slow)
     share = {r: share_of_looks(live, r, "loading") or 0.0 for r in ranks}
     yield waited_for(
-        live, world, slow,
+        live,
+        world,
+        slow,
         confidence=Confidence.CERTAIN if len(ranks) == 1 else Confidence.LIKELY,
         loading=percent(max(share.values())),
         site=usual_site(live, ranks[0]) or "?",
         own=of_each(slow, "", lambda r: f"loading at {share[r]:.0%} of the looks"),
-    )  # fmt: skip
+    )

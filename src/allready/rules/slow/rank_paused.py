@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import paused_share, percent
@@ -21,7 +21,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     remedy="find out who sends SIGSTOP and SIGCONT to {who} (a batch system that suspends, a debugger, a "
     "checkpointing or power tool): `strace -p PID -e trace=none -e signal=all`, `grep State /proc/PID/status`",
 )
-def rank_paused(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+def rank_paused(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and whether its process was found stopped (state T) for parts of the last
@@ -34,12 +34,14 @@ def rank_paused(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When somebody stops it on purpose, for example with a debugger.
     """
-    slow = decide(live, after).because("paused")
+    slow = decide(live, run).because("paused")
     if not slow:
         return
     yield waited_for(
-        live, world, slow,
+        live,
+        world,
+        slow,
         confidence=Confidence.CERTAIN,
         paused=percent(max(paused_share(live, r) for r in ranks_of(slow))),
         own=of_each(slow, "/proc", lambda r: f"stopped {paused_share(live, r):.0%} of the time"),
-    )  # fmt: skip
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import usual_site
@@ -21,7 +21,7 @@ from allready.rules.slow._say import ranks_of, waited_for
     remedy="profile {who} against another rank (`py-spy record --pid PID`): its share of the work, its loader, "
     "neighbours on its CPUs (`top`), its GPU's clocks (`nvidia-smi -q -d CLOCK,PERFORMANCE`)",
 )
-def rank_slow(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+def rank_slow(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, on clocks that were compared: for how much of the time most ranks had
@@ -34,11 +34,13 @@ def rank_slow(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the rank has more work by design. Up to a fifth of the time it is told as a remark only.
     """
-    slow = decide(live, after).because("")
+    slow = decide(live, run).because("")
     if not slow:
         return
     yield waited_for(
-        live, world, slow,
+        live,
+        world,
+        slow,
         confidence=Confidence.CERTAIN if slow[0].computes_longer else Confidence.LIKELY,
         site=usual_site(live, ranks_of(slow)[0]) or "?",
-    )  # fmt: skip
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, throttled_share
@@ -21,7 +21,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     remedy="give {who} more CPU: raise or remove the quota (`cat /sys/fs/cgroup/cpu.max` and `cpu.stat`, `docker "
     "update --cpus`, resources.limits.cpu in Kubernetes), or start fewer threads and loader workers",
 )
-def rank_throttled(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+def rank_throttled(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, on clocks that were compared, and how much of the time the kernel held
@@ -34,12 +34,14 @@ def rank_throttled(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     When the job is meant to run within that quota and its speed is accepted.
     """
-    slow = decide(live, after).because("throttled")
+    slow = decide(live, run).because("throttled")
     if not slow:
         return
     yield waited_for(
-        live, world, slow,
+        live,
+        world,
+        slow,
         confidence=Confidence.CERTAIN,
         throttled=percent(max(throttled_share(live, r) for r in ranks_of(slow))),
         own=of_each(slow, "cpu.stat", lambda r: f"held back {throttled_share(live, r):.0%} of the time"),
-    )  # fmt: skip
+    )

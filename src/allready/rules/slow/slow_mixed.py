@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Aftermath, Confidence, Culprits, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
 from allready.rules._live import named
 from allready.rules.link._paths import arrows, names
 from allready.rules.registry import Rule
@@ -24,7 +24,7 @@ from allready.rules.slow._traffic import told as told_paths
     "carries {rate} Mbit/s",
     remedy="mend both, the findings SLW002 to SLW008 say how; after one of them the job is still slow",
 )
-def slow_mixed(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
+def slow_mixed(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Whether one rank is waited for because it computes longer, and at the same time a link is slower than the others.
@@ -35,7 +35,7 @@ def slow_mixed(live: Live, world: World, after: Aftermath) -> Iterator[Hit]:
     ## When it is harmless
     Never for both; see there.
     """
-    found = decide(live, after)
+    found = decide(live, run)
     path = found.path or found.lossy
     if not found.ranks or path is None or min(f.seconds for f in path.flows) < SURE_S:
         return

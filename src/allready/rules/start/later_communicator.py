@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from allready.model import (
-    Aftermath,
     CommRecord,
     Confidence,
     Culprits,
@@ -14,6 +13,7 @@ from allready.model import (
     Hit,
     Live,
     ProcessRecord,
+    RunEvidence,
     Severity,
     clock_time,
     ranges,
@@ -39,7 +39,7 @@ ID_WAIT = "torch.store_get_failed"
     "must use their groups in one order; `device_id=` in init_process_group makes communicators at once, where a "
     "wrong order shows at the start",
 )
-def later_communicator(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def later_communicator(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks began and nobody
@@ -54,21 +54,21 @@ def later_communicator(after: Aftermath, live: Live | None = None) -> Iterator[H
     When logs of the ranks that are missing were not given to diagnose, or the logs were copied while a communicator
     was being made.
     """
-    if live is not None or causes(after):
+    if live is not None or causes(run):
         return
-    waits = {e.values.get("rank"): e for e in after.events if e.signature == ID_WAIT}
-    for name, one in _begun(after).items():
-        absent = tuple(r for r in range(one.nranks) if r not in one.ranks) if one.nranks == after.expected_ranks else ()
+    waits = {e.values.get("rank"): e for e in run.events if e.signature == ID_WAIT}
+    for name, one in _begun(run).items():
+        absent = tuple(r for r in range(one.nranks) if r not in one.ranks) if one.nranks == run.expected_ranks else ()
         elsewhere: list[Event] = [waits[str(r)] for r in absent if str(r) in waits]
-        is_seen = all(r in {p.rank for p in after.processes} for r in absent)
+        is_seen = all(r in {p.rank for p in run.processes} for r in absent)
         yield Hit(
             # One that waits itself, in another group, is not to blame alone.
             culprits=Culprits(ranks=absent if is_seen and not elsewhere else ()),
             values={
-                "waiting": who(after, one.in_job) if one.in_job else f"rank {ranges(one.ranks)} of it",
+                "waiting": who(run, one.in_job) if one.in_job else f"rank {ranges(one.ranks)} of it",
                 "comm": name,
                 "nranks": one.nranks,
-                "absent": who(after, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
+                "absent": who(run, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
             },
             confidence=Confidence.LIKELY if elsewhere else Confidence.POSSIBLE,
             evidence=(
@@ -100,11 +100,11 @@ class _Begun:
             self.started_s = comm.started_s if self.started_s is None else min(self.started_s, comm.started_s)
 
 
-def _begun(after: Aftermath) -> Mapping[str, _Begun]:
+def _begun(run: RunEvidence) -> Mapping[str, _Begun]:
     """By id, those that are incomplete in processes which had completed another one."""
     found: dict[str, _Begun] = {}
     completed: set[str] = set()
-    for process in after.processes:
+    for process in run.processes:
         was_before = any(comm.init_completed for comm in process.comms)
         for comm in process.comms:
             if comm.comm_id is None or not comm.init_started:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from allready.model import (
-    Aftermath,
     Confidence,
     Culprits,
     Evidence,
@@ -11,6 +10,7 @@ from allready.model import (
     Hit,
     Live,
     ProcessRecord,
+    RunEvidence,
     Severity,
     clock_time,
     ranges,
@@ -31,7 +31,7 @@ from allready.rules.registry import Rule
     remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
     "did it fail before the first collective? Before the next start run `allready check` on every node",
 )
-def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hit]:
+def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
@@ -44,13 +44,13 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
     ## When it is harmless
     When logs of the ranks named here were simply not given to diagnose.
     """
-    size = after.expected_ranks
-    if live is not None or size < 2 or causes(after):
+    size = run.expected_ranks
+    if live is not None or size < 2 or causes(run):
         return
     started: dict[int, str] = {}
     completed: set[int] = set()
     times = []
-    for process in after.processes:
+    for process in run.processes:
         for comm in process.comms:
             if comm.nranks == size and comm.parent is None and comm.init_started:
                 started[comm.rank] = process.sources[0] if process.sources else ""
@@ -59,26 +59,26 @@ def rank_never_joined(after: Aftermath, live: Live | None = None) -> Iterator[Hi
                 if comm.init_completed:
                     completed.add(comm.rank)
     absent = tuple(r for r in range(size) if r not in started)
-    if not started or completed or not absent or any(_heard_all(p, size) for p in after.processes):
+    if not started or completed or not absent or any(_heard_all(p, size) for p in run.processes):
         return
-    seen = {p.rank for p in after.processes} | {e.origin.rank for e in after.events}
+    seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
     is_few = len(absent) < len(started)
-    is_named = set(absent) <= set(after.node_of_rank)
-    idle = _idle_nodes(after, started)
+    is_named = set(absent) <= set(run.node_of_rank)
+    idle = _idle_nodes(run, started)
     is_idle = bool(idle) and len(idle) <= len(absent)
     # NCCL may write into files of its own, of which that node's may just not be here.
-    is_sure = is_idle and speaks_beside_its_launcher(after, started.values())
+    is_sure = is_idle and speaks_beside_its_launcher(run, started.values())
     yield Hit(
         # As many without a log as with one: rather their logs were not given.
-        culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(after, absent))
+        culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
         if is_seen or is_few or is_named or is_idle
         else Culprits(),
         values={
-            "who": who(after, absent),
+            "who": who(run, absent),
             "absent": ranges(absent),
             "nranks": size,
-            "waiting": who(after, started),
+            "waiting": who(run, started),
         },
         # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
         confidence=Confidence.LIKELY if is_seen or is_few or is_sure else Confidence.POSSIBLE,
@@ -97,10 +97,10 @@ def _heard_all(process: ProcessRecord, size: int) -> bool:
     return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)
 
 
-def _idle_nodes(after: Aftermath, started: Iterable[int]) -> tuple[int, ...]:
+def _idle_nodes(run: RunEvidence, started: Iterable[int]) -> tuple[int, ...]:
     """Nodes whose launcher had to end processes, of which no rank is known to have begun: their output is here."""
     ended = {
-        after.node_numbers.get(d.node or d.origin.node or "") for d in after.deaths if d.by_launcher and d.rank is None
+        run.node_numbers.get(d.node or d.origin.node or "") for d in run.deaths if d.by_launcher and d.rank is None
     }
-    begun = {after.node_of_rank.get(r) for r in started}
+    begun = {run.node_of_rank.get(r) for r in started}
     return tuple(sorted(n for n in ended - begun if n is not None))

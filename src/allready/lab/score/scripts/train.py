@@ -21,8 +21,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--step-ms", type=float, default=30, help="time asleep in each step")
     parser.add_argument("--compute-ms", type=float, default=0, help="CPU time in each step")
     parser.add_argument("--size", type=int, default=4096, help="elements of the gradient")
-    parser.add_argument("--pattern", default="plain",
-                        choices=("plain", "groups", "ring", "p2p", "both_send", "all_to_all", "subset"))  # fmt: skip
+    parser.add_argument(
+        "--pattern", default="plain", choices=("plain", "groups", "ring", "p2p", "both_send", "all_to_all", "subset")
+    )
     parser.add_argument("--loader", type=int, default=0, metavar="WORKERS", help="a DataLoader with so many workers")
     parser.add_argument("--slow-data-rank", type=int, default=-1)
     parser.add_argument("--slow-data-ms", type=float, default=0)

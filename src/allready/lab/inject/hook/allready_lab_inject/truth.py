@@ -31,9 +31,16 @@ class Truth:
 
     def _write(self, fault: dict[str, Any], rank: int, step: int, status: str, details: dict[str, Any]) -> None:
         truth = {
-            "id": fault["id"], "kind": fault["kind"], "rank": rank, "step": step, "status": status,
-            "injected_s": time.time(), "pid": os.getpid(), "host": socket.gethostname(), **details,
-        }  # fmt: skip
+            "id": fault["id"],
+            "kind": fault["kind"],
+            "rank": rank,
+            "step": step,
+            "status": status,
+            "injected_s": time.time(),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            **details,
+        }
         path = self._path(fault["id"], rank)
         if path.exists():
             return

@@ -1,0 +1,258 @@
+"""The processes that a log speaks of: NCCL's, ranks that printed something, pids in a launcher's table."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from allready.evidence.lines.model import RawLine
+from allready.evidence.log import nccl
+from allready.evidence.log.line import Line
+from allready.evidence.log.nccl import NcclProcess
+from allready.evidence.log.writer import Process, Writer
+from allready.evidence.prefix import Prefix
+from allready.evidence.reading import OpStream
+from allready.evidence.secrets import masked_value
+from allready.expressions import expression
+from allready.model import ProcessRecord
+from allready.records import dataclass
+
+if TYPE_CHECKING:
+    from allready.evidence.log.interpret import Log
+
+MAX_PROCESSES = 8192
+MAX_VARIABLES = 256
+_VARIABLE = expression(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
+_TORCH_NCCL = expression(r"NCCL version: (\d[\w.]*)")
+
+
+@dataclass(slots=True)
+class _Spoken:
+    """What one process's lines say besides their words."""
+
+    who: Writer = field(default_factory=Writer)
+    first_time_s: float | None = None
+    last_time_s: float | None = None
+    last: Line | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def hear(self, line: Line, time_s: float | None) -> None:
+        self.last = line
+        if time_s is not None:
+            self.note(time_s)
+
+    def note(self, time_s: float) -> None:
+        self.first_time_s = time_s if self.first_time_s is None else min(self.first_time_s, time_s)
+        self.last_time_s = time_s if self.last_time_s is None else max(self.last_time_s, time_s)
+
+
+class ProcessTable:
+    """Fed with every line in order; `records` at the end."""
+
+    def __init__(self) -> None:
+        self._nccl: dict[Process, NcclProcess] = {}
+        self._spoken: dict[Process, _Spoken] = {}
+        self._bare_versions: dict[str, str] = {}
+
+    def feed(self, line: Line, time_s: float | None) -> bool:
+        """Take NCCL's line in; False when it is not NCCL's or of no known kind."""
+        p = line.prefix
+        if p.kind != "nccl" or p.host is None or p.pid is None:
+            versions = nccl.version_of(line.rest) if " version" in line.rest and line.is_known else {}
+            if versions and _is_bare_version(line.rest):
+                self._bare_versions |= versions
+                return True
+            return False
+        key = (p.host, p.pid)
+        process = self._nccl.get(key)
+        if process is None:
+            if len(self._nccl) >= MAX_PROCESSES:
+                return False
+            process = self._nccl[key] = NcclProcess(p.host, p.pid)
+            self._spoken[key] = _Spoken()
+        self._spoken[key].hear(line, time_s)
+        if process.cuda_dev is None:
+            process.cuda_dev = p.cuda_dev
+        if p.level in ("TRACE", "CALL"):
+            return True
+        if p.level not in ("INFO", "VERSION"):
+            return False
+        return process.feed(line.rest, tid=p.tid, time_s=time_s, line=line.number)
+
+    def take(self, process: Process, words: str, readers: nccl.Readers) -> None:
+        """The same for a line of which is known who takes something from its words; others of its process were fed."""
+        known = self._nccl.get(process)
+        if known is not None:
+            for reader in readers:
+                reader(known, words)
+
+    def ranks(self) -> dict[Process, int]:
+        """Ranks as NCCL tells them: those in the largest communicator that is no child."""
+        worlds = ((key, process.comms.world()) for key, process in self._nccl.items())
+        return {key: world.rank for key, world in worlds if world is not None}
+
+    def nodes(self) -> dict[Process, str]:
+        return {key: process.node for key, process in self._nccl.items() if process.node is not None}
+
+    def records(self, log: "Log") -> list[ProcessRecord]:
+        """One record for each process; a rank and a pid are one process where the log says so."""
+        streams = self._streams_by_process(log)
+        records = [self._of_nccl(log, key, streams.get(key, [])) for key in self._nccl]
+        by_rank: dict[int, list[int]] = {}
+        by_pid: dict[int, list[int]] = {}
+        for at, record in enumerate(records):
+            if record.rank is not None:
+                by_rank.setdefault(record.rank, []).append(at)
+            if record.pid is not None:
+                by_pid.setdefault(record.pid, []).append(at)
+        self._add_tables(log, records, by_rank, by_pid)
+        self._add_speakers(log, records, by_rank)
+        return records
+
+    def _streams_by_process(self, log: "Log") -> dict[Process, list[OpStream]]:
+        """Operations by process; a process that printed nothing else becomes known here."""
+        found: dict[Process, list[OpStream]] = {}
+        for stream in log.scanned.streams:
+            host, pid = stream.origin.host, stream.origin.pid
+            if host is None or pid is None:
+                continue
+            found.setdefault((host, pid), []).append(stream)
+            if (host, pid) not in self._nccl and len(self._nccl) < MAX_PROCESSES:
+                self._nccl[host, pid] = NcclProcess(host, pid)
+                self._spoken[host, pid] = _Spoken()
+        return found
+
+    def _of_nccl(self, log: "Log", key: Process, streams: Sequence[OpStream]) -> ProcessRecord:
+        spoken = self._spoken[key]
+        counts: dict[str, int] = {}
+        for stream in streams:
+            for shape, count in zip(stream.shapes, stream.counts, strict=False):
+                counts[shape.name] = counts.get(shape.name, 0) + count
+            for _, time_s in stream.times:
+                spoken.note(time_s)
+        facts = self._nccl[key].facts({s.comm: s.first_line for s in streams if s.first_line is not None})
+        who = log.writer(Prefix("", host=key[0], pid=key[1], kind="nccl"))
+        if facts["rank"] is None:
+            facts["rank"] = who.rank
+        if who.local_rank is not None:
+            facts["local_rank"] = who.local_rank
+        facts["node"] = facts["node"] or who.node
+        if len(self._nccl) == 1:
+            facts["versions"] = self._bare_versions | facts["versions"]
+        facts |= {"sources": (log.source,), "op_counts": counts}
+        return _with_last(log, facts, spoken, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
+
+    def _add_tables(
+        self, log: "Log", records: list[ProcessRecord], by_rank: dict[int, list[int]], by_pid: dict[int, list[int]]
+    ) -> None:
+        for at, entry in log.blocks.entries:
+            if entry.pid is None or entry.rank is None:
+                continue
+            places = by_pid.get(entry.pid, [])
+            if not places:
+                if len(records) >= MAX_PROCESSES:
+                    return
+                who = log.whoever.of(log.lines[at])
+                records.append(
+                    ProcessRecord(
+                        host=entry.host,
+                        pid=entry.pid,
+                        rank=entry.rank,
+                        local_rank=entry.local_rank,
+                        node=who.node,
+                        sources=(log.source,),
+                    )
+                )
+                by_pid[entry.pid] = [len(records) - 1]
+                by_rank.setdefault(entry.rank, []).append(len(records) - 1)
+            elif len(places) == 1:
+                old = records[places[0]]
+                if old.rank is None:
+                    records[places[0]] = replace(old, rank=entry.rank, local_rank=entry.local_rank)
+                    by_rank.setdefault(entry.rank, []).append(places[0])
+
+    def _add_speakers(self, log: "Log", records: list[ProcessRecord], by_rank: dict[int, list[int]]) -> None:
+        speakers: dict[int, _Spoken] = {}
+        for line in log.lines:
+            p = line.prefix
+            if p.kind == "nccl" or not line.text.strip():
+                continue
+            who = log.whoever.of(line)
+            if who.rank is None or who.is_agent or (who.rank not in speakers and len(speakers) >= MAX_PROCESSES):
+                continue
+            spoken = speakers.setdefault(who.rank, _Spoken(who))
+            spoken.hear(line, log.time_of(line))
+            if "environments" in line.rest:
+                _settings(line.rest, spoken)
+        for rank, spoken in speakers.items():
+            places = by_rank.get(rank, [])
+            if len(places) == 1:
+                old = records[places[0]]
+                records[places[0]] = _joined(log, old, spoken)
+            else:
+                facts = {
+                    "rank": rank,
+                    "local_rank": spoken.who.local_rank,
+                    "node": spoken.who.node,
+                    "host": spoken.who.host,
+                    "pid": spoken.who.pid if not places else None,
+                    "env": dict(spoken.env),
+                    "versions": dict(spoken.versions),
+                    "sources": (log.source,),
+                }
+                records.append(_with_last(log, facts, spoken, None))
+
+
+def _is_bare_version(text: str) -> bool:
+    return re.match(r"(?:N|R)CCL version|HIP version|ROCm version", text) is not None
+
+
+def _settings(text: str, spoken: _Spoken) -> None:
+    version = _TORCH_NCCL.search(text)
+    if version is not None:
+        spoken.versions["nccl"] = version[1]
+    for name, value in _VARIABLE.findall(text[:4096]):
+        if "_" in name and len(spoken.env) < MAX_VARIABLES:
+            spoken.env[name] = masked_value(name, value.strip())
+
+
+def _joined(log: "Log", old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
+    """A process with what was printed under its rank."""
+    firsts = [t for t in (old.first_time_s, spoken.first_time_s) if t is not None]
+    lasts = [t for t in (old.last_time_s, spoken.last_time_s) if t is not None]
+    changes: dict[str, Any] = {
+        "first_time_s": min(firsts, default=None),
+        "last_time_s": max(lasts, default=None),
+        "env": spoken.env | dict(old.env),
+        "versions": spoken.versions | dict(old.versions),
+        "local_rank": old.local_rank if old.local_rank is not None else spoken.who.local_rank,
+        "node": old.node or spoken.who.node,
+    }
+    is_later = old.last_origin is None or (spoken.last and spoken.last.number > (old.last_origin.line or 0))
+    if spoken.last is not None and is_later:
+        who = Writer(old.host, old.pid, old.rank, changes["local_rank"], changes["node"])
+        changes |= _said_last(log, who, spoken.last)
+    return replace(old, **changes)
+
+
+def _with_last(log: "Log", facts: dict[str, Any], spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
+    """The record with its times and its last line: the scanner's, which may be an operation, else the last kept."""
+    line, last_time_s = spoken.last, spoken.last_time_s
+    if last is not None and (line is None or last.number >= line.number):
+        line = Line(last.number, "", log.prefix_of(last.text))
+        time_s = log.time_of(line)
+        if time_s is not None:
+            last_time_s = max(time_s, last_time_s or time_s)
+    if line is not None:
+        who = Writer(facts["host"], facts["pid"], facts["rank"], facts["local_rank"], facts["node"])
+        facts |= _said_last(log, who, line)
+    return ProcessRecord(**facts, first_time_s=spoken.first_time_s, last_time_s=last_time_s)
+
+
+def _said_last(log: "Log", who: Writer, line: Line) -> dict[str, Any]:
+    return {
+        "last_line": line.rest.strip()[:500],
+        "last_line_class": nccl.class_of(line.rest, line.prefix.level, is_nccl=line.prefix.kind == "nccl"),
+        "last_origin": log.origin_of(line.number, who),
+    }

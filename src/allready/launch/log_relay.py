@@ -1,0 +1,306 @@
+"""Run as a script beside an agent: `keeper.py SOCKET_FD AGENT_PID`.  Writes the ranks' logs and outlives the agent.
+
+A process of its own, so that a rank never waits for the agent (busy, stopped, or dead): it moves what the ranks print
+from their pipes into their files, and when the agent is gone, however that happened, it ends every process that the
+agent had started, writes down what was still in the pipes, and ends itself.  It imports nothing of ours and next to
+nothing of Python's, so that it is there within milliseconds.
+
+Messages on the socket (SOCK_SEQPACKET), the first byte says which:
+
+    from the agent   M mark        processes with this text in their environment are the agent's
+                     R path        a folder of the agent's, to be removed with everything in it when the agent is gone
+                     A key [fds]   read the pipe fds[0] into the files fds[1:]; key: 4 bytes
+                     G pid / g pid a process group that is (is no longer) the agent's
+                     F number      write everything that is in the pipes now, then answer f number
+                     B             the agent has ended everything itself: write what there is, and end
+    to the agent     w key...      these files have grown
+                     u key data    data that could not be written to the last file of `key`
+                     e key errno   from now on a file of `key` cannot be written
+"""
+
+import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would take longer than everything else here
+import _socket
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_READ_BYTES = 256 * 1024
+_MESSAGE_BYTES = 60_000
+_TELL_EVERY_S = 0.02
+_LOOK_EVERY_S = 1.0
+_ENDING_S = 10.0
+_ENVIRON_BYTES = 4 << 20
+_BACKLOG_BYTES = 8 << 20  # of what neither the disk nor the agent takes now
+
+
+class Stream:
+    """One pipe and the files it goes to."""
+
+    def __init__(self, key: bytes, pipe: int, files: list[int]) -> None:
+        self.key = key
+        self.pipe = pipe
+        self.files = files
+        self.lost = [0] * len(files)
+        self.why = [0] * len(files)
+
+    def read(self) -> bytes | None:
+        """What is there; None when nothing is, b"" when nothing will ever be."""
+        try:
+            return os.read(self.pipe, _READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> tuple[int, int]:
+        """Put data into the files; returns the bytes that the last file did not take, and a new error's number."""
+        news = rest = 0
+        for at, file in enumerate(self.files):
+            rest, number = self._write(at, file, data)
+            news = news or number
+        return (rest if self.files else len(data)), news
+
+    def _write(self, at: int, file: int, data: bytes) -> tuple[int, int]:
+        if self.lost[at]:
+            note = f"\n[allready: {self.lost[at]} bytes are missing here: {os.strerror(self.why[at])}]\n".encode()
+            left, _ = _write_all(file, note)
+            if left:
+                self.lost[at] += len(data)
+                return len(data), 0
+            self.lost[at] = 0
+        left, number = _write_all(file, data)
+        if not left:
+            return 0, 0
+        self.lost[at] += left
+        self.why[at] = number
+        return left, number
+
+    def close(self) -> None:
+        for fd in (self.pipe, *self.files):
+            os.close(fd)
+
+
+def _write_all(file: int, data: bytes) -> tuple[int, int]:
+    """Bytes that could not be written, and why."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(file, view) :]
+        except OSError as error:
+            return len(view), error.errno or 5
+    return 0, 0
+
+
+class LogRelay:
+    """All that this process knows."""
+
+    def __init__(self, socket_fd: int, agent: int) -> None:
+        self.socket = _socket.socket(fileno=socket_fd)
+        self.socket.setblocking(False)
+        self.agent = agent
+        self.poll = select.poll()
+        self.poll.register(socket_fd, select.POLLIN)
+        self.streams: dict[int, Stream] = {}
+        self.groups: set[int] = set()
+        self.mark = b""
+        self.scratch = b""
+        self.dirty: set[bytes] = set()
+        self.told_s = 0.0
+        self.backlog: list[bytes] = []
+        self.waiting_bytes = 0
+        self.agent_fd = -1
+        try:
+            self.agent_fd = os.pidfd_open(agent)
+            self.poll.register(self.agent_fd, select.POLLIN)
+        except (OSError, AttributeError):  # an old kernel: the parent's number tells, a second later
+            pass
+
+    def run(self) -> None:
+        """Until the agent says goodbye or is gone."""
+        while True:
+            wait_s = _LOOK_EVERY_S
+            if self.dirty:
+                wait_s = max(0.0, self.told_s + _TELL_EVERY_S - time.monotonic())
+            elif self.backlog:
+                wait_s = _TELL_EVERY_S
+            for fd, _ in self.poll.poll(wait_s * 1000 + (1 if wait_s else 0)):
+                if fd in self.streams:
+                    self.move(self.streams[fd])
+                elif fd == self.agent_fd or not self.hear():
+                    return self.end()
+            if self.agent_fd < 0 and os.getppid() != self.agent:
+                return self.end()
+            self.tell()
+
+    def hear(self) -> bool:
+        """One message of the agent's; False when it is gone or has said goodbye."""
+        room = 4 * 16 + 64
+        try:
+            data, extra, _, _ = self.socket.recvmsg(_MESSAGE_BYTES, room)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        kind, rest = data[:1], data[1:]
+        fds = [
+            int.from_bytes(raw[i : i + 4], sys.byteorder)
+            for level, what, raw in extra
+            if level == _socket.SOL_SOCKET and what == _socket.SCM_RIGHTS
+            for i in range(0, len(raw) - 3, 4)
+        ]
+        if kind == b"M":
+            self.mark = rest
+        elif kind == b"R":
+            self.scratch = rest
+        elif kind == b"A" and fds:
+            stream = Stream(rest, fds[0], fds[1:])
+            os.set_blocking(stream.pipe, False)
+            self.streams[stream.pipe] = stream
+            self.poll.register(stream.pipe, select.POLLIN)
+        elif kind == b"G":
+            self.groups.add(int(rest))
+        elif kind == b"g":
+            self.groups.discard(int(rest))
+        elif kind == b"F":
+            self.drain()
+            self.tell(at_once=True)
+            self.send(b"f" + rest)
+        elif kind == b"B":
+            self.groups.clear()
+            self.mark = self.scratch = b""
+            return False
+        return bool(data)
+
+    def move(self, stream: Stream) -> bool:
+        """One read's worth from the pipe into the files; whether there was any."""
+        data = stream.read()
+        if data is None:
+            return False
+        if not data:
+            self.poll.unregister(stream.pipe)
+            del self.streams[stream.pipe]
+            stream.close()
+            return False
+        rest, number = stream.write(data)
+        if number:
+            self.send(b"e" + stream.key + str(number).encode())
+        if rest:
+            unsaved = data[len(data) - rest :]
+            for at in range(0, rest, _MESSAGE_BYTES - 8):
+                self.keep(b"u" + stream.key + unsaved[at : at + _MESSAGE_BYTES - 8])
+        if rest < len(data):
+            self.dirty.add(stream.key)
+        return True
+
+    def drain(self) -> None:
+        """Everything that is in the pipes now, and no more than they can hold."""
+        for stream in tuple(self.streams.values()):
+            for _ in range((1 << 20) // _READ_BYTES + 1):
+                if not self.move(stream):
+                    break
+
+    def tell(self, *, at_once: bool = False) -> None:
+        """Say which files have grown; not too often, and not to somebody who does not listen."""
+        now = time.monotonic()
+        self.catch_up()
+        if self.dirty and (at_once or now - self.told_s >= _TELL_EVERY_S):
+            self.told_s = now
+            if self.send(b"w" + b"".join(self.dirty)):
+                self.dirty.clear()
+
+    def keep(self, message: bytes) -> None:
+        """Send it now or later, unless too much waits already."""
+        if not self.backlog and self.send(message):
+            return
+        if self.waiting_bytes < _BACKLOG_BYTES:
+            last = self.backlog[-1] if self.backlog else b""
+            if last[:5] == message[:5] and len(last) + len(message) < _MESSAGE_BYTES:  # kind and key
+                self.backlog[-1] = last + message[5:]
+            else:
+                self.backlog.append(message)
+            self.waiting_bytes += len(message)
+
+    def catch_up(self) -> None:
+        """Send what waits, as far as it is taken."""
+        num_sent = 0
+        while num_sent < len(self.backlog) and self.send(self.backlog[num_sent]):
+            num_sent += 1
+        if num_sent:
+            del self.backlog[:num_sent]
+            self.waiting_bytes = sum(map(len, self.backlog))
+
+    def send(self, message: bytes) -> bool:
+        try:
+            self.socket.send(message)
+        except OSError:  # its buffer is full, or it is gone
+            return False
+        return True
+
+    def end(self) -> None:
+        """End what is left of the agent's processes, write what they left in the pipes."""
+        deadline, num_clean = time.monotonic() + _ENDING_S, 0
+        for group in self.groups:
+            _kill(os.killpg, group)
+        while self.mark and num_clean < 3 and time.monotonic() < deadline:
+            found = marked(self.mark)
+            for pid in found:
+                _kill(os.kill, pid)
+            num_clean = 0 if found else num_clean + 1
+            self.drain()
+            time.sleep(0.02)
+        self.drain()
+        if self.scratch:
+            remove(self.scratch)
+
+
+def remove(folder: bytes) -> None:
+    """Remove a folder and what is in it, as far as it is allowed; links are not followed."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    remove(entry.path)
+                else:
+                    os.unlink(entry.path)  # noqa: PTH108 - pathlib is one import more
+        os.rmdir(folder)  # noqa: PTH106
+    except OSError:  # gone, or not ours
+        return
+
+
+def _kill(send: "Callable[[int, int], None]", number: int) -> None:
+    try:  # noqa: SIM105 - contextlib is one import more
+        send(number, _signal.SIGKILL)
+    except OSError:  # gone, or not ours
+        pass
+
+
+def marked(mark: bytes) -> list[int]:
+    """Processes that were started with `mark` in their environment."""
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib would take ten times longer than this program's start
+        if not name.isdigit():
+            continue
+        try:
+            fd = os.open(f"/proc/{name}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # another user's, or gone
+            continue
+        try:
+            data = os.read(fd, _ENVIRON_BYTES)
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+        if mark in data:
+            found.append(int(name))
+    return found
+
+
+if __name__ == "__main__":
+    for _number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT):
+        _signal.signal(_number, _signal.SIG_IGN)  # it ends when the agent does
+    LogRelay(int(sys.argv[1]), int(sys.argv[2])).run()

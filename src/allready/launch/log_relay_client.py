@@ -1,0 +1,213 @@
+"""The agent's end of the keeper: start it, give it pipes and groups, hear which logs have grown."""
+
+import array
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+MARK = "ALLREADY_GROUP"
+"""Variable that every process of a worker group inherits, with a value that no other group has."""
+
+_SCRIPT = Path(__file__).with_name("keeper.py")
+_SEND_S = 2.0
+_BYE_S = 5.0
+_MESSAGE_BYTES = 64 * 1024
+
+
+class LogRelayClient:
+    """One keeper and what it was told, so that another one can take over if it is killed.
+
+    `scratch`: a folder of the agent's that the keeper removes when the agent is gone without a goodbye.
+    `on_grown(keys)`, `on_unsaved(key, data)` and `on_lost(key, errno)` are called from `hear`, which one thread calls
+    in a loop; everything else may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_grown: Callable[[Sequence[int]], None],
+        on_unsaved: Callable[[int, bytes], None],
+        on_lost: Callable[[int, int], None],
+        scratch: Path | None = None,
+    ) -> None:
+        self._scratch = scratch
+        self.mark = secrets.token_hex(16)
+        self._on_grown, self._on_unsaved, self._on_lost = on_grown, on_unsaved, on_lost
+        self._lock = threading.RLock()
+        self._answered = threading.Condition()
+        self._answer = 0
+        self._asked = 0
+        self._overdue = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._streams: dict[int, list[int]] = {}  # key -> pipe and files, ours: for a successor
+        self._groups: set[int] = set()
+        self._closed = False
+        self.num_starts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The keeper's process."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the keeper, or do nothing if there is one.
+
+        Raises:
+            OSError: no process or socket can be had; nothing is left behind.
+        """
+        with self._lock:
+            if self._socket is not None or self._closed:
+                return
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            environ = {name: value for name, value in os.environ.items() if name != MARK}  # another agent's
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(_SCRIPT), str(theirs.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    env=environ,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+            ours.settimeout(_SEND_S)
+            self._socket = ours
+            self.num_starts += 1
+            self._send(b"M" + f"{MARK}={self.mark}".encode())
+            if self._scratch is not None:
+                self._send(b"R" + os.fsencode(self._scratch.absolute()))
+            for group in self._groups:
+                self._send(b"G" + str(group).encode())
+            for key, fds in self._streams.items():
+                self._send(b"A" + key.to_bytes(4, "big"), fds)
+
+    def fileno(self) -> int:
+        """The socket to wait on; -1 when there is no keeper."""
+        with self._lock:
+            return -1 if self._socket is None else self._socket.fileno()
+
+    def add_stream(self, key: int, pipe: int, files: Sequence[int]) -> None:
+        """Have a pipe's bytes written to files; the descriptors belong to this object from here on."""
+        with self._lock:
+            self._streams[key] = [pipe, *files]
+            self._send(b"A" + key.to_bytes(4, "big"), self._streams[key])
+
+    def drop_stream(self, key: int) -> None:
+        """Nothing more will come of it."""
+        with self._lock:
+            for fd in self._streams.pop(key, ()):
+                os.close(fd)
+
+    def add_group(self, pid: int) -> None:
+        """A process group to end when this process is gone."""
+        with self._lock:
+            self._groups.add(pid)
+            self._send(b"G" + str(pid).encode())
+
+    def drop_group(self, pid: int) -> None:
+        """Its number may be another's from now on."""
+        with self._lock:
+            self._groups.discard(pid)
+            self._send(b"g" + str(pid).encode())
+
+    def flush(self, *, timeout_s: float) -> bool:
+        """Wait until everything printed so far is in the files; whether that came about in time."""
+        with self._lock:
+            self._asked += 1
+            asked = self._asked
+            if not self._send(b"F" + str(asked).encode()):
+                return False
+        with self._answered:
+            if self._answer < self._overdue:  # a disk that hangs: nobody shall wait again and again
+                timeout_s = 0.0
+            in_time = self._answered.wait_for(lambda: self._answer >= asked, timeout_s)
+            if not in_time:
+                self._overdue = asked
+            return in_time
+
+    def hear(self) -> bool:
+        """Take one message, if there is one; False when the keeper is gone."""
+        with self._lock:
+            channel = self._socket
+        if channel is None:
+            return False
+        try:
+            data = channel.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return False
+        kind, rest = data[:1], data[1:]
+        if kind == b"w":
+            self._on_grown([int.from_bytes(rest[i : i + 4], "big") for i in range(0, len(rest) - 3, 4)])
+        elif kind == b"u":
+            self._on_unsaved(int.from_bytes(rest[:4], "big"), rest[4:])
+        elif kind == b"e":
+            self._on_lost(int.from_bytes(rest[:4], "big"), int(rest[4:]))
+        elif kind == b"f":
+            with self._answered:
+                self._answer = max(self._answer, int(rest))
+                self._answered.notify_all()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye and wait for the keeper's end.  The groups must have been ended before."""
+        with self._lock:
+            self._closed = True
+            self._send(b"B")
+            process, self._process = self._process, None
+            if process is not None:
+                _await_end(process)
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+            for key in tuple(self._streams):
+                self.drop_stream(key)
+
+    def _send(self, message: bytes, fds: Sequence[int] = ()) -> bool:
+        if self._socket is None:
+            return False
+        extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
+        try:
+            self._socket.sendmsg([message], extra)
+        except OSError:  # it is gone (`hear` will see it), or does not read
+            return False
+        return True
+
+    def _lose(self) -> None:
+        with self._lock:
+            if self._socket is not None and not self._closed:
+                self._socket.close()
+                self._socket = None
+                process, self._process = self._process, None
+                if process is not None:
+                    process.kill()
+                    _await_end(process)
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _BYE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+    if process.poll() is None:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)

@@ -1,0 +1,87 @@
+"""Where the nodes meet, from torchrun's rendezvous flags."""
+
+import re
+from collections.abc import Mapping
+
+from allready.errors import UsageError
+from allready.launch.flag_kinds import seconds
+from allready.launch.option_sources import Said
+
+BACKENDS = ("static", "c10d")
+_TRUE, _FALSE = {"1", "true", "t", "yes", "y"}, {"0", "false", "f", "no", "n"}  # torch's RendezvousParameters
+_UNDERSTOOD = {"is_host", "join_timeout", "timeout", "rank"}
+
+
+class Meeting:
+    """`addr` and `port` as given by hand, None where nobody said.
+
+    `is_agreed`: torchrun's c10d, where node ranks are not given but agreed.  `is_host`: rdzv_conf's word on whether
+    this node is the master.
+    """
+
+    def __init__(self, said: Said) -> None:
+        """Raises UsageError: a backend that cannot work, an endpoint or a setting that cannot be read."""
+        self.standalone = bool(said.value("standalone"))
+        backend = "c10d" if self.standalone else said.value("rdzv_backend") or "static"
+        if backend not in BACKENDS:
+            raise UsageError(
+                f"{said.where('rdzv_backend')} {backend}: nodes meet at a port of node 0 here, without another server; "
+                "write --rdzv-backend c10d --rdzv-endpoint HOST:PORT (HOST one of the nodes), or --master-addr HOST"
+            )
+        conf: dict[str, str] = dict(said.value("rdzv_conf") or {})
+        self.is_agreed = backend == "c10d" and not self.standalone
+        self.is_host = _truth(conf, "is_host")
+        self.wait_s = _wait(conf)
+        self.addr: str | None = said.by_hand("master_addr")
+        self.port: int | None = said.by_hand("master_port")
+        endpoint = said.by_hand("rdzv_endpoint") or ("" if self.addr else said.filed("rdzv_endpoint"))
+        if self.standalone:
+            for dest in ("rdzv_endpoint", "rdzv_backend", "master_addr", "master_port"):
+                if said.by_hand(dest) is not None:
+                    said.note("standalone_ignores", flag=said.where(dest))
+            self.addr = self.port = None
+        elif endpoint:  # torchrun: it wins over --master-addr, with every backend
+            if self.addr is not None:
+                said.note("endpoint_wins", endpoint=said.where("rdzv_endpoint"), other=said.where("master_addr"))
+            self.addr, port = split_endpoint(endpoint, said.where("rdzv_endpoint"))
+            self.port = self.port if port is None else port
+            said.sources["master_addr"] = said.where("rdzv_endpoint")
+            if port is not None:
+                said.sources["master_port"] = said.where("rdzv_endpoint")
+        if self.addr:
+            self.addr = self.addr.strip("[]")
+        unknown = sorted(set(conf) - _UNDERSTOOD)
+        if unknown:
+            said.note("rdzv_conf_unused", keys=", ".join(unknown))
+
+
+def split_endpoint(text: str, source: str = "--rdzv-endpoint") -> tuple[str, int | None]:
+    """`host`, `host:port`, `[::1]:port`, `[::1]`, `::1` as (host, port or None).
+
+    Raises:
+        UsageError: none of these.
+    """
+    word = text.strip()
+    match = re.fullmatch(r"\[([0-9A-Za-z:.%_-]+)\](?::(\d{1,5}))?|([^\s:\[\]/,]+)(?::(\d{1,5}))?", word)
+    if match:
+        port = match[2] or match[4]
+        if port is None or int(port) <= 65535:
+            return match[1] or match[3], int(port) if port else None
+    elif word.count(":") > 1 and re.fullmatch(r"[0-9A-Fa-f:.]+(%[0-9A-Za-z._-]+)?", word):
+        return word, None
+    raise UsageError(f"{source} {text!r}: write HOST:PORT, for example gpu01:29500 or [fd00::1]:29500")
+
+
+def _truth(conf: Mapping[str, str], key: str) -> bool | None:
+    text = conf.get(key, "").lower()
+    if text and text not in _TRUE | _FALSE:
+        raise UsageError(f"--rdzv-conf {key}={text}: write {key}=1 or {key}=0")
+    return text in _TRUE if text else None
+
+
+def _wait(conf: Mapping[str, str]) -> float | None:
+    text = conf.get("join_timeout") or conf.get("timeout")
+    try:
+        return seconds(text) if text and text != "-1" else None
+    except ValueError as error:
+        raise UsageError(f"--rdzv-conf: {error}") from None

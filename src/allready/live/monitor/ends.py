@@ -1,0 +1,209 @@
+"""How ranks ended: what agents and logs say, put in order; who ended because another one had."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
+from allready.evidence.flight.given import Splits
+from allready.evidence.flight.groups import Group, by_rank, groups_of
+from allready.evidence.flight.names import element_bytes
+from allready.evidence.flight.tracks import Track, operation_at, tracks_of
+from allready.evidence.reading import FlightDump, Reading
+from allready.live.monitor.pace_digest import ALIKE
+from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+
+TOGETHER_S = 0.3
+"""Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
+
+STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
+INTERRUPTED = ("KeyboardInterrupt", "SignalException")
+SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank", "message truncated", "size mismatch",
+         "received data size", "nbytes")  # fmt: skip
+"""What libraries say when a peer's operation was of another size."""
+_MAX_SINCE = 1000
+_TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")
+OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
+
+
+def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | None) -> Reading:
+    """The ends that agents saw, as one source; times on node 0's clock.
+
+    Args:
+        statuses: the newest of each node.
+        stopping_s: when the job was told to end; later ends were brought about by that.
+    """
+    deaths = []
+    for node, status in sorted(statuses.items()):
+        for rank in status.ranks:
+            death = _death(rank, node, status.clock_offset_s)
+            if death is None:
+                continue
+            if stopping_s is not None and (death.time_s is None or death.time_s >= stopping_s):
+                death = replace(death, by_launcher=True)
+            deaths.append(death)
+    return Reading(source=SourceRecord(path="agents", kind="live", num_understood=len(deaths)), deaths=deaths)
+
+
+def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
+    if rank.process_state not in {"exited", "killed", "zombie"} or (rank.exit_code == 0 and not rank.signal):
+        return None
+    if rank.exit_code is None and not rank.signal:
+        return None  # gone, and its launcher has not told how
+    kind = "exit"
+    if rank.oom_killed:
+        kind = "oom"
+    elif rank.signal:
+        kind = "abort" if rank.signal == "SIGABRT" else "signal"
+    return Death(
+        kind=kind,
+        origin=Origin(source=f"agent of node {node}", rank=rank.rank, pid=rank.pid, node=f"node{node}"),
+        rank=rank.rank,
+        node=f"node{node}",
+        pid=rank.pid,
+        signal=rank.signal,
+        exit_code=rank.exit_code,
+        text="memory limit of its control group (oom_kill)" if rank.oom_killed else "",
+        time_s=None if rank.ended_s is None else rank.ended_s - offset_s,
+    )
+
+
+def settled(run: RunEvidence) -> RunEvidence:
+    """Mark who was first, and ends that somebody asked for."""
+    deaths = [replace(d, is_collective_error=True) if _is_thrown(d) else _as_asked(d) for d in run.deaths]
+    asked = [d.time_s for d in deaths if d.by_launcher or d.signal in STOPS if d.time_s is not None]
+    own = [d for d in deaths if _is_own(d)]
+    first_s = min((d.time_s for d in own if d.time_s is not None), default=None)
+    if asked and (first_s is None or min(asked) < first_s):
+        # Somebody told the job to end; who did not obey was killed.
+        deaths = [replace(d, by_launcher=True) if d.signal == "SIGKILL" else d for d in deaths]
+    elif first_s is not None:
+        deaths = [
+            replace(d, first=True) if _is_own(d) and d.time_s is not None and d.time_s <= first_s + TOGETHER_S else d
+            for d in deaths
+        ]
+    return replace(run, deaths=tuple(deaths))
+
+
+def _is_thrown(death: Death) -> bool:
+    """An error that a thread of Gloo raised, and that no Python could catch."""
+    return death.signal == "SIGABRT" and "gloo" in death.text and "enforce fail" in death.text
+
+
+def _is_own(death: Death) -> bool:
+    return not death.by_launcher and not death.is_collective_error and death.signal not in STOPS
+
+
+def _as_asked(death: Death) -> Death:
+    return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
+
+
+def with_sizes_told(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:
+    """A rank that died of a peer's size, and whose own last operation its ring does not hold any more: it is the odd
+    one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
+    """
+    told = [d for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
+    run = _with_misfits_told(run, told, dumps)
+    if run.mismatches or len(told) != 1:
+        return run
+    rank = told[0].rank
+    assert rank is not None
+    chosen, _ = by_rank(dumps)
+    for group in groups_of(chosen):
+        tracks, _ = tracks_of(group)
+        progress = next((p for p in run.progress if p.group == group.name and rank in p.positions), None)
+        if progress is None:
+            continue
+        others = set(progress.members or progress.positions) - {rank}
+        seq = min((t.hi for r, t in tracks.items() if r in others), default=0)  # the one that all of them were in
+        if seq < progress.positions[rank].enqueued:
+            continue
+        made = {r: o for r, t in tracks.items() for o in (operation_at(group, t, seq),) if o is not None}
+        if rank in made or len(others) < 2 or set(made) != others:
+            continue
+        if len({(o.name, o.num_elements, o.dtype) for o in made.values()}) != 1:
+            continue
+        one = next(iter(made.values()))
+        low = max(tracks[rank].hi if rank in tracks else 0, progress.positions[rank].completed or 0)
+        since = (operation_at(group, tracks[min(others)], n) for n in range(max(low + 1, seq - _MAX_SINCE), seq + 1))
+        if any(o is None or o.name not in ALIKE for o in since):  # it may have died in any of these
+            continue
+        mismatch = Mismatch(
+            group=progress.group,
+            source=progress.source,
+            kind="size",
+            seq=seq,
+            label=progress.label,
+            odd=(rank,),
+            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=told[0].site)},
+            origin=told[0].origin,
+        )
+        return replace(run, mismatches=(mismatch,))
+    if any(word in told[0].text.lower() for word in OWN_CHECKS):
+        return replace(run, mismatches=(_own_fault(told[0], run),))
+    return run
+
+
+def _with_misfits_told(run: RunEvidence, told: Sequence[Death], dumps: Sequence[FlightDump]) -> RunEvidence:
+    """A rank that got more than it had room for, in an all_to_all that its ring does not hold any more: Gloo says how
+    much it was, and the splits of the others whose it was.
+    """
+    if any(not m.misfits for m in run.mismatches):
+        return run
+    chosen, _ = by_rank(dumps)
+    for group in groups_of(chosen):
+        tracks, _ = tracks_of(group)
+        for seq, known in sorted(splits_of(group, tracks).items(), reverse=True)[:1]:
+            more = [m for d in told if d.rank not in known for m in _received(d, group, tracks, seq, known)]
+            if more:
+                mismatch = splits_mismatch(group, tracks, seq, known, [*misfits_of(group, known), *more])
+                others = [m for m in run.mismatches if m.group != mismatch.group]
+                return replace(run, mismatches=(mismatch, *others))
+    return run
+
+
+def _received(
+    death: Death, group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits]
+) -> Iterator[Misfit]:
+    """From whom came what was too long; nothing where several sent so much."""
+    said = _TOO_LONG.search(death.text)
+    if said is None or death.rank not in group.members:
+        return
+    assert death.rank is not None
+    num_bytes, room_bytes = map(int, said.groups())
+    place = list(group.members).index(death.rank)
+    senders = []
+    for rank, (sent, _) in known.items():
+        operation = operation_at(group, tracks[rank], seq)
+        width = element_bytes(operation.dtype) if operation is not None and operation.dtype else None
+        if width and sent[place] * width == num_bytes:
+            senders.append(
+                Misfit(
+                    sender=rank,
+                    receiver=death.rank,
+                    num_sent=sent[place],
+                    num_expected=room_bytes // width,
+                )
+            )
+    if len(senders) == 1:
+        yield senders[0]
+
+
+def _own_fault(death: Death, run: RunEvidence) -> Mismatch:
+    """The library refused the rank's arguments by themselves, before it had spoken to any other rank."""
+    assert death.rank is not None
+    group = next((p for p in run.progress if death.rank in p.positions), None)
+    ranks = set(group.positions) if group is not None else set()
+    seq = max((p.enqueued for p in group.positions.values()), default=0) if group is not None else 0
+    operations = {r: Operation(seq=seq, name="all_to_all") for r in sorted(ranks - {death.rank})}
+    operations[death.rank] = Operation(seq=seq, name="all_to_all", site=death.site)
+    return Mismatch(
+        group=group.group if group is not None else "?",
+        source="flight recorder",
+        kind="size",
+        seq=seq,
+        by_rank=operations,
+        label=group.label if group is not None else "",
+        odd=(death.rank,),
+        origin=death.origin,
+    )

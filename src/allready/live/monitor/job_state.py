@@ -1,0 +1,169 @@
+"""What the judge knows of all nodes: the newest words, the last half minute, the newest answers."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from allready.evidence.reading import Reading
+from allready.live.monitor.progress import shifts_of
+from allready.model import GroupMark, Live, NodeEvidence, NodeStatus, World, WorldNode
+
+HISTORY_S = 30.0
+MAX_HISTORY = 128
+"""Words of one node; beyond the one of every second those of stops and ends."""
+DYING = {"exited", "killed", "zombie"}
+
+
+@dataclass(slots=True)
+class JobState:
+    """Filled by messages, read by the judge.  Times are monotonic unless they end in `wall_s`."""
+
+    statuses: dict[int, NodeStatus] = field(default_factory=dict)
+    heard: dict[int, float] = field(default_factory=dict)
+    history: dict[int, deque[NodeStatus]] = field(default_factory=dict)
+    answers: dict[int, NodeEvidence] = field(default_factory=dict)
+    answered: dict[int, float] = field(default_factory=dict)
+    readings: dict[int, list[Reading]] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first told
+    last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
+    shifts: dict[int, dict[str, int]] = field(default_factory=dict)
+    attempt: int = 0
+    num_changes: int = 0
+
+    def take_status(self, status: NodeStatus, now: float) -> bool:
+        """Keep a word; False for one of an attempt that is over, or that is older than what is known."""
+        if status.attempt < self.attempt:
+            return False
+        if status.attempt > self.attempt:
+            self.begin(status.attempt)
+        node = status.node_rank
+        known = self.statuses.get(node)
+        if known is not None and status.time_s < known.time_s - 5.0 and self.heard.get(node, 0.0) > now - 5.0:
+            return False
+        self.statuses[node] = status
+        self.heard[node] = now
+        for rank in status.ranks:
+            if rank.groups:
+                self.last_marks[rank.rank] = rank.groups
+            if rank.process_state in DYING:
+                self.ended_at.setdefault(rank.rank, now)
+            else:
+                self.ended_at.pop(rank.rank, None)
+        self.lost.pop(node, None)
+        kept = self.history.setdefault(node, deque(maxlen=MAX_HISTORY))
+        kept.append(status)
+        while kept and kept[0].time_s < status.time_s - HISTORY_S:
+            kept.popleft()
+        self.num_changes += 1
+        return True
+
+    def begin(self, attempt: int) -> None:
+        """Another attempt: nothing of the last one holds any more."""
+        self.attempt = attempt
+        for known in (
+            self.statuses,
+            self.heard,
+            self.history,
+            self.answers,
+            self.answered,
+            self.readings,
+            self.lost,
+            self.ended_at,
+            self.last_marks,
+            self.shifts,
+        ):
+            known.clear()
+
+    def take_answer(self, answer: NodeEvidence, now: float) -> bool:
+        """Keep and read an answer; False for an old one."""
+        known = self.answers.get(answer.node_rank)
+        if answer.status.attempt < self.attempt or (known is not None and answer.number < known.number):
+            return False
+        if answer.status.ranks and answer.status.node_rank == answer.node_rank:
+            newest = self.statuses.get(answer.node_rank)
+            if newest is None or answer.status.time_s >= newest.time_s:
+                self.take_status(answer.status, now)
+        if known is not None and known.reached and not answer.reached:  # nobody was tried this time
+            reached_s = known.time_s if known.reached_s is None else known.reached_s
+            answer = replace(answer, reached=known.reached, reached_s=reached_s)
+        self.answers[answer.node_rank] = answer
+        self.answered[answer.node_rank] = now
+        from allready.live.monitor.readings import readings_of  # loads all readers: a job that ends at once needs none
+
+        self.readings[answer.node_rank] = readings_of(answer)
+        self.shifts |= {r.rank: shifts_of(r.ring) for r in answer.ranks if r.ring}
+        self.num_changes += 1
+        return True
+
+    def ages(self, now: float) -> dict[int, float]:
+        """Node -> seconds since its last word."""
+        return {n: max(0.0, now - t) for n, t in self.heard.items()}
+
+    def untold(self) -> dict[int, float]:
+        """Ranks that ended badly and whose last words have not come: rank -> when its end was told."""
+        found = {}
+        for node, status in self.statuses.items():
+            answer = self.answers.get(node)
+            heard = {r.rank for r in answer.ranks if r.status.process_state in DYING} if answer is not None else set()
+            for rank in status.ranks:
+                is_bad = rank.exit_code != 0 or rank.signal is not None
+                needs_words = rank.signal in {None, "SIGABRT"}
+                if rank.process_state in DYING and is_bad and needs_words and rank.rank not in heard:
+                    found[rank.rank] = self.ended_at[rank.rank]
+        return found
+
+    def has_settled_elsewhere(self, stay_s: float) -> bool:
+        """Whether a living rank that waits in no operation has stood for so long in a place that no answer shows."""
+        for node, status in self.statuses.items():
+            answer = self.answers.get(node)
+            if answer is None:
+                continue
+            for rank in status.ranks:
+                since_s = rank.site_since_s
+                if since_s is None or rank.process_state in DYING or any(g.waiting_s is not None for g in rank.groups):
+                    continue
+                if answer.status.time_s < since_s <= status.time_s - stay_s:
+                    return True
+        return False
+
+    def nodes_of_ended(self) -> set[int]:
+        """Nodes that have ranks that have ended."""
+        return {n for n, s in self.statuses.items() if any(r.process_state in DYING for r in s.ranks)}
+
+    def live(
+        self,
+        now: float,
+        wall_s: float,
+        *,
+        world_size: int,
+        since_s: float | None,
+        hang_after_s: float,
+        addresses: Mapping[int, tuple[str, ...]],
+    ) -> Live:
+        """The part of a fleet that live rules ask for."""
+        return Live(
+            now_s=wall_s,
+            attempt=self.attempt,
+            statuses=dict(self.statuses),
+            heard_s=self.ages(now),
+            lost=dict(self.lost),
+            evidence=dict(self.answers) if since_s is not None else {},
+            history={n: tuple(h) for n, h in self.history.items()},
+            addresses={**addresses, **{n: a.addresses for n, a in self.answers.items() if a.addresses}},
+            world_size=world_size,
+            since_s=since_s,
+            hang_after_s=hang_after_s,
+            is_starting=any(r.num_operations == 0 for s in self.statuses.values() for r in s.ranks),
+        )
+
+    def world(self, known: World | None) -> World:
+        """The job's members: as told, or as the words name them."""
+        if known is not None and known.nodes:
+            return known
+        nodes = tuple(
+            WorldNode(node_rank=n, name=s.name, ranks=tuple(r.rank for r in s.ranks))
+            for n, s in sorted(self.statuses.items())
+        )
+        size = sum(len(n.ranks) for n in nodes)
+        return World(num_nodes=len(nodes), world_size=max(size, known.world_size if known else 0), nodes=nodes)

@@ -1,0 +1,445 @@
+"""The judge: words and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from allready import __version__
+from allready.evidence.digest import digest
+from allready.evidence.secrets import masked_all
+from allready.live.monitor.job_state import DYING, JobState
+from allready.live.monitor.pace import DigestMismatch, PaceBook
+from allready.live.monitor.run_evidence import run_evidence_of
+from allready.live.monitor.suspicion import Suspicion, suspect
+from allready.live.monitor.verdict_latch import VerdictLatch
+from allready.model import (
+    Confidence,
+    Finding,
+    Fleet,
+    Live,
+    Mismatch,
+    NodeEvidence,
+    NodeStatus,
+    NotChecked,
+    Report,
+    RunEvidence,
+    Status,
+    World,
+)
+from allready.rules.engine import judge as ask
+from allready.rules.registry import Rule, load
+
+INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
+
+EVERY_S = 0.25
+CALM_EVERY_S = 1.0
+CALM_MAX_S = 3.0
+"""Between two looks at everything while nothing is suspected: the first once there is more to judge than that all
+still live (rhythms, connections), the second without."""
+GATHER_AGAIN_S = (1.5, 2.0, 2.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Between questions of one suspicion: looking costs the ranks a little each time."""
+CALM_S = 1.5
+"""A suspicion that is gone for so long was a wait that went by."""
+PLACE_S, PLACE_AGAIN_S = 1.5, 2.0
+"""Who has stood for so long where no answer has seen it yet is worth another look."""
+WORDS_AGAIN_S = 0.4
+WORDS_S = 5.0
+"""So long the judge waits for the last words of a rank that has ended."""
+DOUBT_S = 2.0
+"""A verdict that names nobody, or is only possible, may still be bettered by records that come."""
+GRACE_S = 0.4
+"""Words of other nodes about what happened at the same moment."""
+
+HANG_FLOOR_S, HANG_MAX_S = 60.0, 600.0
+HANG_GAPS = 3.0
+"""By default a wait counts when it is so many times longer than any that went by."""
+
+RETELL_S = 5.0
+"""A verdict whose words changed, and nothing else, is told again after this."""
+SILENT_S = 2.5
+DESYNC = ("DSY001", "DSY002", "DSY004")
+"""Rules about what ranks did differently."""
+MAX_NOTES = 20
+MAX_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherOrder:
+    """Evidence is wanted of all agents.
+
+    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; not at the first question
+    of a wait, which mostly goes by.
+    """
+
+    number: int
+    why: str
+    keep: bool
+    with_dump: bool = True
+
+
+class Judge:
+    """One attempt after another of one job.
+
+    Args:
+        hang_after_s: how long a wait may last that may end by itself; None: from the job's rhythm, 60 s at least.
+        world: the job's members, if they are known; otherwise as the words name them.
+        started: when the job's report began; timezone-aware.
+        tool_version: for the report.
+        addresses: node -> its addresses, for rules about paths.
+        command: for the report.
+    """
+
+    def __init__(
+        self,
+        *,
+        hang_after_s: float | None,
+        world: World | None = None,
+        started: datetime | None = None,
+        tool_version: str = __version__,
+        addresses: Mapping[int, tuple[str, ...]] | None = None,
+        command: str = "run",
+    ) -> None:
+        self._asked_hang_after_s = hang_after_s
+        self._world = world
+        self._started = started or datetime.now(UTC)
+        self._tool_version = tool_version
+        self._command = command
+        self._addresses = dict(addresses or {})
+        self._board = JobState()
+        self._pace = PaceBook()
+        self._standing = VerdictLatch()
+        self._suspicion: Suspicion | None = None
+        self._since_s: float | None = None  # wall clock
+        self._quiet_since: float | None = None
+        self._ended_since: float | None = None
+        self._number = 0
+        self._num_asked = 0
+        self._asked: float | None = None
+        self._judged: float | None = None
+        self._stopping: tuple[float, str] | None = None
+        self._kept: dict[str, Mismatch] = {}
+        self._rhythms: dict[str, float] = {}
+        self._measured: float | None = None
+        self._hang_after_s = HANG_FLOOR_S
+        self._notes: list[str] = []
+        self._told: object = None
+        self._told_at = 0.0
+        self._is_news = True
+        self._judged_wall_s = 0.0
+        self.last: Report | None = None
+        self.fleet: Fleet | None = None
+
+    # Words
+
+    def take_status(self, status: NodeStatus, now: float, wall_s: float) -> None:
+        """A node's word.  `now`: monotonic, `wall_s`: of node 0's clock."""
+        del wall_s
+        attempt = self._board.attempt
+        if self._board.take_status(status, now):
+            self._pace.add(status)
+            self._is_news = self._is_news or bool(status.pace or status.sockets)
+            self._forget_if_new(attempt)
+
+    def take_evidence(self, evidence: NodeEvidence, now: float) -> None:
+        """A node's answer to a question."""
+        attempt = self._board.attempt
+        if self._board.take_answer(evidence, now):
+            self._forget_if_new(attempt)
+
+    def lose(self, node_rank: int, why: str, now: float) -> None:
+        """The connection to a node's agent broke."""
+        self._board.lost[node_rank] = why[:300]
+        self._board.heard.setdefault(node_rank, now)
+        self._board.num_changes += 1
+
+    def take_end(self, why: str, wall_s: float) -> None:
+        """The job is told to end: ranks that end from now on do so because of that.  The first call counts."""
+        if self._stopping is None:
+            self._stopping = (wall_s, why)
+
+    def _forget_if_new(self, attempt: int) -> None:
+        if self._board.attempt == attempt:
+            return
+        self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
+        self._kept.clear()
+        self._standing = VerdictLatch()
+        self._is_news = True
+
+    def statuses(self) -> Mapping[int, NodeStatus]:
+        """The newest word of each node."""
+        return dict(self._board.statuses)
+
+    # Questions
+
+    def wants(self, now: float) -> GatherOrder | None:
+        """Which evidence is wanted now, None when there is nothing to ask.  An order is given once."""
+        self._suspect(now)
+        if self._suspicion is None:
+            return None
+        again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
+        if any(self._asked is not None and since > self._asked for since in self._board.untold().values()):
+            again = WORDS_AGAIN_S  # somebody has ended since the last question
+        elif self._board.has_settled_elsewhere(PLACE_S):
+            again = min(again, PLACE_AGAIN_S)
+        if self._asked is not None and now - self._asked < again:
+            return None
+        self._number += 1
+        self._num_asked += 1
+        self._asked = now
+        return GatherOrder(
+            number=self._number,
+            why=self._suspicion.why,
+            keep=self._is_worth_keeping(),
+            with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
+        )
+
+    def _is_worth_keeping(self) -> bool:
+        standing = self._standing.verdict
+        return (
+            self._num_asked <= 2 or self._suspicion is None or self._suspicion.kind == "ended" or standing is not None
+        )
+
+    def _suspect(self, now: float) -> None:
+        board = self._board
+        rhythms = self._rhythms
+        found = suspect(
+            board.statuses,
+            board.ages(now),
+            board.lost,
+            has_other_digests=bool(self._digests()),
+            rhythm_s=lambda group: rhythms.get(group, 0.0),
+        )
+        if found is None:
+            if self._suspicion is not None:
+                self._quiet_since = self._quiet_since if self._quiet_since is not None else now
+                if now - self._quiet_since >= CALM_S:
+                    self._suspicion = self._since_s = self._quiet_since = None
+                    self._num_asked = 0
+            return
+        self._quiet_since = None
+        if self._suspicion is None or (found.kind != self._suspicion.kind and found.kind in {"ended", "halted"}):
+            self._asked = None if self._asked is None or now - self._asked > 0.3 else self._asked
+            self._num_asked = 0
+        if found.kind == "ended" and self._ended_since is None:
+            self._ended_since = now
+        self._suspicion = found
+
+    def _digests(self) -> tuple[DigestMismatch, ...]:
+        return self._pace.mismatches()
+
+    def _measure(self, now: float) -> None:
+        """The job's rhythm, asked for once a second."""
+        if self._measured is not None and now - self._measured < CALM_EVERY_S:
+            return
+        self._measured = now
+        found = self._pace.rhythms()
+        self._rhythms = {name: r.period_s or r.median_gap_s for name, r in found.items()}
+        longest = max((r.longest_gap_s for r in found.values()), default=0.0)
+        self._hang_after_s = min(max(HANG_FLOOR_S, HANG_GAPS * longest), HANG_MAX_S)
+
+    # Judgement
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing is suspected and nothing is said of the job."""
+        return self._suspicion is None and self._standing.finding is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a verdict stands that no word still on its way is likely to change."""
+        standing = self._standing
+        if not standing.is_fault or standing.since_s is None or standing.verdict is None:
+            return False
+        is_good = bool(standing.verdict.culprits) and standing.verdict.confidence is not Confidence.POSSIBLE
+        return self._judged_wall_s - standing.since_s >= (GRACE_S if is_good else DOUBT_S)
+
+    @property
+    def hang_after_s(self) -> float:
+        """How long a wait may last that may end by itself."""
+        return self._hang_after_s if self._asked_hang_after_s is None else self._asked_hang_after_s
+
+    def judge(self, now: float, wall_s: float) -> Report | None:
+        """A new report when status or verdict changed, else None.
+
+        Args:
+            now: monotonic, the clock of `take_status`.
+            wall_s: node 0's time of day.
+        """
+        self._suspect(now)
+        every_s = EVERY_S if not self.is_calm else CALM_EVERY_S if self._is_news else CALM_MAX_S
+        if self._judged is not None and now - self._judged < every_s:
+            return None
+        if not self._board.statuses and not self._board.lost:
+            return None
+        report = self._judge(now, wall_s)
+        told = self._key(report)
+        if told == self._told and not (
+            report.verdict is not None
+            and now - self._told_at >= RETELL_S
+            and self.last is not None
+            and report.verdict != self.last.verdict
+        ):
+            return None
+        return self._tell(report, told, now)
+
+    def finish(self, now: float, wall_s: float) -> Report:
+        """The report of a job that is over: what stands, or how it ended.  Called once, after the last words."""
+        self._suspect(now)
+        report = self._judge(now, wall_s, is_over=True)
+        return self._tell(report, self._key(report), now)
+
+    def _tell(self, report: Report, told: object, now: float) -> Report:
+        self._told, self._told_at = told, now
+        self.last = masked_all(report)
+        return self.last
+
+    @staticmethod
+    def _key(report: Report) -> object:
+        v = report.verdict
+        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
+
+    def _judge(self, now: float, wall_s: float, *, is_over: bool = False) -> Report:
+        self._judged, self._judged_wall_s = now, wall_s
+        self._is_news = False
+        self._measure(now)
+        if self._suspicion is not None and self._since_s is None:
+            self._since_s = wall_s
+        world = self._board.world(self._world)
+        run = self._run_evidence(now, world, is_over=is_over)
+        live = self._board.live(
+            now,
+            wall_s,
+            world_size=world.world_size,
+            since_s=self._since_s,
+            hang_after_s=self.hang_after_s,
+            addresses=self._addresses,
+        )
+        self.fleet = Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
+        findings, unchecked = ask(self.fleet, live_rules())
+        self._keep_mismatches(run, findings)
+        self._settle(findings, run, wall_s, is_over=is_over)
+        standing = self._standing
+        shown = standing.among(findings)
+        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
+        silent = self._not_heard(live) if not is_over else ()
+        return Report(
+            tool_version=self._tool_version,
+            command=self._command,
+            started=self._started.isoformat(timespec="milliseconds"),
+            duration_s=round(max(0.0, wall_s - self._started.timestamp()), 3),
+            world=world,
+            status=self._status((*crashed, *silent), live, is_over=is_over),
+            verdict=standing.verdict,
+            findings=shown,
+            not_checked=(*silent, *unchecked),
+            ruins=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
+            notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
+        )
+
+    def _run_evidence(self, now: float, world: World, *, is_over: bool) -> RunEvidence:
+        board = self._board
+        if self._suspicion is None and not self._kept and not is_over:
+            return RunEvidence(
+                expected_ranks=world.world_size,
+                lags=self._pace.lags(),
+                node_of_rank={r: n.node_rank for n in world.nodes for r in n.ranks},
+                node_numbers={n.name: n.node_rank for n in world.nodes if n.name},
+            )
+        return run_evidence_of(
+            board,
+            world,
+            now=now,
+            stopping_s=self._stopping[0] if self._stopping is not None else None,
+            lags=self._pace.lags(),
+            digests=self._digests(),
+            kept=tuple(self._kept.values()),
+            ends=is_over or self._has_last_words(now),
+        )
+
+    def _has_last_words(self, now: float) -> bool:
+        """Whether ends may be told: the ranks' last words were asked for after they ended, and others had their say."""
+        if self._ended_since is None or now - self._ended_since < GRACE_S:
+            return False
+        return all(now - since >= WORDS_S for since in self._board.untold().values())
+
+    def _keep_mismatches(self, run: RunEvidence, findings: Sequence[Finding]) -> None:
+        """Rings forget; what did not match does not become right by that."""
+        if any(f.code in DESYNC for f in findings):
+            for mismatch in run.mismatches[:MAX_KEPT]:
+                self._kept[mismatch.group] = mismatch
+
+    def _settle(self, findings: Sequence[Finding], run: RunEvidence, wall_s: float, *, is_over: bool) -> None:
+        standing = self._standing
+        was = standing.finding if standing.is_fault else None
+        since_s = standing.since_s
+        resolved = self._suspicion is None and not standing.lasts and was is not None and self._goes_on(is_over=is_over)
+        if resolved:
+            standing.clear()
+        standing.take(findings, wall_s=wall_s, visible_s=visible_of(run))
+        if was is not None and not standing.is_fault and resolved:
+            began = datetime.fromtimestamp(since_s or wall_s, UTC).isoformat(timespec="seconds")
+            ended = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
+            self._notes.append(f"from {began} to {ended}: {was.message} -- then the job went on by itself")
+
+    def _goes_on(self, *, is_over: bool) -> bool:
+        """Whether the job got over what was wrong: somebody lives and nothing is suspected, or all ended well."""
+        ranks = [r for s in self._board.statuses.values() for r in s.ranks]
+        living = [r for r in ranks if r.process_state not in DYING]
+        if living:
+            return not is_over
+        return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)
+
+    def _not_heard(self, live: Live) -> tuple[NotChecked, ...]:
+        return tuple(
+            NotChecked(code="status", node=n, why=live.lost.get(n) or f"no word for {age:.1f} s")
+            for n, age in sorted(live.heard_s.items())
+            if age > SILENT_S or n in live.lost
+        )
+
+    def _status(self, unchecked: Sequence[NotChecked], live: Live, *, is_over: bool) -> Status:
+        if self._standing.is_fault:
+            return Status.FAULT
+        if self._standing.finding is not None and not is_over:
+            return Status.WAITING
+        if is_over and self._ended_badly(live):
+            return Status.UNKNOWN
+        return Status.UNKNOWN if unchecked else Status.HEALTHY
+
+    def _ended_badly(self, live: Live) -> bool:
+        """Somebody failed, nobody asked for it, and nothing explains it."""
+        if self._stopping is not None:
+            return False
+        stops = {"SIGTERM", "SIGINT", "SIGHUP"}
+        ranks = live.ranks().values()
+        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in stops for r in ranks) and not all(
+            r.signal in stops for r in ranks
+        )
+
+
+@functools.cache
+def live_rules() -> tuple[Rule, ...]:
+    """Rules that judge what a job leaves or says; the others need a check."""
+    parts = {RunEvidence, Live}
+    return tuple(
+        rule
+        for rule in load().values()
+        if any(need.fact_type in parts for need in rule.needs) and not any(need.per_node for need in rule.needs)
+    )
+
+
+def visible_of(run: RunEvidence) -> dict[str, float]:
+    """Since when faults could be seen whose findings do not tell it: code -> wall clock, "" for all others.
+
+    Calls that differ can be seen when all have made them; last words when the first rank has ended.
+    """
+    found: dict[str, float] = {}
+    ends = [d.time_s for d in run.deaths if d.time_s is not None]
+    if ends:
+        found[""] = min(ends)
+    times = [
+        max(made)
+        for m in run.mismatches
+        if (made := [o.created_s for o in m.by_rank.values() if o.created_s is not None])
+    ]
+    return found | dict.fromkeys(DESYNC, min([*times, *ends])) if times or ends else found

@@ -1,0 +1,372 @@
+"""When ranks entered their operations, and whether these were the same: from what agents send every second.
+
+The judge gives every `NodeStatus` to a `PaceBook` and asks it: who is late (`lags`), whose operations differ
+(`mismatches`), and how the job's rhythm is (`rhythms`), which says how long a silence is unusual.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of
+from allready.live.monitor.pace_lines import Line
+from allready.model import Lag, NodeStatus, PaceSample
+
+SOURCE = "flight recorder"
+WINDOW_S = 30.0
+RECENT_S = 6.0
+"""Long enough for six of the stop pulses that come once a second, short enough to tell within seconds."""
+LAGS_EVERY_S = 0.9
+MIN_OPERATIONS = 10
+MAX_OPERATIONS = 1_200
+"""Of one rank in one group; 8 s at 150 a second, which is long against any step that has so many."""
+MAX_KEPT = 1_500_000
+"""Operations of all ranks and groups together: about 50 MB.  Of a thousand ranks fewer are kept of each."""
+MAX_GROUPS = 4_096
+MIN_NOISE_S = 0.0005
+JUMP_S = 0.02
+"""A node's clock that moves so much against node 0's, and more than is unsure of it, was set."""
+IMPOSSIBLE = 1.5
+"""Nobody can be later than the others ever waited: a rank late by more than this times their longest wait has a clock
+that is wrong by an unknown amount.
+"""
+LONG = 0.1
+"""A wait longer than this share of a turn is counted."""
+SINGLE = 2
+PERIOD_AGREES = 0.8
+MAX_PERIOD = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestMismatch:
+    """The first operation of a group at which its ranks did not do the same, as far as digests tell.
+
+    `odd`: ranks that differ from more than half of all members; empty when no half is bigger.  `missing`: members of
+    which this operation is not known.  `size_bytes`: by rank, where told.  `roots`: by rank, where nothing else
+    differs; then `by_rank` has only ranks whose root is known.
+    """
+
+    group: str
+    label: str
+    seq: int
+    by_rank: Mapping[int, int]
+    odd: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    size_bytes: Mapping[int, int] = field(default_factory=dict)
+    roots: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """Time from one operation of a group to the next on one rank, over the last half minute.
+
+    `period_s`: of a turn of the loop, where operations repeat.  `longest_gap_s`: ever, on any rank.
+    """
+
+    num_operations: int
+    median_gap_s: float
+    largest_gap_s: float
+    longest_gap_s: float
+    period_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    members: tuple[int, ...] = ()
+    label: str = ""
+    lines: dict[int, Line] = field(default_factory=dict)
+    reference: dict[int, int] = field(default_factory=dict)  # number -> the digest that came first
+    first_odd: int | None = None
+    mismatch: DigestMismatch | None = None
+
+
+class PaceBook:
+    """A bounded memory of operations.  `add` is cheap; the questions take milliseconds and are asked once a second."""
+
+    def __init__(self, *, window_s: float = WINDOW_S, most_operations: int = MAX_OPERATIONS) -> None:
+        self._window_s = window_s
+        self._most_operations = most_operations
+        self._attempt: int | None = None
+        self._groups: dict[str, _Group] = {}
+        self._offsets: dict[int, tuple[float, float]] = {}  # node -> (offset, uncertainty)
+        self._node_of: dict[int, int] = {}
+        self._num_lines = 0
+        self._newest_s = 0.0
+        self._lags: tuple[float, float, tuple[Lag, ...]] | None = None
+
+    def add(self, status: NodeStatus) -> None:
+        """Take one node's word, in the order of arrival.  Another attempt than the last one begins a new book."""
+        if status.attempt != self._attempt:
+            if self._attempt is not None and status.attempt < self._attempt:
+                return  # a word of the past
+            self._attempt = status.attempt
+            self._groups.clear()
+            self._node_of.clear()
+            self._num_lines = 0
+            self._newest_s = 0.0
+            self._lags = None
+        self._newest_s = max(self._newest_s, status.time_s - status.clock_offset_s)
+        jumped = self._take_clock(status)
+        for rank in status.ranks:
+            self._node_of[rank.rank] = status.node_rank
+            for mark in rank.groups:
+                group = self._group(mark.group)
+                if group is not None and mark.members:
+                    group.members, group.label = mark.members, mark.label
+        for sample in status.pace:
+            if sample.rank in self._node_of:
+                self._take_sample(sample, status.time_s, is_sure=not jumped)
+
+    def _take_clock(self, status: NodeStatus) -> bool:
+        """Whether the node's clock was set since its last word; what was kept of its times is then of no use."""
+        before = self._offsets.get(status.node_rank)
+        self._offsets[status.node_rank] = (status.clock_offset_s, status.clock_uncertainty_s)
+        if before is None:
+            return False
+        unsure_s = max(JUMP_S, before[1] + status.clock_uncertainty_s)
+        if abs(status.clock_offset_s - before[0]) <= unsure_s:
+            return False
+        for group in self._groups.values():
+            for rank, line in group.lines.items():
+                if self._node_of.get(rank) == status.node_rank:
+                    line.forget()
+        return True
+
+    def _group(self, name: str) -> _Group | None:
+        group = self._groups.get(name)
+        if group is None and len(self._groups) < MAX_GROUPS:
+            group = self._groups[name] = _Group()
+        return group
+
+    def _take_sample(self, sample: PaceSample, now_s: float, *, is_sure: bool) -> None:
+        group = self._group(sample.group)
+        if group is None:
+            return
+        line = group.lines.get(sample.rank)
+        if line is None:
+            line = group.lines[sample.rank] = Line()
+            self._num_lines += 1
+        most = max(4 * MIN_OPERATIONS, min(self._most_operations, MAX_KEPT // 2 // self._num_lines))
+        generation = line.generation
+        fresh = line.add(sample, most)
+        line.forget_before(now_s - self._window_s)
+        if line.generation != generation:
+            group.reference.clear()  # numbers mean something else now
+            group.first_odd = None
+        if line.is_mixed or (group.mismatch is not None and group.mismatch.odd):
+            fresh = []
+        self._compare(group, fresh)
+        if not is_sure:
+            line.forget()
+        if len(group.reference) > 2 * most:
+            for seq in sorted(group.reference)[: len(group.reference) - most]:
+                del group.reference[seq]
+
+    @staticmethod
+    def _compare(group: _Group, fresh: list[tuple[int, int]]) -> None:
+        for seq, digest in fresh:
+            if digest == UNKNOWN:
+                continue
+            known = group.reference.setdefault(seq, digest)
+            if root_of(known) is None and call_of(known) == call_of(digest):
+                group.reference[seq] = digest
+            if differ(known, digest) and (group.first_odd is None or seq < group.first_odd):
+                group.first_odd = seq
+
+    def mismatches(self) -> tuple[DigestMismatch, ...]:
+        """At most one of a group: after the first difference, numbers need not mean the same any more.
+
+        It stays until the attempt ends, and knows more as more ranks tell.
+        """
+        found = []
+        for name, group in sorted(self._groups.items()):
+            if group.first_odd is not None and not _is_mixed(group):
+                fresh = _mismatch(name, group, group.first_odd)
+                if fresh is not None and (group.mismatch is None or len(fresh.by_rank) >= len(group.mismatch.by_rank)):
+                    group.mismatch = fresh
+            if group.mismatch is not None and not _is_mixed(group):
+                found.append(group.mismatch)
+        return tuple(found)
+
+    def rhythms(self) -> dict[str, Rhythm]:
+        """By group; only of groups with enough operations in the window."""
+        found = {}
+        for name, group in self._groups.items():
+            if not group.lines or _is_mixed(group):
+                continue
+            longest_s = max(line.longest_gap_s for line in group.lines.values())
+            line = max(group.lines.values(), key=len)
+            if len(line) < MIN_OPERATIONS:
+                continue
+            gaps = [b - a for a, b in pairwise(line.created)]
+            found[name] = Rhythm(
+                num_operations=len(line),
+                median_gap_s=median(gaps),
+                largest_gap_s=max(gaps),
+                longest_gap_s=longest_s,
+                period_s=_period(line),
+            )
+        return found
+
+    def lags(self, recent_s: float = RECENT_S) -> tuple[Lag, ...]:
+        """Lateness in each group over the operations of the last seconds that all its members told.
+
+        Of slow loops the last ten operations, as far as the window reaches; none where there are fewer.  Reckoned again
+        at most once a second, however often it is asked.
+        """
+        known = self._lags
+        if known is not None and known[0] == recent_s and self._newest_s - known[1] < LAGS_EVERY_S:
+            return known[2]
+        found = self._reckon(recent_s)
+        self._lags = (recent_s, self._newest_s, found)
+        return found
+
+    def _reckon(self, recent_s: float) -> tuple[Lag, ...]:
+        found = []
+        for name, group in sorted(self._groups.items()):
+            ranks = [r for r in (group.members or sorted(group.lines)) if r in group.lines]
+            if len(ranks) < 2 or (group.members and len(ranks) < len(group.members)) or _is_mixed(group):
+                continue
+            lines = {r: group.lines[r] for r in ranks}
+            if len({line.generation for line in lines.values()}) > 1:
+                continue
+            lag = self._lag(f"{name} ({group.label})" if group.label else name, lines, recent_s)
+            if lag is not None:
+                found.append(lag)
+        return tuple(found)
+
+    def _lag(self, title: str, lines: Mapping[int, Line], recent_s: float) -> Lag | None:
+        common = set.intersection(*(set(line.seqs) for line in lines.values()))
+        if len(common) < MIN_OPERATIONS:
+            return None
+        seqs = sorted(common)[-self._most_operations :]
+        one = next(iter(lines.values()))
+        end = one.place_of(seqs[-1])
+        assert end is not None
+        first_wanted = one.seqs[bisect_left(one.created, one.created[end] - recent_s)]
+        seqs = seqs[min(bisect_left(seqs, first_wanted), len(seqs) - MIN_OPERATIONS) :]
+        columns = []
+        for rank, line in lines.items():
+            offset_s = self._offsets[self._node_of[rank]][0]
+            begin = line.place_of(seqs[0])
+            assert begin is not None
+            if line.seqs[begin : begin + len(seqs)].tolist() == seqs:
+                times = line.created[begin : begin + len(seqs)].tolist()
+            else:
+                places = dict(zip(line.seqs, line.created, strict=True))
+                times = [places[seq] for seq in seqs]
+            columns.append([t - offset_s for t in times])
+        unsure = {self._offsets[self._node_of[r]][1] for r in lines}
+        # Two clocks of one node agree; across nodes each adds what is unsure of it.
+        is_one_node = len({self._node_of[r] for r in lines}) == 1
+        noise_s = MIN_NOISE_S if is_one_node else max(MIN_NOISE_S, 2 * max(unsure))
+        late, last, waits = _lateness(columns, noise_s)
+        took_s = max(column[-1] for column in columns) - min(column[0] for column in columns)
+        medians = [median(column) for column in late]
+        longest_s = [max(b - a for a, b in pairwise(column)) for column in columns]
+        for i, value in enumerate(medians):
+            waited = max(gap for j, gap in enumerate(longest_s) if j != i)
+            if value > noise_s + IMPOSSIBLE * waited:
+                return None
+        codes = [call_of(one.digests[at]) for seq in seqs if (at := one.place_of(seq)) is not None]
+        turn = _turn(codes)
+        period_s = None if turn is None else took_s * turn / (seqs[-1] - seqs[0])
+        long_s = max(noise_s, LONG * (period_s or took_s / len(seqs)))
+        return Lag(
+            group=title,
+            source=SOURCE,
+            num_operations=len(seqs),
+            median_late_s={r: round(value, 6) for r, value in zip(lines, medians, strict=True)},
+            last_share={r: round(n / len(seqs), 4) for r, n in zip(lines, last, strict=True)},
+            median_period_s=period_s,
+            noise_s=round(noise_s, 6),
+            waited_share={r: _steady_share(w, took_s) for r, w in zip(lines, waits, strict=True)},
+            num_waits={r: sum(s > long_s for s in w) for r, w in zip(lines, waits, strict=True)},
+        )
+
+
+def _lateness(columns: list[list[float]], noise_s: float) -> tuple[list[list[float]], list[int], list[list[float]]]:
+    """By rank: how late it was in each operation, in how many it was last by more than the noise, and each time for how
+    long most others waited for it (operations that overlap in time count once).
+    """
+    late: list[list[float]] = [[] for _ in columns]
+    last = [0] * len(columns)
+    waits: list[list[float]] = [[] for _ in columns]
+    until = [float("-inf")] * len(columns)
+    middle = (len(columns) - 1) // 2
+    for entered in zip(*columns, strict=True):
+        ordered = sorted(entered)
+        first, usual, final = ordered[0], ordered[middle], ordered[-1]
+        least = usual + noise_s
+        for i, time in enumerate(entered):
+            late[i].append(time - first)
+            if time > least:
+                if time >= final - noise_s:  # two ranks that are late together (one slow node) are both late
+                    last[i] += 1
+                if time > until[i]:
+                    waits[i].append(time - max(usual, until[i]))
+                    until[i] = time
+    return late, last, waits
+
+
+def _steady_share(waits: list[float], took_s: float) -> float:
+    """Share of the time that was waited, without the two longest waits: those may be a checkpoint or a compilation."""
+    longest = sum(sorted(waits)[-SINGLE:])
+    rest_s = took_s - longest
+    return round((sum(waits) - longest) / rest_s, 4) if rest_s > 0 else 0.0
+
+
+def _is_mixed(group: _Group) -> bool:
+    return any(line.is_mixed for line in group.lines.values())
+
+
+def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
+    by_rank, sizes = {}, {}
+    for rank, line in sorted(group.lines.items()):
+        at = line.place_of(seq)
+        if at is not None and line.digests[at] != UNKNOWN:
+            by_rank[rank] = line.digests[at]
+            if line.sizes[at] >= 0:
+                sizes[rank] = line.sizes[at]
+    roots: dict[int, int] = {}
+    if len({call_of(d) for d in by_rank.values()}) > 1:
+        by_rank = {r: call_of(d) for r, d in by_rank.items()}
+    else:
+        roots = {r: root for r, d in by_rank.items() if (root := root_of(d)) is not None}
+        by_rank = {r: by_rank[r] for r in roots}
+    if len(set(by_rank.values())) < 2:
+        return None
+    everybody = len(group.members) or len(by_rank)
+    ((digest, number),) = Counter(by_rank.values()).most_common(1)
+    return DigestMismatch(
+        group=name,
+        label=group.label,
+        seq=seq,
+        by_rank=by_rank,
+        odd=tuple(r for r, d in by_rank.items() if d != digest) if 2 * number > everybody else (),
+        missing=tuple(r for r in group.members if r not in by_rank),
+        size_bytes=sizes,
+        roots=roots,
+    )
+
+
+def _period(line: Line) -> float | None:
+    """How long one turn of the loop takes."""
+    turn = _turn([call_of(d) for d in line.digests])
+    if turn is None or line.seqs[-1] == line.seqs[0]:
+        return None
+    return (line.created[-1] - line.created[0]) * turn / (line.seqs[-1] - line.seqs[0])
+
+
+def _turn(codes: list[int]) -> int | None:
+    """The shortest distance after which operations repeat; None where digests are not known or do not repeat."""
+    if UNKNOWN in codes or len(codes) < MIN_OPERATIONS:
+        return None
+    for distance in range(1, min(MAX_PERIOD, len(codes) // 3) + 1):
+        same = sum(map(int.__eq__, codes, codes[distance:]))
+        if same >= PERIOD_AGREES * (len(codes) - distance):
+            return distance
+    return None

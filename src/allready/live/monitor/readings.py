@@ -1,0 +1,212 @@
+"""What a node answered, read by the readers that also read files: `NodeEvidence` -> `Reading`s."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from allready.evidence.flight.reader import read_dump
+from allready.evidence.log import read_lines
+from allready.evidence.ras.read import read_ras
+from allready.evidence.reading import Reading
+from allready.evidence.stacks import read_stacks
+from allready.model import Death, Event, NodeEvidence, Origin, ProcessStack, RankEvidence, Role, SourceRecord
+
+MAX_DUMP_BYTES = 16 << 20
+MAX_RING_BYTES = 8 << 20
+MAX_TEXT = 256 << 10
+MAX_LINE = 4_096
+LAST_LINES = 6
+DYING = {"exited", "killed", "zombie"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose:
+    """Where a rank's evidence comes from, for names of sources."""
+
+    node: int
+    name: str
+    attempt: int
+
+    def path(self, rank: int, file: str) -> str:
+        """The name that the file has below the report folder."""
+        return f"attempt{self.attempt}/node{self.node}/rank{rank}/{file}"
+
+
+def readings_of(answer: NodeEvidence) -> list[Reading]:
+    """Everything in one node's answer.  What cannot be read is a problem of its source, never an exception."""
+    whose = Whose(node=answer.node_rank, name=answer.status.name, attempt=answer.status.attempt)
+    found: list[Reading] = []
+    for one in answer.ranks:
+        found += _of_rank(one, whose, answer)
+    if answer.kernel_lines:
+        found.append(_kernel(answer, whose))
+    if answer.ras:
+        source = f"attempt{whose.attempt}/node{whose.node}/ras"
+        found.append(_guarded("ras", source, lambda: read_ras(_cut(answer.ras).encode(), source)))
+    return found
+
+
+def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[Reading]:
+    if one.stack:
+        source = whose.path(one.rank, "evidence/stacks.txt")
+        yield _guarded("stacks", source, lambda: _stacks(one, source, answer.time_s))
+    record = _record(one, whose)
+    if record is not None:
+        yield record
+    if one.log_tail and _is_failing(one):
+        source = whose.path(one.rank, "out.log")
+        yield _guarded("log", source, lambda: _last_words(one, source, whose, answer.time_s))
+
+
+def _is_failing(one: RankEvidence) -> bool:
+    """It has ended badly, or it is on its way out: handlers of its end may wait for others (JAX does)."""
+    if one.status.process_state in DYING:
+        return one.status.exit_code != 0 or bool(one.status.signal)
+    return one.status.phase == "ending"
+
+
+def _guarded(kind: str, source: str, read: Callable[[], Reading]) -> Reading:
+    """A reader that fails on a stranger's text costs that text only."""
+    try:
+        return read()
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AssertionError) as error:
+        problem = f"cannot be read: {type(error).__name__}: {error}"[:300]
+        return Reading(source=SourceRecord(path=source, kind=kind, problem=problem))
+
+
+def _stacks(one: RankEvidence, source: str, time_s: float) -> Reading:
+    """The text tells threads; whose they are is known here."""
+    reading = read_stacks(_cut(one.stack).encode("utf-8", "surrogatepass"), source)
+    pid = one.status.pid
+    own = next((s for s in reading.stacks if s.pid == pid and pid is not None), None)
+    if own is None:
+        own = next((s for s in reading.stacks if s.pid is None and s.threads), None)
+    stacks = [
+        replace(_as_rank(s, one.rank, pid), time_s=time_s) if s is own else replace(s, time_s=time_s)
+        for s in reading.stacks
+        if s.threads or s.error
+    ]
+    return replace(reading, stacks=stacks)
+
+
+def _as_rank(stack: ProcessStack, rank: int, pid: int | None) -> ProcessStack:
+    return replace(stack, role="rank", rank=rank, pid=pid, origin=replace(stack.origin, rank=rank, pid=pid))
+
+
+def _record(one: RankEvidence, whose: Whose) -> Reading | None:
+    """The recorder's operations: the dump, which has call sites, or else the ring."""
+    if one.dump and len(one.dump) <= 2 * MAX_DUMP_BYTES:
+        source = whose.path(one.rank, "evidence/dump.pickle")
+        try:
+            data = base64.b64decode(one.dump, validate=True)
+        except (ValueError, binascii.Error):
+            data = b""
+        reading = _guarded("flight recorder", source, lambda: read_dump(data, source, name_hint=f"rank{one.rank}"))
+        if any(d.num_entries for d in reading.dumps):
+            return _named(reading, one.rank)
+    if one.ring and len(one.ring) <= MAX_RING_BYTES:
+        source = whose.path(one.rank, "evidence/ring.json")
+        text = one.ring.encode("utf-8", "surrogatepass")
+        return _named(
+            _guarded("flight recorder", source, lambda: read_dump(text, source, name_hint=f"rank{one.rank}")), one.rank
+        )
+    return None
+
+
+def _named(reading: Reading, rank: int) -> Reading:
+    """With the rank, which no recorder writes; of two recorders (NCCL's stands before Gloo's) the first in use."""
+    used = [d for d in reading.dumps if d.num_entries] or reading.dumps
+    for dump in used[:1]:
+        dump.rank, dump.origin = rank, replace(dump.origin, rank=rank)
+    return replace(reading, dumps=used[:1])
+
+
+def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
+    """How a rank ended, in its own words.
+
+    What else its output says is left out: a line that looks grave and that the rank outlived explains nothing.
+    """
+    reading = read_lines(
+        (line[:MAX_LINE] for line in _cut(one.log_tail).splitlines()), source, mtime_s=time_s, file_hints=False
+    )
+    own = [_owned(d, one, whose) for d in reading.deaths if d.rank in {None, one.rank}]
+    own = own[-1:] or []
+    if own and one.status.process_state not in DYING and not _is_at_the_end(own[0], one.log_tail):
+        own = []  # an exception that it got over
+    text = own[0].text if own else ""
+    events = [_event(e, one, whose) for e in reading.events if _is_last(e, text)]
+    return replace(reading, deaths=own, events=events, processes=[], op_streams=[])
+
+
+def _is_at_the_end(death: Death, log: str) -> bool:
+    """Whether the error is the last thing that the rank said; what libraries say while they are unloaded may follow."""
+    word = death.text.partition(";")[0][:60]
+    return bool(word) and any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:])
+
+
+def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
+    origin = replace(death.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
+    ending_s = one.status.site_since_s if one.status.process_state not in DYING else None
+    return replace(
+        death,
+        rank=one.rank,
+        pid=one.status.pid,
+        local_rank=None,
+        node=f"node{whose.node}",
+        host=None,
+        by_launcher=False,
+        first=False,
+        origin=origin,
+        time_s=ending_s,
+    )
+
+
+def _is_last(event: Event, text: str) -> bool:
+    """A line that is the death's own, or an echo by which victims are known; none of the rest."""
+    if event.role is Role.ROOT or event.role is Role.RECORD:
+        return bool(text) and (text[:80] in event.text or _core(text) in event.text)
+    return event.role is Role.CASCADE
+
+
+def _core(text: str) -> str:
+    """What stands behind the name of an exception."""
+    name, colon, rest = text.partition(": ")
+    return (rest if colon and " " not in name else text)[:80]
+
+
+def _event(event: Event, one: RankEvidence, whose: Whose) -> Event:
+    origin = replace(event.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
+    return replace(event, origin=origin, time_s=None, last_time_s=None)
+
+
+def _kernel(answer: NodeEvidence, whose: Whose) -> Reading:
+    """The kernel's lines about ends of this node's ranks; what it says of links and devices stays in the evidence."""
+    source = f"attempt{whose.attempt}/node{whose.node}/kernel.log"
+    pids = {str(r.status.pid) for r in answer.ranks if r.status.pid is not None}
+    lines = [line[:MAX_LINE] for line in answer.kernel_lines[-500:]]
+
+    def read() -> Reading:
+        reading = read_lines(lines, source, mtime_s=answer.time_s, file_hints=False)
+        events = [e for e in reading.events if e.values.get("pid") in pids]
+        deaths = [
+            replace(
+                d,
+                rank=next(r.rank for r in answer.ranks if str(r.status.pid) == str(d.pid)),
+                host=None,
+                node=f"node{whose.node}",
+                time_s=None,
+            )
+            for d in reading.deaths
+            if str(d.pid) in pids
+        ]
+        origin = Origin(source=source, node=f"node{whose.node}")
+        events = [replace(e, origin=replace(origin, line=e.origin.line), time_s=None, last_time_s=None) for e in events]
+        return replace(reading, events=events, deaths=deaths, processes=[], op_streams=[])
+
+    return _guarded("log", source, read)
+
+
+def _cut(text: str) -> str:
+    """The end of a text that is longer than any agent sends."""
+    return text if len(text) <= MAX_TEXT else text[-MAX_TEXT:]

@@ -1,0 +1,124 @@
+"""The board's words and answers as an `Aftermath`, which the same rules judge that judge the ruins of a run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from allready.evidence.join import assemble
+from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
+from allready.live.monitor.job_state import JobState
+from allready.live.monitor.pace import DigestMismatch
+from allready.live.monitor.pace_digest import call_of
+from allready.live.monitor.progress import progress_of
+from allready.model import Lag, Mismatch, Operation, RunEvidence, World
+
+FRESH_S = 12.0
+"""Answers older than this say nothing of now; what a rank that ended had recorded stays."""
+
+
+def run_evidence_of(
+    board: JobState,
+    world: World,
+    *,
+    now: float,
+    stopping_s: float | None,
+    lags: Sequence[Lag],
+    digests: Sequence[DigestMismatch],
+    kept: Sequence[Mismatch],
+    ends: bool,
+) -> RunEvidence:
+    """Join what is known now.
+
+    Args:
+        board: all words and answers.
+        world: the job's members.
+        now: monotonic; for the age of answers.
+        stopping_s: when the job was told to end (wall clock), if it was.
+        lags: lateness, from the operations that agents tell every second.
+        digests: operations that differ by the same.
+        kept: mismatches that were found before and that rings may no longer hold.
+        ends: whether ends of ranks may be told already.
+    """
+    readings = [
+        reading
+        for node, found in board.readings.items()
+        if now - board.answered[node] <= FRESH_S or node in board.nodes_of_ended()
+        for reading in found
+    ]
+    if ends:
+        readings.append(reading_of_ends(board.statuses, stopping_s=stopping_s))
+    elif board.nodes_of_ended():
+        readings = [replace(r, deaths=[], events=[]) if r.deaths or r.events else r for r in readings]
+    run = assemble(readings)
+    node_of_rank = {r.rank: n for n, s in board.statuses.items() for r in s.ranks}
+    node_of_rank |= {r: n.node_rank for n in world.nodes for r in n.ranks}
+    numbers = {f"node{n}": n for n in {*board.statuses, *(w.node_rank for w in world.nodes)}}
+    numbers |= {s.name: n for n, s in board.statuses.items() if s.name}
+    ras = tuple(p for p in run.progress if p.source == "ras")
+    flight = [p for p in run.progress if p.source == "flight recorder"]
+    run = replace(
+        run,
+        expected_ranks=world.world_size,
+        node_of_rank=dict(sorted(node_of_rank.items())),
+        node_numbers=numbers,
+        progress=(
+            *progress_of(
+                board.statuses, flight, world_size=world.world_size, last_marks=board.last_marks, shifts=board.shifts
+            ),
+            *ras,
+        ),
+        mismatches=_mismatches(run.mismatches, digests, kept),
+        lags=tuple(lags),
+        clocks=(),
+        ended_well=frozenset(),
+    )
+    return with_sizes_told(settled(run), [d for r in readings for d in r.dumps])
+
+
+def _mismatches(
+    found: Sequence[Mismatch], digests: Sequence[DigestMismatch], kept: Sequence[Mismatch]
+) -> tuple[Mismatch, ...]:
+    """Of each group the first: what rings show whole, else what was seen before, else what digests tell."""
+    by_group: dict[str, Mismatch] = {}
+    for mismatch in (*kept, *found):
+        known = by_group.get(mismatch.group)
+        if (
+            known is None
+            or mismatch.seq < known.seq
+            or (mismatch.seq == known.seq and _weight(mismatch) > _weight(known))
+        ):
+            by_group[mismatch.group] = mismatch
+    for digest in digests:
+        if not any(name.partition(" [")[0] == digest.group for name in by_group):
+            by_group[digest.group] = _of_digests(digest)
+    return tuple(by_group.values())
+
+
+def _weight(mismatch: Mismatch) -> tuple[bool, int, int]:
+    sites = sum(1 for o in mismatch.by_rank.values() if o.site)
+    return (bool(mismatch.odd), len(mismatch.by_rank), sites)
+
+
+def _of_digests(digest: DigestMismatch) -> Mismatch:
+    """Numbers that differ; what the operations were, nobody recorded any longer."""
+    operations = {
+        r: Operation(
+            seq=digest.seq,
+            name="?",
+            size_bytes=digest.size_bytes.get(r),
+            root=digest.roots.get(r),
+            redop=f"digest {call_of(d):08x}",
+        )
+        for r, d in digest.by_rank.items()
+    }
+    sizes = set(digest.size_bytes.values())
+    kind = "root" if digest.roots else "size" if len(sizes) > 1 else "dtype"
+    return Mismatch(
+        group=digest.group,
+        source="flight recorder",
+        kind=kind,
+        seq=digest.seq,
+        by_rank=operations,
+        label=digest.label,
+        missing=digest.missing,
+        odd=digest.odd,
+    )

@@ -1,0 +1,194 @@
+"""Whether something is worth a closer look: from statuses alone, many times a second.
+
+A suspicion accuses nobody.  It makes the judge ask all agents for evidence.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from allready.model import GroupMark, NodeStatus, RankStatus
+
+ENDED = {"exited", "killed", "zombie"}
+HALTED = {"stopped", "traced"}
+BUSY_PHASES = {"starting", "importing", "compiling", "ending"}
+
+FLOOR_S = 1.0
+EARLY_FLOOR_S = 2.0
+EARLY_OPERATIONS = 20
+"""Before so many operations the job's rhythm is not known, and first steps are slow."""
+RHYTHM = 3.0
+MAX_RHYTHM_S = 10.0
+TOLD_EVERY_S = 1.0
+"""Agents speak so often; what moves meanwhile is not told, but who begins to wait for long is, at once (`waits_s`)."""
+SILENT_S = 2.2
+GIL_S = 1.0
+JOIN_S = 3.0
+PLACE_S = 2.0
+AFTER_END_S = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """kind: "ended", "halted", "silent", "left", "waiting", "gil", "digests", "joining", "place"."""
+
+    kind: str
+    why: str
+    ranks: tuple[int, ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """The newest word about one rank.  `age_s`: how old it is."""
+
+    node: int
+    status: RankStatus
+    time_s: float
+    age_s: float
+
+
+def suspect(
+    statuses: Mapping[int, NodeStatus],
+    heard_s: Mapping[int, float],
+    lost: Iterable[int],
+    *,
+    has_other_digests: bool = False,
+    rhythm_s: Callable[[str], float] = lambda _: 0.0,
+) -> Suspicion | None:
+    """The gravest thing that looks wrong, None when nothing does.
+
+    Args:
+        statuses: the newest of each node.
+        heard_s: node -> seconds since its last word.
+        lost: nodes whose connection has ended.
+        has_other_digests: operations of equal number differ between ranks.
+        rhythm_s: group -> usual time between its operations, 0 where not known.
+    """
+    words = [
+        Word(node=node, status=rank, time_s=status.time_s, age_s=heard_s.get(node, 0.0))
+        for node, status in sorted(statuses.items())
+        for rank in status.ranks
+    ]
+    gone = [w for w in words if w.status.process_state in ENDED]
+    bad = [w for w in gone if w.status.exit_code not in {None, 0} or w.status.signal]
+    if bad:
+        return _of("ended", "a rank has ended", bad)
+    halted = [w for w in words if w.status.process_state in HALTED]
+    if halted and len(halted) + len(gone) < len(words):
+        return _of("halted", "a process is stopped", halted)
+    silent = sorted({*(n for n, age in heard_s.items() if age > SILENT_S), *lost})
+    if silent and len(gone) < len(words):
+        return Suspicion(kind="silent", why=f"nothing is heard of node {', '.join(map(str, silent))}")
+    if has_other_digests:
+        return Suspicion(kind="digests", why="ranks make different operations under one number")
+    living = [w for w in words if w.status.process_state not in ENDED]
+    if not living:
+        return None
+    return _left(living, gone) or _waiting(living, rhythm_s) or _gil(living) or _joining(living) or _place(living)
+
+
+def waits_s(status: NodeStatus) -> dict[int, float]:
+    """How long each rank of a node has waited with nothing moving in its group; asked by agents, see `TOLD_EVERY_S`."""
+    found: dict[int, float] = {}
+    for rank in status.ranks:
+        if rank.process_state not in ENDED:
+            word = Word(node=status.node_rank, status=rank, time_s=status.time_s, age_s=0.0)
+            found[rank.rank] = max((min(waited, still) for _, waited, still in pending(word)), default=0.0)
+    return found
+
+
+def _of(kind: str, why: str, words: Iterable[Word], group: str = "") -> Suspicion:
+    ranks = tuple(sorted(w.status.rank for w in words))
+    shown = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
+    return Suspicion(kind=kind, why=f"{why} (rank {shown})", ranks=ranks, group=group)
+
+
+def pending(word: Word) -> list[tuple[GroupMark, float, float]]:
+    """Groups in which the rank waits: its mark, for how long, and since when nothing has moved there.
+
+    A loop that reduces in every step is mostly seen in the middle of a short wait.  That wait has not grown with the
+    word's age: of a long one there would be a newer word.
+    """
+    found = []
+    age_s = max(0.0, word.age_s - TOLD_EVERY_S)
+    for mark in word.status.groups:
+        if mark.completed is None or mark.enqueued <= mark.completed:
+            continue
+        still = age_s + (word.time_s - mark.moved_s if mark.moved_s is not None else mark.waiting_s or 0.0)
+        waited = age_s + mark.waiting_s if mark.waiting_s is not None else still
+        found.append((mark, max(0.0, waited), max(0.0, still)))
+    return found
+
+
+def _left(living: list[Word], gone: list[Word]) -> Suspicion | None:
+    """Somebody ended well, and others still wait."""
+    if not gone:
+        return None
+    waiting = [w for w in living if any(still >= AFTER_END_S for _, _, still in pending(w))]
+    return _of("left", "others have ended while ranks wait", waiting) if waiting else None
+
+
+def _waiting(living: list[Word], rhythm_s: Callable[[str], float]) -> Suspicion | None:
+    """Somebody waits, and nothing moves in that group for longer than it usually does."""
+    early = min(w.status.num_operations for w in living) < EARLY_OPERATIONS
+    by_group: dict[str, list[tuple[Word, float]]] = {}
+    moved: dict[str, float] = {}
+    for word in living:
+        for mark, waited, still in pending(word):
+            by_group.setdefault(mark.group, []).append((word, min(waited, still)))
+        for mark in word.status.groups:
+            if mark.moved_s is not None:
+                age = word.age_s + word.time_s - mark.moved_s
+                moved[mark.group] = min(moved.get(mark.group, age), age)
+    for group, waits in sorted(by_group.items()):
+        period = max([rhythm_s(group), *(w.status.period_s or 0.0 for w, _ in waits)])
+        floor = max(EARLY_FLOOR_S if early else FLOOR_S, min(RHYTHM * period, MAX_RHYTHM_S))
+        lasting = [w for w, s in waits if s >= floor]
+        if lasting and moved.get(group, floor) >= FLOOR_S / 2:
+            return _of("waiting", f"no progress in group {group}", lasting, group)
+    return None
+
+
+def _gil(living: list[Word]) -> Suspicion | None:
+    stale = [
+        w
+        for w in living
+        if (w.status.beat_age_s or 0.0) >= GIL_S and w.status.phase not in BUSY_PHASES and w.age_s < GIL_S
+    ]
+    return _of("gil", "a rank runs no Python", stale) if stale and len(stale) < len(living) else None
+
+
+def _same_place_s(word: Word) -> float:
+    since = word.status.site_since_s
+    if since is None:
+        return 0.0
+    moved = [g.moved_s for g in word.status.groups if g.moved_s is not None]
+    return max(0.0, word.time_s - max([since, *moved]) + word.age_s)
+
+
+def _joining(living: list[Word]) -> Suspicion | None:
+    """Some have come to where all meet, others not."""
+    joining = [w for w in living if w.status.phase == "joining" and not w.status.num_operations]
+    others = [w for w in living if w.status.phase != "joining" and not w.status.num_operations]
+    if not joining or not others or any(_same_place_s(w) < JOIN_S for w in joining):
+        return None
+    return _of("joining", "some ranks have not joined", others)
+
+
+def _place(living: list[Word]) -> Suspicion | None:
+    """Without a record of it, a rank waits when it stands in one place of a call that waits for others."""
+    standing = [
+        w
+        for w in living
+        if w.status.phase in {"communicating", "joining"} and not pending(w) and _same_place_s(w) >= PLACE_S
+    ]
+    no_record = [
+        w
+        for w in living
+        if w.status.framework == "jax"
+        and not w.status.groups
+        and _same_place_s(w) >= PLACE_S
+        and w.status.phase not in BUSY_PHASES
+    ]
+    found = standing or no_record
+    return _of("place", "ranks stand in one place", found) if found else None

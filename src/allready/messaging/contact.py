@@ -1,0 +1,374 @@
+"""How a node gets through to node 0, and what to say while it does not.
+
+`Contact.attempt` is one try: resolve, connect, greet.  It never raises for what the network does: every outcome is a
+value of `MasterContactFacts.outcome`, so that the same rules judge it live and later.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from allready.errors import ExchangeError, FactUnavailable
+from allready.messaging import datagram
+from allready.messaging.identify import Service, classify_bytes, identify
+from allready.messaging.link import Link
+from allready.messaging.sockets import icmp_error, unanswered_arp, want_errors
+from allready.messaging.wire import (
+    ANY_RANK,
+    GREETING,
+    MAX_HELLO_BYTES,
+    MAX_NODES,
+    Hello,
+    encode,
+    keep_segments_small,
+    read_frame,
+)
+from allready.model import MasterContactFacts, RollCall
+
+CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
+RETRY_S = 0.4
+LOOK_NEARBY_AFTER_S = 1.0
+NEARBY_S = 0.5
+NEARBY = 8  # ports to each side of the master port
+USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
+ANSWER_S = 2.0
+IDENTIFY_S = 0.7  # per question; a silent service is told as such within 5 s
+
+Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
+
+# Outcomes that waiting does not mend: something else is there, it is not merely late.
+HOPELESS = frozenset({"family_mismatch", "wrong_service", "stale_store"})
+
+_NO_ROUTE = {
+    errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EACCES, errno.EPERM,
+    errno.EINVAL,  # a blackhole route
+}  # fmt: skip
+_NO_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+
+
+# ICMP that ends a TCP connect and that only a packet filter sends (a closed port answers with a reset), IPv4 and IPv6.
+_ICMP_OF_FILTERS = {(3, 3), (3, 9), (3, 10), (3, 13), (1, 1), (1, 4), (1, 5), (1, 6)}
+_ICMP_OF_ROUTERS = {(3, 0), (3, 1), (1, 0), (1, 3)}  # from the machine itself they are a filter's as well
+
+
+class _Rejected(OSError):  # noqa: N818 - an outcome
+    """A packet filter refused the connection, by an ICMP message from `sender`."""
+
+    sender = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Node 0's no."""
+
+    reason: str
+    roll: RollCall
+
+
+class Contact:
+    """One node's way to node 0; `close` at the end unless a link was handed out."""
+
+    def __init__(self, hello: Hello, master_port: int, resolve: Resolver) -> None:
+        self._hello = hello
+        self._port = master_port
+        self._resolve = resolve
+        self._started = time.monotonic()
+        self._caller = datagram.Caller()
+        self._attempts = 0
+        self._nearby: tuple[tuple[int, str], ...] | None = None
+        self.refusal: Refusal | None = None
+        self.facts = MasterContactFacts(
+            outcome="not_tried", master_addr=hello.master_addr, master_port=master_port, detail="no attempt ended yet"
+        )
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since the first attempt."""
+        return time.monotonic() - self._started
+
+    def close(self) -> None:
+        """Close the datagram socket."""
+        self._caller.close()
+
+    async def attempt(self) -> Link | None:
+        """One try; a link when node 0 let us in.  `facts` (and `refusal`) then say what happened."""
+        self._attempts += 1
+        try:
+            addresses = await self._resolve(self._hello.master_addr)
+        except FactUnavailable as error:
+            self._set("unresolved", detail=str(error), addresses=())
+            return None
+        worst: MasterContactFacts | None = None
+        for address in addresses:
+            link = await self._try(address, addresses)
+            if link is not None or self.refusal is not None:
+                return link
+            if worst is None or _informative(self.facts) > _informative(worst):
+                worst = self.facts
+        if worst is not None:
+            self.facts = worst
+        return None
+
+    def _set(
+        self,
+        outcome: str,
+        *,
+        detail: str,
+        addresses: tuple[str, ...],
+        address: str | None = None,
+        service: Service | None = None,
+        rejected_by: str | None = None,
+    ) -> None:
+        self.facts = replace(
+            self.facts,
+            outcome=outcome,
+            detail=detail,
+            addresses=addresses,
+            address=address,
+            service=service.kind if service else None,
+            attempts=self._attempts,
+            waited_s=round(self.waited_s, 3),
+            heard_by_datagram=self._caller.heard,
+            rejected_by=rejected_by,
+        )
+
+    def _misnamed(self, address: str) -> bool:
+        """A loopback address that stands behind a name; asked for literally, it means one machine on purpose."""
+        name = self._hello.master_addr
+        return _is_loopback(address) and name != "localhost" and name.strip("[]") != address
+
+    async def _try(self, address: str, addresses: tuple[str, ...]) -> Link | None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await _connect(address, self._port)
+        except TimeoutError:
+            # The kernel gives up on a neighbour that does not answer ARP only after 3 s; its table says so earlier.
+            device = unanswered_arp(address)
+            if device is not None:
+                detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
+                self._set("no_route", detail=detail, addresses=addresses, address=address)
+                return None
+            await self._call(address, "silent", timeout_s=0.6)
+            self._set(
+                "loopback" if self._misnamed(address) else "silent",
+                detail=f"no answer to a TCP connection within {CONNECT_S} s",
+                addresses=addresses,
+                address=address,
+            )
+            return None
+        except OSError as error:
+            # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
+            outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
+            by = error.sender if isinstance(error, _Rejected) and outcome == "refused" else None
+            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by)
+            if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
+                await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
+                await self._look_nearby(address)
+            return None
+        try:
+            return await self._greet(address, addresses, reader, writer)
+        except (ExchangeError, OSError, TimeoutError) as error:
+            writer.close()
+            await self._identify(address, addresses, error)
+            return None
+        except BaseException:
+            writer.close()
+            raise
+
+    async def _call(self, address: str, contact: str, *, timeout_s: float) -> None:
+        """Tell node 0 by datagram that we are here, and hear whether it answers."""
+        call = datagram.Call(
+            job_id=self._hello.job_id,
+            node_rank=self._hello.node_rank,
+            num_nodes=self._hello.num_nodes,
+            name=self._hello.name,
+            contact=contact,
+            hears_us=self._caller.heard,
+        )
+        heard = await self._caller.call(address, self._port, call, timeout_s=timeout_s)
+        self.facts = replace(self.facts, heard_by_datagram=heard)
+
+    async def _look_nearby(self, address: str) -> None:
+        """Once: whether our own job's node 0 answers on another of the usual ports, which tells a wrong port from a
+        node 0 that was not started."""
+        if self._nearby is None:
+            ports = [*range(max(1, self._port - NEARBY), min(65535, self._port + NEARBY) + 1), *USUAL_PORTS]
+            found = await asyncio.gather(*(self._is_ours(address, p) for p in dict.fromkeys(ports) if p != self._port))
+            self._nearby = tuple((port, "allready") for port in found if port is not None)
+        self.facts = replace(self.facts, nearby=self._nearby)
+
+    async def _is_ours(self, address: str, port: int) -> int | None:
+        try:
+            async with asyncio.timeout(NEARBY_S):
+                reader, writer = await _connect(address, port)
+                try:
+                    if await reader.readexactly(len(GREETING)) != GREETING:
+                        return None
+                    _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError, EOFError, ExchangeError):
+            return None
+        return port if isinstance(here, dict) and here.get("job_id") == self._hello.job_id else None
+
+    async def _greet(
+        self, address: str, addresses: tuple[str, ...], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Link | None:
+        async with asyncio.timeout(ANSWER_S):
+            writer.write(GREETING + encode("hello", replace(self._hello, waited_s=self.waited_s)))
+            await writer.drain()
+            said = await reader.read(len(GREETING))
+            while said and len(said) < len(GREETING) and GREETING.startswith(said):
+                said += await reader.read(len(GREETING) - len(said))
+            if said != GREETING:
+                if said:
+                    said += await reader.read(200)
+                    self._set_service(address, addresses, classify_bytes(said))
+                    writer.close()
+                    return None
+                raise ExchangeError("closed without a word")
+            _, here = await read_frame(reader)
+        kind, body = await _answer(reader)
+        if kind == "refused":
+            writer.close()
+            try:
+                self.refusal = msgspec.convert(body, Refusal, str_keys=True)
+            except msgspec.ValidationError as error:
+                raise ExchangeError(f"not a refusal of ours: {error}") from error
+            other = self.refusal.reason == "job_id_differs"
+            detail = (
+                f"{self.refusal.reason}: node 0 has job id {here.get('job_id')!r}" if other else (self.refusal.reason)
+            )
+            self._set("other_job" if other else "rejected", detail=detail, addresses=addresses, address=address)
+            return None
+        if kind != "joined":
+            raise ExchangeError(f"node 0 answered {kind[:20]!r}")
+        self._set("joined", detail="", addresses=addresses, address=address)
+        return Link(_rank_given(body, self._hello.node_rank), reader, writer)
+
+    async def _identify(self, address: str, addresses: tuple[str, ...], error: BaseException) -> None:
+        try:
+            service = await identify(address, self._port, timeout_s=IDENTIFY_S)
+        except (OSError, TimeoutError):
+            self._set(
+                "refused",
+                detail=f"the connection was accepted, then it broke: {error}",
+                addresses=addresses,
+                address=address,
+            )
+            return
+        self._set_service(address, addresses, service)
+
+    def _set_service(self, address: str, addresses: tuple[str, ...], service: Service) -> None:
+        # Another allready that accepts and then closes is one that is just ending: like refused, it may come back.
+        outcome = {"torch-store": "stale_store", "allready": "refused"}.get(service.kind, "wrong_service")
+        self._set(outcome, detail=service.banner or service.kind, addresses=addresses, address=address, service=service)
+
+
+async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect with small segments (see wire.keep_segments_small)."""
+    [(family, kind, protocol, _, where), *_] = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+    )
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        keep_segments_small(sock)
+        want_errors(sock, True)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, where)
+        except OSError as error:
+            raise _as_rejected(sock, address, error) from error
+        want_errors(sock, False)
+        return await asyncio.open_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _as_rejected(sock: socket.socket, address: str, error: OSError) -> OSError:
+    icmp = icmp_error(sock)
+    if icmp is None:
+        return error
+    kind, code, sender = icmp
+    if (kind, code) not in _ICMP_OF_FILTERS and ((kind, code) not in _ICMP_OF_ROUTERS or sender != address):
+        return error
+    rejected = _Rejected(error.errno, error.strerror)
+    rejected.sender = sender
+    return rejected
+
+
+def _rank_given(body: object, asked: int) -> int:
+    """The node rank that node 0 says is ours.
+
+    Raises:
+        ExchangeError: it says none, and we asked for one.
+    """
+    given = body.get("node_rank") if isinstance(body, dict) else None
+    if isinstance(given, int) and 0 <= given < MAX_NODES:
+        return given
+    if asked == ANY_RANK:
+        raise ExchangeError("node 0 gave no node rank")
+    return asked
+
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:
+    """The hub's word: at once when we may join or belong to another job, within seconds in a clash (see Hub)."""
+    async with asyncio.timeout(10.0):
+        while True:
+            kind, body = await read_frame(reader)
+            if kind != "beat":
+                return kind, body
+
+
+def _outcome_of(error: OSError, address: str) -> str:
+    if isinstance(error, _Rejected):
+        return "refused"
+    if error.errno in _NO_FAMILY or (error.errno == errno.ENETUNREACH and not _has_family_of(address)):
+        return "family_mismatch"
+    if error.errno in _NO_ROUTE:
+        return "no_route"
+    if error.errno == errno.ETIMEDOUT:
+        return "silent"
+    return "refused"
+
+
+def _words(error: OSError) -> str:
+    name = errno.errorcode.get(error.errno or 0, "")
+    if isinstance(error, _Rejected):
+        name += f", ICMP from {error.sender}"
+    return f"{os.strerror(error.errno)} ({name})" if error.errno else str(error)
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _has_family_of(address: str) -> bool:
+    """Whether this machine has any address of the same family beyond loopback and link-local."""
+    import psutil  # only here, where something is wrong already: every node starts faster without it
+
+    version = ipaddress.ip_address(address.partition("%")[0]).version
+    for entries in psutil.net_if_addrs().values():
+        for entry in entries:
+            if entry.family in {socket.AF_INET, socket.AF_INET6}:
+                own = ipaddress.ip_address(entry.address.partition("%")[0])
+                if own.version == version and not own.is_loopback and not own.is_link_local:
+                    return True
+    return False
+
+
+_INFORMATIVE = ("not_tried", "unresolved", "family_mismatch", "no_route", "silent", "loopback", "refused",
+                "wrong_service", "stale_store", "other_job", "rejected", "joined")  # fmt: skip
+
+
+def _informative(facts: MasterContactFacts) -> int:
+    """Of several addresses, the one that got furthest says most."""
+    return _INFORMATIVE.index(facts.outcome) if facts.outcome in _INFORMATIVE else 0

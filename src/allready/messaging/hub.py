@@ -1,0 +1,471 @@
+"""Node 0's side of the store: accepts the nodes, keeps the roll, passes messages."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from allready.errors import DeadlineExceeded, ExchangeError
+from allready.messaging import datagram
+from allready.messaging.channel import LOST
+from allready.messaging.wire import (
+    ANY_RANK,
+    GREETING,
+    MAX_HELLO_BYTES,
+    PROTOCOL,
+    Hello,
+    check_sound,
+    encode,
+    keep_segments_small,
+    read_frame,
+    to_json,
+)
+from allready.model import Caller, Claim, RollCall
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 2.0  # a sign of life is sent this often
+SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
+_SILENT = "no sign of life"
+RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
+_GREETING_S = 5.0  # a client that says nothing for this long is a stranger
+_SEND_S = 10.0
+_MAX_CALLERS = 32
+_BACKLOG = 4096
+_ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and before the limit below can be raised
+_MAX_CLAIMS_KEPT_REFUSED = 64
+
+
+@dataclass(slots=True)
+class _Peer:
+    claim: Claim
+    instance: str
+    writer: asyncio.StreamWriter
+    last_heard: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Hub:
+    """Implements `HubSide`.  `open` once, `close` always; every task and socket ends with `close`."""
+
+    def __init__(self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False) -> None:
+        """`gives_ranks`: nodes may leave their rank to this one."""
+        self._me = me
+        self._gives_ranks = gives_ranks
+        self._wait_limit_s = wait_limit_s
+        self._started = time.monotonic()
+        self._peers: dict[int, _Peer] = {}
+        self._refused: list[_Peer] = []
+        self._claims: list[Claim] = [self._claim_of(me, "")]
+        self._callers: dict[tuple[str, str, int | None], Caller] = {}
+        self._lost: dict[int, str] = {}
+        self._last_loss = float("-inf")
+        self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
+        self._local: LocalNode | None = None
+        self._servers: list[asyncio.Server] = []
+        self._udp: asyncio.DatagramTransport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.changed = asyncio.Event()  # set whenever the roll changes; the waiter clears it
+        self.clash_since: float | None = None  # monotonic time of the first claim that cannot be reconciled
+
+    # The port
+
+    async def open(self, port: int, *, loopback_only: bool = False) -> None:
+        """Listen on `port`, TCP on all addresses (as torch's store does) and UDP for calls.
+
+        Raises:
+            OSError: EADDRINUSE when somebody holds the port, EACCES below 1024.
+        """
+        # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
+        for sock in _listening_sockets(port, loopback_only=loopback_only):
+            self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=_ACCEPT_AT_ONCE))
+            sock.listen(_BACKLOG)
+        self._started = time.monotonic()
+        if not loopback_only:
+            self._udp = await datagram.listen(port, self._me.job_id, self._on_call)
+        self._spawn(self._beat())
+
+    async def close(self) -> None:
+        """Close the port and every connection, and wait for the tasks to end (2 s at most)."""
+        for server in self._servers:
+            server.close()
+        if self._udp is not None:
+            self._udp.close()
+        for peer in (*self._peers.values(), *self._refused):
+            peer.writer.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2.0)
+        self._peers.clear()
+        self._servers.clear()
+
+    # The roll
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the port was opened."""
+        return time.monotonic() - self._started
+
+    @property
+    def expects_return(self) -> bool:
+        """Whether a node was lost only now: it may be back at once, as when we were too busy to answer at first."""
+        return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
+
+    def roll(self, *, finished: bool) -> RollCall:
+        """The roll as it stands."""
+        return RollCall(
+            num_nodes=self._me.num_nodes,
+            claims=tuple(self._claims),
+            callers=tuple(self._callers.values()),
+            waited_s=round(self.elapsed_s, 3),
+            wait_limit_s=self._wait_limit_s,
+            finished=finished,
+            lost=tuple(sorted(self._lost)),
+            lost_why=tuple(why for _, why in sorted(self._lost.items())),
+            lost_silently=tuple(sorted(n for n, why in self._lost.items() if why.startswith(_SILENT))),
+        )
+
+    def note_half_open(self, addresses: Sequence[str]) -> None:
+        """Record remote addresses whose SYN arrived and whose handshake does not complete."""
+        for address in addresses:
+            self._note(Caller(kind="half_open", address=address, detail="SYN received, our answer not acknowledged"))
+
+    def note_rival(self, roll: RollCall) -> None:
+        """Record that another node 0 refused us at the master's address: its claim clashes with ours."""
+        for claim in roll.claims:
+            if claim.node_rank == 0 and claim.refused is None and claim.pid != self._me.pid:
+                self._claims.append(replace(claim, refused="duplicate_rank"))
+        if self.clash_since is None:
+            self.clash_since = time.monotonic()
+        self.changed.set()
+
+    def why_lost(self, node_rank: int) -> str | None:
+        """Why a node that had joined is gone."""
+        return self._lost.get(node_rank)
+
+    async def turn_away(self, roll: RollCall) -> None:
+        """Tell every refused node why, with the roll to judge by; then close their connections."""
+        refused, self._refused = self._refused, []
+        for peer in refused:
+            await self._turn_away_one(peer, roll)
+
+    # HubSide
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        here = list(self._peers)
+        if self._local is not None:
+            here.append(0)
+        return tuple(sorted(here))
+
+    def local_node(self) -> "LocalNode":
+        """Node 0's own `NodeSide`, without a socket."""
+        if self._local is None:
+            self._local = LocalNode(self._inbox)
+        return self._local
+
+    async def send(self, node_rank: int | None, kind: str, body: Any) -> None:
+        targets = self.nodes if node_rank is None else (node_rank,)
+        frame = encode(kind, body)
+        if 0 in targets and self._local is not None:
+            self._local.deliver(kind, body)
+        peers = [self._peers[r] for r in targets if r in self._peers]
+        await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
+
+    async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                return await self._inbox.get()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+
+    # Inside
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _claim_of(self, hello: Hello, address: str, refused: str | None = None) -> Claim:
+        return Claim(
+            node_rank=hello.node_rank,
+            name=hello.name[:255],
+            address=address,
+            pid=hello.pid,
+            num_nodes=hello.num_nodes,
+            nproc_per_node=hello.nproc_per_node,
+            job_id=hello.job_id[:255],
+            arrival_s=round(time.monotonic() - self._started, 3),
+            waited_s=round(hello.waited_s, 3),
+            master_addr=hello.master_addr[:255],
+            refused=refused,
+        )
+
+    def _note(self, caller: Caller) -> None:
+        key = (caller.kind, caller.address, caller.node_rank)
+        if self._callers.get(key) != caller and (key in self._callers or len(self._callers) < _MAX_CALLERS):
+            self._callers[key] = caller
+            self.changed.set()
+
+    def _on_call(self, call: datagram.Call, address: str) -> None:
+        if (call.job_id, call.num_nodes) != (self._me.job_id, self._me.num_nodes):
+            return
+        if 0 < call.node_rank < call.num_nodes and call.node_rank not in self._peers:
+            self._note(
+                Caller(
+                    kind="datagram",
+                    address=plain_address(address),
+                    node_rank=call.node_rank,
+                    name=call.name[:255],
+                    detail=call.contact[:200],
+                    hears_us=call.hears_us,
+                )
+            )
+
+    def _why_refused(self, hello: Hello) -> str | None:
+        if hello.protocol != PROTOCOL:
+            return "version"
+        if hello.job_id != self._me.job_id:
+            return "job_id_differs"
+        if hello.num_nodes != self._me.num_nodes:
+            return "num_nodes_differs"
+        if hello.node_rank == self._me.node_rank or hello.node_rank in self._peers:
+            return "duplicate_rank"
+        return None if 0 < hello.node_rank < hello.num_nodes else "num_nodes_differs"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        _have_room_for_connections(len(self._tasks))
+        address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
+        peer: _Peer | None = None
+        try:
+            hello = await self._greet(reader, writer, address)
+            if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
+                return
+            if hello.node_rank == ANY_RANK:
+                hello = replace(hello, node_rank=self._free_rank(hello))
+            self._supersede(hello)
+            refused = self._why_refused(hello)
+            claim = self._claim_of(hello, address, refused)
+            peer = _Peer(claim, hello.instance, writer)
+            if refused is not None:
+                await self._refuse(peer, reader)
+                return
+            self._claims = [c for c in self._claims if c.refused or c.node_rank != claim.node_rank] + [claim]
+            self._peers[claim.node_rank] = peer
+            self._lost.pop(claim.node_rank, None)
+            for key in [k for k in self._callers if k[2] == claim.node_rank or k[:2] == ("half_open", address)]:
+                del self._callers[key]
+            self.changed.set()
+            await self._send_frame(peer, encode("joined", {"node_rank": claim.node_rank}))
+            await self._read(peer, reader)
+        except ExchangeError as error:
+            if peer is not None and peer.claim.refused is None:
+                self._lose(peer, str(error))
+        except OSError as error:
+            if peer is not None and peer.claim.refused is None:
+                self._lose(peer, f"the connection broke: {error}")
+        except asyncio.CancelledError:
+            # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
+            log.debug("connection of %s ended by close", address)
+        finally:
+            writer.close()
+
+    def _free_rank(self, hello: Hello) -> int:
+        """The rank of a node that leaves it to us: the one it had, else the lowest that nobody has.
+
+        When all are taken the number is one too high, which is refused like any such claim.
+        """
+        for rank, peer in self._peers.items():
+            if peer.instance == hello.instance:
+                return rank
+        for rank in sorted(self._lost):  # a node that was here before comes back to its place
+            before = next((c for c in reversed(self._claims) if c.node_rank == rank and c.refused is None), None)
+            if before is not None and before.name == hello.name[:255]:
+                return rank
+        taken = {self._me.node_rank, *self._peers}
+        return next((r for r in range(hello.num_nodes) if r not in taken), hello.num_nodes)
+
+    def _supersede(self, hello: Hello) -> None:
+        """Forget an earlier connection of the same process: a try that it gave up while we were too busy to answer."""
+        known = self._peers.get(hello.node_rank)
+        if known is not None and known.instance == hello.instance:
+            del self._peers[hello.node_rank]
+            known.writer.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> Hello | None:
+        here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
+        writer.write(GREETING + encode("here", here))
+        said = b""
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                await writer.drain()
+                while len(said) < len(GREETING) and GREETING.startswith(said):
+                    more = await reader.read(len(GREETING) - len(said))
+                    if not more:
+                        break
+                    said += more
+                if said != GREETING:
+                    detail = f"said {said[:16]!r}" if said else "closed without a word"
+                    self._note(Caller(kind="stranger", address=address, detail=detail))
+                    return None
+                kind, body = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+        except TimeoutError:
+            self._note(Caller(kind="stranger", address=address, detail=f"said nothing for {_GREETING_S:.0f} s"))
+            return None
+        except ExchangeError:
+            return None  # somebody of ours who only asked who is here (identify)
+        if kind != "hello":
+            self._note(Caller(kind="stranger", address=address, detail=f"greeted, then sent {kind[:16]!r}"))
+            return None
+        try:
+            hello = msgspec.convert(body, Hello)
+            check_sound(hello, may_leave_rank=self._gives_ranks)
+        except (msgspec.ValidationError, ExchangeError) as error:
+            self._note(Caller(kind="stranger", address=address, detail=f"not a hello of ours: {error}"[:200]))
+            return None
+        return hello
+
+    async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
+        """Keep the claim; a node of another job is turned away at once, one of ours once the roll is judged."""
+        if sum(c.refused is not None for c in self._claims) < _MAX_CLAIMS_KEPT_REFUSED:
+            self._claims.append(peer.claim)
+        if peer.claim.refused == "job_id_differs":
+            await self._turn_away_one(peer, self.roll(finished=False))
+            self.changed.set()
+            return
+        self._refused.append(peer)
+        if self.clash_since is None:
+            self.clash_since = time.monotonic()
+        self.changed.set()
+        with contextlib.suppress(TimeoutError, ExchangeError):
+            async with asyncio.timeout(SILENCE_S):
+                while True:  # until turn_away closes the connection, or the node leaves
+                    await read_frame(reader)
+
+    async def _turn_away_one(self, peer: _Peer, roll: RollCall) -> None:
+        # What the refused node needs to judge by itself: node 0's words, its own, and those it clashes with.
+        concerned = tuple(
+            c
+            for c in roll.claims
+            if c.node_rank in {0, peer.claim.node_rank} or c.refused is not None or roll.num_nodes <= 64
+        )[:128]
+        # By another job's roll nobody of the refused node's job is absent.
+        partial = len(concerned) < len(roll.claims) or peer.claim.refused == "job_id_differs"
+        body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned, partial=partial)}
+        await self._send_frame(peer, encode("refused", body))
+        peer.writer.close()
+
+    async def _read(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
+        rank = peer.claim.node_rank
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    kind, body = await read_frame(reader)
+            except TimeoutError:
+                raise ExchangeError(f"{_SILENT} for {SILENCE_S:.0f} s") from None
+            if kind == "clock":
+                await self._send_frame(peer, encode("clock", [body, time.time()]))
+            elif kind == "leaving":
+                raise ExchangeError(str(body)[:200])
+            elif kind != "beat":
+                self._inbox.put_nowait((rank, kind, body))
+
+    def _lose(self, peer: _Peer, why: str) -> None:
+        rank = peer.claim.node_rank
+        if self._peers.get(rank) is peer:
+            del self._peers[rank]
+            self._lost[rank] = why
+            self._last_loss = time.monotonic()
+            self._inbox.put_nowait((rank, LOST, why))
+            self.changed.set()
+
+    async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
+        try:
+            async with peer.lock, asyncio.timeout(_SEND_S):
+                peer.writer.write(frame)
+                await peer.writer.drain()
+        except (OSError, TimeoutError) as error:
+            log.debug("sending to node %s failed: %s", peer.claim.node_rank, error)
+            peer.writer.close()  # its reader ends, which reports the loss
+
+    async def _beat(self) -> None:
+        frame = encode("beat", None)
+        while True:
+            await asyncio.sleep(BEAT_S)
+            await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))
+
+
+class LocalNode:
+    """Node 0's own `NodeSide`."""
+
+    node_rank = 0
+
+    def __init__(self, hub_inbox: asyncio.Queue[tuple[int, str, Any]]) -> None:
+        self._hub_inbox = hub_inbox
+        self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    def deliver(self, kind: str, body: Any) -> None:
+        """Called by the hub; the body takes the same way through JSON as everybody's."""
+        self._inbox.put_nowait((kind, _plain(body)))
+
+    async def send(self, kind: str, body: Any) -> None:
+        self._hub_inbox.put_nowait((0, kind, _plain(body)))
+
+    async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                return await self._inbox.get()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+
+
+def plain_address(address: str) -> str:
+    """An IPv4 address as such, also when a dual-stack socket shows it as ::ffff:10.0.0.1."""
+    return address.removeprefix("::ffff:") if "." in address else address.partition("%")[0]
+
+
+def _plain(body: Any) -> Any:
+    return msgspec.json.decode(to_json(body))
+
+
+def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]:
+    """One dual-stack socket where the kernel has IPv6, else one for IPv4."""
+    # On several nodes all addresses: workers may reach us by any of ours, as with torch's own store.
+    dual = not loopback_only and socket.has_dualstack_ipv6()
+    host = "::" if dual else "127.0.0.1" if loopback_only else "0.0.0.0"  # noqa: S104
+    sock = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        keep_segments_small(sock)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return [sock]
+
+
+def _have_room_for_connections(num_open: int) -> None:
+    """Raise the soft limit of open files when the connections come near it: 4,096 nodes need more than the usual 1,024.
+
+    Not before: the limit is one of the facts that are compared.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and num_open + 128 > soft and soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,139 @@
+"""A node's side of the store: one connection to node 0."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections import deque
+from typing import Any
+
+from allready.errors import DeadlineExceeded, ExchangeError
+from allready.messaging.hub import BEAT_S, SILENCE_S
+from allready.messaging.tcp_state import TCP_INFO_BYTES, TcpState, tcp_state
+from allready.messaging.wire import encode, read_frame
+from allready.model import ONLY_HEARD, ClockFacts
+
+log = logging.getLogger(__name__)
+
+_CLOCK_SAMPLES = 7
+_SAMPLES = 3
+"""Beats ago: what came in since then came long after node 0's last word, and is no answer to ours from before."""
+
+
+class Link:
+    """Implements `NodeSide` over an open connection; `close` always."""
+
+    def __init__(self, node_rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._node_rank = node_rank
+        self._reader = reader
+        self._writer = writer
+        self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
+        self._broken: str | None = None
+        self._heard = time.monotonic()
+        self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
+        self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
+
+    @property
+    def node_rank(self) -> int:
+        return self._node_rank
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since node 0's last word; it says something every `BEAT_S` at least."""
+        return time.monotonic() - self._heard
+
+    async def send(self, kind: str, body: Any) -> None:
+        if self._broken is not None:
+            raise ExchangeError(self._broken)
+        try:
+            async with asyncio.timeout(10.0):
+                self._writer.write(encode(kind, body))
+                await self._writer.drain()
+        except (OSError, TimeoutError) as error:
+            raise ExchangeError(f"sending to node 0 failed: {error or 'no progress for 10 s'}") from error
+
+    async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
+        if self._broken is not None and self._inbox.empty():
+            raise ExchangeError(self._broken)
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                kind, body = await self._inbox.get()
+        except TimeoutError:
+            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        if kind == "broken":
+            self._broken = str(body)
+            raise ExchangeError(self._broken)
+        return kind, body
+
+    async def measure_clock(self, *, timeout_s: float = 2.0) -> ClockFacts:
+        """This node's wall clock minus node 0's: the round trip with the least delay of a few decides (Cristian).
+
+        Raises:
+            DeadlineExceeded: no answer in time.
+            ExchangeError: the connection is gone.
+        """
+        best: tuple[float, float] | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                for number in range(_CLOCK_SAMPLES):
+                    sent, sent_wall = time.monotonic(), time.time()
+                    await self.send("clock", number)
+                    echoed, node0_wall = await self._clock.get()
+                    round_trip = time.monotonic() - sent
+                    if echoed == number and (best is None or round_trip < best[0]):
+                        best = (round_trip, sent_wall + round_trip / 2 - node0_wall)
+        except TimeoutError:
+            if best is None:
+                raise DeadlineExceeded(f"node 0 did not answer within {timeout_s} s") from None
+        assert best is not None
+        return ClockFacts(offset_s=round(best[1], 6), uncertainty_s=round(best[0] / 2, 6))
+
+    async def close(self, why: str | None = None) -> None:
+        """Leave: with a reason where node 0 would otherwise call it a loss."""
+        if why is not None:
+            with contextlib.suppress(ExchangeError):
+                await self.send("leaving", why)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks, timeout=1.0)
+        self._writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._writer.wait_closed()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE_S):
+                    kind, body = await read_frame(self._reader)
+                self._heard = time.monotonic()
+                if kind == "clock":
+                    self._clock.put_nowait((body[0], body[1]))
+                elif kind != "beat":
+                    self._inbox.put_nowait((kind, body))
+        except TimeoutError:
+            self._inbox.put_nowait(("broken", f"no sign of life from node 0 for {SILENCE_S:.0f} s{self._hint()}"))
+        except (ExchangeError, LookupError, TypeError) as error:
+            self._inbox.put_nowait(("broken", str(error)))
+
+    def _state(self) -> TcpState:
+        sock = self._writer.get_extra_info("socket")
+        try:
+            return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
+        except (AttributeError, OSError):  # closed, or no socket of the kernel
+            return TcpState()
+
+    def _hint(self) -> str:
+        """Node 0 repeats what it sent, and it arrives: node 0 gets no acknowledgement, so our way to it is broken."""
+        state = self._state()
+        came = len(self._num_segments) == _SAMPLES and state.num_segments > self._num_segments[0]
+        return f"; {ONLY_HEARD}" if came and state.num_unacked > 0 and state.num_timeouts >= 2 else ""
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(ExchangeError):
+            while True:
+                await asyncio.sleep(BEAT_S)
+                self._num_segments.append(self._state().num_segments)
+                await self.send("beat", None)

@@ -1,0 +1,135 @@
+"""The wire format: a greeting line, then frames of a 5-byte header (length, flags) and JSON [kind, body].
+
+The greeting makes an HTTP server answer at once, so that a wrong service shows itself, and tells garbage from a peer.
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from allready.errors import ExchangeError
+from allready.text.surrogates import without_surrogates
+
+GREETING = b"ALLREADY/1\r\n"
+PROTOCOL = 1
+
+_HEADER = struct.Struct(">IB")
+_COMPRESSED = 1
+_COMPRESS_FROM_BYTES = 4096
+
+MAX_NODES = 65_536
+ANY_RANK = -1
+"""The node rank of a hello that leaves it to node 0."""
+
+MAX_RANKS_PER_NODE = 1024
+
+MAX_HELLO_BYTES = 64 * 1024
+MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A node's first frame."""
+
+    protocol: int
+    tool_version: str
+    node_rank: int
+    name: str
+    pid: int
+    num_nodes: int
+    nproc_per_node: int
+    job_id: str
+    master_addr: str
+    instance: str  # random, tells this process from any other one, also behind address translation
+    waited_s: float = 0.0
+
+
+def check_sound(hello: Hello, *, may_leave_rank: bool = False) -> None:
+    """Refuse what no node of ours says, before it is counted with.
+
+    `may_leave_rank`: ANY_RANK is an answer.
+
+    Raises:
+        ExchangeError: a number out of all bounds.
+    """
+    if not (
+        (0 <= hello.node_rank < MAX_NODES or (may_leave_rank and hello.node_rank == ANY_RANK))
+        and 1 <= hello.num_nodes <= MAX_NODES
+        and 1 <= hello.nproc_per_node <= MAX_RANKS_PER_NODE
+        and 0.0 <= hello.waited_s < 1e9
+        and 0 <= hello.pid < 2**32
+    ):
+        raise ExchangeError("a number is out of all bounds")
+
+
+SEGMENT_BYTES = 536  # RFC 9293: what every IPv4 path carries
+
+
+def keep_segments_small(sock: socket.socket) -> None:
+    """Make the store's own packets small; before listen() or connect().
+
+    A path that drops large packets silently (the MTU black hole) must not silence the tool that is to find it.
+    """
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
+
+
+def to_json(body: Any) -> bytes:
+    """Any body as JSON; what came from undecodable bytes is escaped."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
+
+
+def encode(kind: str, body: Any) -> bytes:
+    """One frame."""
+    payload = to_json((kind, body))
+    flags = 0
+    if len(payload) >= _COMPRESS_FROM_BYTES:
+        payload, flags = zlib.compress(payload, 1), _COMPRESSED
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ExchangeError(f"a {kind} message of {len(payload)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return _HEADER.pack(len(payload), flags) + payload
+
+
+async def read_frame(reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, Any]:
+    """The next frame.
+
+    Raises:
+        ExchangeError: end of the stream, too long, or not our format.
+    """
+    try:
+        length, flags = _HEADER.unpack(await reader.readexactly(_HEADER.size))
+        if length > limit_bytes:
+            raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
+        payload = await reader.readexactly(length)
+    except asyncio.IncompleteReadError as error:
+        raise ExchangeError("the other side closed the connection") from error
+    except OSError as error:
+        raise ExchangeError(f"the connection broke: {error}") from error
+    return decode(payload, flags)
+
+
+def decode(payload: bytes, flags: int) -> tuple[str, Any]:
+    """Kind and body of a frame's payload.
+
+    Raises:
+        ExchangeError: not our format, or a compressed payload that would grow past the limit.
+    """
+    try:
+        if flags & _COMPRESSED:
+            stream = zlib.decompressobj()
+            payload = stream.decompress(payload, MAX_FRAME_BYTES)
+            if stream.unconsumed_tail:
+                raise ExchangeError(f"a message that unpacks to more than {MAX_FRAME_BYTES} bytes")
+        kind, body = msgspec.json.decode(payload, type=tuple[str, Any])
+    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ExchangeError(f"not a message of ours: {error}") from error
+    return kind, body

@@ -1,0 +1,372 @@
+"""The ruins of a run, put together: who took part, how far each one came, who died and of what.
+
+Filled by `allready.evidence` from files, by hand in a test.  Ranks are global ranks; a group is a communicator or
+process group.  What is not known is absent (an empty mapping, None), never a default that looks like an answer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+from allready.model.events import Event, Origin, SourceRecord
+from allready.records import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommRecord:
+    """One communicator as one process saw it (NCCL's Init lines)."""
+
+    comm: str  # the pointer as logged: unique in the process only
+    rank: int  # in this communicator
+    nranks: int
+    comm_id: str | None = None  # equal on all its ranks; children of a split have none
+    parent: str | None = None  # pointer of the parent communicator
+    split_count: int | None = None
+    color: str | None = None
+    init_started: bool = False
+    init_completed: bool = False
+    destroyed: bool = False
+    aborted: bool = False
+    started_s: float | None = None
+    completed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """How one process reaches a neighbour.  Ranks are those of the communicator `comm`, as logged."""
+
+    src: int
+    dst: int
+    how: str  # "P2P/IPC", "P2P/CUMEM", "SHM/direct", "NET/Socket/0", "NET/IB/0/GDRDMA", ...
+    direction: str = ""  # "send", "receive" or ""
+    num_channels: int = 1
+    comm: str | None = None  # pointer as logged, None when the lines do not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """One process of the job: everything its logs say of it.
+
+    `interfaces`: (name, address) that NCCL chose; `hcas`: RDMA ports chosen; `available`: names the log offers as
+    alternatives.  `op_counts`: operation name -> number of lines, over all communicators.
+    """
+
+    host: str | None = None
+    pid: int | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    sources: tuple[str, ...] = ()
+    cuda_dev: int | None = None
+    nvml_dev: int | None = None
+    bus_id: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)  # "nccl", "cuda-driver", "torch", ...
+    env: Mapping[str, str] = field(default_factory=dict)  # as NCCL or torch echoed it
+    network: str | None = None  # "Socket", "IB", "AWS Libfabric", ...
+    plugins: tuple[str, ...] = ()
+    interfaces: tuple[tuple[str, str], ...] = ()
+    oob: tuple[str, str] | None = None  # bootstrap interface
+    hcas: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()
+    gdr: Mapping[str, bool] = field(default_factory=dict)  # network device -> GPU Direct RDMA is enabled
+    num_nodes: int | None = None
+    num_local_ranks: int | None = None
+    num_channels: Mapping[str, int] = field(default_factory=dict)  # "coll", "nvls", "p2p", ...
+    algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce RING/SIMPLE" -> times chosen
+    comms: tuple[CommRecord, ...] = ()
+    transports: tuple[Transport, ...] = ()
+    phases_s: Mapping[str, float] = field(default_factory=dict)  # "init total", "init bootstrap", ...
+    op_counts: Mapping[str, int] = field(default_factory=dict)
+    first_time_s: float | None = None
+    last_time_s: float | None = None
+    last_line: str | None = None
+    last_line_class: str | None = None  # "init", "connect", "operation", "error", "teardown", "other"
+    last_origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of one rank as a recorder, a watchdog or a log line describes it.
+
+    `seq` counts the group's operations from 1 in the source's own way.  `num_elements`, `sizes` are those of the input.
+    `site`: innermost frame outside the libraries, `file:line function`.
+    """
+
+    seq: int
+    name: str  # canonical: all_reduce, all_gather, reduce_scatter, broadcast, reduce, send, recv, all_to_all, ...
+    num_elements: int | None = None
+    sizes: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None  # canonical: float32, bfloat16, int64, ...
+    root: int | None = None  # for send and recv the peer
+    redop: str | None = None
+    size_bytes: int | None = None
+    state: str | None = None  # "scheduled", "started", "completed"
+    created_s: float | None = None
+    started_s: float | None = None
+    completed_s: float | None = None
+    ran_s: float | None = None  # a watchdog's "ran for"
+    timeout_s: float | None = None
+    site: str | None = None
+    stack: tuple[str, ...] = ()
+    is_p2p: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
+
+    `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
+    """
+
+    enqueued: int
+    completed: int | None = None
+    started: int | None = None
+    stuck: Operation | None = None
+    last: Operation | None = None  # the last one enqueued
+    counts: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None  # the rank's own error state in this group, RAS: "remote process exited ..."
+    time_s: float | None = None
+    origin: Origin | None = None
+    gave_up: bool = False
+
+
+UNNAMED_GROUP = "of unknown name"
+"""The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """One group as one kind of evidence shows it.
+
+    source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
+    `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
+    `absent`: rank -> why nothing is known: "no dump", "truncated dump", "unresponsive", "considered dead", "no line",
+    "no log".
+    `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
+    """
+
+    group: str
+    source: str
+    label: str = ""  # what people call it: default_pg, TP, ...
+    members: tuple[int, ...] = ()
+    size: int = 0
+    positions: Mapping[int, Position] = field(default_factory=dict)
+    absent: Mapping[int, str] = field(default_factory=dict)
+    complete: bool = False
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
+
+    sender: int
+    receiver: int
+    num_sent: int
+    num_expected: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """The first operation of a group at which its ranks did not do the same.
+
+    kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
+    all_to_all; then `misfits` has the pairs, and `by_rank` the ranks in them).
+    `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
+    `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
+    agree again right after it, or only type or root differ at a line that no other rank ever calls.
+    """
+
+    group: str
+    source: str
+    kind: str
+    seq: int
+    by_rank: Mapping[int, Operation]
+    label: str = ""
+    missing: tuple[int, ...] = ()
+    iteration: int | None = None
+    num_after: int = 0  # operations that differ from here on, as far as counted
+    odd: tuple[int, ...] = ()  # the minority; empty on a tie
+    shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
+    origin: Origin | None = None
+    misfits: tuple[Misfit, ...] = ()
+    is_same_call: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """How one process ended badly, in its own or its launcher's words.
+
+    kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
+    (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.  `earlier`: in an attempt that
+    is over, since the launcher started the job again.  `last_words`: what stood last, and looks like a reason, in the
+    output before the line that tells an exit code.
+    """
+
+    kind: str
+    origin: Origin
+    rank: int | None = None
+    local_rank: int | None = None
+    node: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    text: str = ""  # "ValueError: bad sample in shard 17"
+    site: str | None = None
+    call: str = ""  # of the library, at this site: "all_reduce"; "" when the traceback does not show it
+    time_s: float | None = None
+    by_launcher: bool = False
+    first: bool = False
+    is_open: bool = False  # a traceback that stands last; nothing says that it was not caught
+    is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
+    is_agents: bool = False  # a launcher's own exception, of no rank
+    earlier: bool = False
+    last_words: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame of a stack, innermost first in a thread."""
+
+    function: str
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStack:
+    """One thread at one moment.  state: "active", "idle", "gil" or "".
+
+    `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.
+    """
+
+    name: str
+    frames: tuple[Frame, ...]
+    state: str = ""
+    is_main: bool = False
+    activity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStack:
+    """All threads of one process, or why they could not be read.
+
+    role: "rank", "launcher", "loader" (DataLoader worker), "other".  `activity`: what the main thread was doing, in one
+    of the words of `evidence.stacks`; `site`: the frame that decides it.
+    """
+
+    origin: Origin
+    role: str
+    rank: int | None = None
+    pid: int | None = None
+    threads: tuple[ThreadStack, ...] = ()
+    command: str = ""
+    error: str | None = None
+    time_s: float | None = None
+    activity: str = ""
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How late ranks entered the operations of one group, over the operations that all of them recorded.
+
+    `last_share`: share of operations that the rank entered last by more than `noise_s`.
+    `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
+    waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
+    not reckoned.
+    `source`: "flight recorder", "coll log", "inspector".
+    """
+
+    group: str
+    source: str
+    num_operations: int
+    median_late_s: Mapping[int, float]  # rank -> median lateness behind the first
+    last_share: Mapping[int, float]
+    median_period_s: float | None = None  # of an iteration or of the operation's recurrence
+    noise_s: float = 0.0
+    waited_share: Mapping[int, float] = field(default_factory=dict)
+    num_waits: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockOffset:
+    """One node's clock against the reference node's, from events that happened together."""
+
+    node: str
+    offset_s: float
+    uncertainty_s: float
+    num_matches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iterations:
+    """Operation counts by iteration: rank -> iteration -> operation -> count; only the odd ones are kept."""
+
+    marker: str
+    num_iterations: Mapping[int, int] = field(default_factory=dict)
+    usual: Mapping[str, int] = field(default_factory=dict)  # operation -> count in most iterations
+    odd: Mapping[int, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
+
+
+class BenchRow(NamedTuple):
+    """One size of a table of nccl-tests.  `num_wrong` is -1 where results were not checked."""
+
+    size_bytes: int
+    time_us: float
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+    num_wrong: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRun:
+    """A table of nccl-tests: rows of (size_bytes, time_us, algbw, busbw, num_wrong), those out of place in `rows`.
+
+    `operation` is "" when the file does not tell; `num_wrong` is -1 where values were not compared.  `num_ranks`: as
+    the list of devices above the table has them, 0 where there is none.
+    """
+
+    origin: Origin
+    operation: str
+    rows: tuple[BenchRow, ...] = ()
+    in_place_rows: tuple[BenchRow, ...] = ()
+    avg_busbw_gb_per_s: float | None = None
+    out_of_bounds: int | None = None
+    num_ranks: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """It came to its end, and no value was wrong."""
+        is_right = all(row.num_wrong <= 0 for row in (*self.rows, *self.in_place_rows))
+        return self.avg_busbw_gb_per_s is not None and not self.out_of_bounds and is_right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """Everything that was read of one run.
+
+    `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
+    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
+    """
+
+    sources: tuple[SourceRecord, ...] = ()
+    events: tuple[Event, ...] = ()
+    processes: tuple[ProcessRecord, ...] = ()
+    progress: tuple[GroupProgress, ...] = ()
+    mismatches: tuple[Mismatch, ...] = ()
+    deaths: tuple[Death, ...] = ()
+    stacks: tuple[ProcessStack, ...] = ()
+    lags: tuple[Lag, ...] = ()
+    clocks: tuple[ClockOffset, ...] = ()
+    iterations: Iterations | None = None
+    benches: tuple[BenchRun, ...] = ()
+    expected_ranks: int = 0
+    node_of_rank: Mapping[int, int] = field(default_factory=dict)
+    node_numbers: Mapping[str, int] = field(default_factory=dict)  # host name or node hint -> node rank
+    peers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # address as logged -> ranks that live there
+    ended_well: frozenset[int] = frozenset()
+    kinds: frozenset[str] = frozenset()  # kinds of sources that were read
+    last_time_s: float | None = None  # of any line: when the evidence ends
+    notes: tuple[str, ...] = ()  # what was left out or could not be compared, and why

@@ -1,0 +1,49 @@
+"""RES011."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
+from allready.rules._ruins import evidence
+from allready.rules.fallback._victims import lost
+from allready.rules.registry import Rule
+from allready.rules.signature import called
+
+SIGNATURES = ("torch.monitored_barrier_echo",)
+
+
+@Rule(
+    code="RES011",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    since="0.1",
+    depth=97,
+    title="A monitored barrier failed, and nothing here says who was missing",
+    message="{who} came to a monitored barrier that failed; only rank 0 knows who did not come, and its line is not "
+    "here",
+    remedy="look at the output of rank 0: 'failed to pass monitoredBarrier' names the missing ranks. Without such a "
+    "line rank 0 itself ended or is still busy before the barrier (tokenising, saving, compiling): the end of its "
+    "log, py-spy dump --pid PID. Then give its log to diagnose too",
+)
+def barrier_failed(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    `successfully reached monitoredBarrier, but received errors`, where no line of any file is a cause.
+    ## Why it matters
+    In a monitored barrier every rank speaks with rank 0 only.  So all of them name rank 0, whoever is missing: these
+    lines accuse nobody.
+    ## Check by hand
+    `grep -a "monitoredBarrier" LOGS`, of rank 0 first.
+    ## When it is harmless
+    When the program catches the exception and goes on.
+    """
+    if live is not None:
+        return
+    events = lost(run, SIGNATURES)
+    if not events:
+        return
+    yield Hit(
+        values={"who": called(run, events)},
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
+        fault_time=clock_time(min((e.time_s for e in events if e.time_s is not None), default=None)),
+    )

@@ -1,0 +1,95 @@
+"""RES005."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
+from allready.rules._process import BACK_TRACE, is_later, same_process
+from allready.rules._ruins import evidence, has_grave_root
+from allready.rules.fallback import peer_gone, store_gone
+from allready.rules.fallback._victims import lost
+from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
+from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
+from allready.rules.registry import Rule
+from allready.rules.signature import called
+
+ENDS = ("init.", "group.", "enqueue.")
+"""Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
+TELL_MORE = {OTHER, *TOLD_RESULTS, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+"""Signatures of which other rules of this area say more."""
+CLOSED = {"nccl.peer_reset", "nccl.peer_closed"}
+"""Of these, lines of who lost a process that had given up before."""
+HUNG = {"torch.watchdog_timeout", "torch.async_exception"}
+"""Signatures behind which a process ends its communicators itself."""
+OF_SEVERAL = {2, 6}
+"""Results of calls that need another process: a socket, a peer that is gone."""
+
+
+@Rule(
+    code="RES005",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.1",
+    depth=98,
+    title="NCCL failed, and only the places in its source are told",
+    message="{who}: NCCL gave up with {result} at {site} (phase: {phase}), and no line says why",
+    remedy="run again with NCCL_DEBUG=INFO and give diagnose the output of all ranks: the first NCCL WARN is the "
+    "reason. Without one, search NCCL's issues for this place and the version; ncclSystemError is a socket, a file, "
+    "memory or RDMA, ncclInternalError a check inside NCCL: in graph/ the hardware that it sees (containers with a "
+    "part of the GPUs, NCCL_TOPO_FILE)",
+)
+def nccl_source_location_only(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Lines `file.cc:123 -> 3` of a process up to the call of the program (init, group, enqueue), where no file has a
+    warning, an exception with NCCL's result, a lost connection or any cause.  A connection that NCCL's own service
+    thread closed because it could not carry out a request counts as none, and so does one that another process lost
+    after this one had given up.
+    ## Why it matters
+    The first of them is where it failed; the number behind the arrow says which kind of call it was.
+    ## Check by hand
+    `grep -n -B2 "[0-9] -> [1-6]" LOG | head`
+    ## When it is harmless
+    When the program caught the error on purpose and went on.
+    """
+    told = any(e.signature in HUNG for e in run.events) or run.deaths or has_grave_root(run)
+    if live is not None or told or lost(run, TELL_MORE - CLOSED):
+        return
+    losers = lost(run, CLOSED)
+    found = [chain for chain in _chains(run) if _is_end(chain) and _is_first(chain, losers)]
+    if not found:
+        return
+    first = min(found, key=lambda chain: (chain[0].time_s is None, chain[0].time_s or 0.0))
+    code = int(first[0].values["result"])
+    yield Hit(
+        values={
+            "who": called(run, first[:1]),
+            "result": RESULTS[code],
+            "site": first[0].values["file"],
+            "phase": phase_of(first) or "?",
+        },
+        fault_class=FaultClass.START_PATH if code in OF_SEVERAL else None,
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in first[:8]),
+        fault_time=clock_time(first[0].time_s),
+    )
+
+
+def _chains(run: RunEvidence) -> Iterator[list[Event]]:
+    """The lines of each process that told a failure: those of one that ended well or went on are not asked."""
+    by_process: dict[tuple[object, ...], list[Event]] = {}
+    for event in lost(run, {BACK_TRACE}):
+        if event.values.get("result", "").isdecimal() and int(event.values["result"]) in RESULTS:
+            o = event.origin
+            by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
+    for events in by_process.values():
+        yield sorted(events, key=lambda e: e.origin.line or 0)
+
+
+def _is_first(chain: list[Event], losers: list[Event]) -> bool:
+    """Whether the process gave up before any other one lost a connection, and lost none itself."""
+    return all(is_later(e, chain[-1]) and not same_process(e.origin, chain[0].origin) for e in losers)
+
+
+def _is_end(chain: list[Event]) -> bool:
+    names = (event.values.get("file", "").rpartition("src/")[2] for event in chain)
+    return any(name.startswith(ENDS) for name in names) and all(event.role is not Role.HARMLESS for event in chain)

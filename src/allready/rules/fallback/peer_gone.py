@@ -1,0 +1,60 @@
+"""RES002."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
+from allready.rules._ruins import evidence
+from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
+from allready.rules.registry import Rule
+from allready.rules.signature import called
+
+SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
+MAX_PEERS = 4
+
+
+@Rule(
+    code="RES002",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=97,
+    title="Connections to a peer ended, and nothing here says why",
+    message="{who} lost the connection to {peer}: the process there closed it or is gone, and why is not in these "
+    "files",
+    remedy="look at {peer} first: the end of the log of the ranks there (exception, killed, finished early), dmesg -T "
+    "of that machine. If nothing ended there: the network between (ping, ip route get, firewall, switch). Then give "
+    "its log to diagnose too",
+)
+def peer_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Lines by which NCCL and Gloo say that a peer closed or reset a connection, where no line of any file is a cause: the
+    address that they name, if nobody who complains lives there.
+    ## Why it matters
+    Those who lost a connection are victims.  The address is all that their files know, and it is where to look.
+    ## Check by hand
+    `grep -hE "closed by|Connection reset|Broken pipe" *.log`: which address stands in most of them, and whose is it?
+    ## When it is harmless
+    When a process left in order and another was not done yet; or when a port scanner connected to NCCL's port, which
+    ends old releases of it (mended in 2.27.3).
+    """
+    if live is not None:
+        return
+    events = lost(run, SIGNATURES)
+    found = named(run, events, "peer")
+    if not found:
+        return
+    most = len(writers(found[0][1]))
+    first = [(a, them) for a, them in found if len(writers(them)) == most]
+    victims = [e for _, them in first for e in them]
+    is_one = len(first) == 1
+    flushed_only = all(e.signature == "nccl.ib_flushed" for e in victims)
+    yield Hit(
+        culprits=culprit_at(run, first[0][0]) if is_one else Culprits(),
+        values={"who": called(run, victims), "peer": ", ".join(a for a, _ in first[:MAX_PEERS])},
+        severity=None if any(is_fatal(run, e) for e in victims) else Severity.WARNING,
+        fault_class=FaultClass.NET_BROKEN if flushed_only else None,
+        confidence=Confidence.LIKELY if is_one and most > 1 else Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in victims[:8]),
+        fault_time=clock_time(min((e.time_s for e in victims if e.time_s is not None), default=None)),
+    )

@@ -1,0 +1,59 @@
+"""RES004."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
+from allready.rules._ruins import evidence
+from allready.rules.fallback import peer_gone, store_gone
+from allready.rules.fallback._victims import lost
+from allready.rules.fallback.unexplained_warning import OTHER
+from allready.rules.registry import Rule
+from allready.rules.signature import called
+from allready.signatures import load
+
+RESULTS = {
+    "nccl.result_cuda": "ncclUnhandledCudaError", "nccl.result_system": "ncclSystemError",
+    "nccl.result_internal": "ncclInternalError", "nccl.result_invalid": "ncclInvalidUsage",
+    "nccl.result_remote": "ncclRemoteError",
+}  # fmt: skip
+TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+
+
+@Rule(
+    code="RES004",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_LIMIT,
+    since="0.1",
+    depth=99,
+    title="NCCL failed, and only its result is told",
+    message="{who}: NCCL failed with {result}, and no file has the warning that says why",
+    remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
+    "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
+    "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
+)
+def result_only(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Exceptions with NCCL's result, where no file has a warning of NCCL, a lost connection or any cause.
+    ## Why it matters
+    The result says which kind of call failed and not why.  NCCL prints the reason only with NCCL_DEBUG=WARN or more.
+    ## Check by hand
+    `grep -c "NCCL WARN" *.log`: without any, NCCL_DEBUG was not set.
+    ## When it is harmless
+    When the program caught the exception on purpose and went on.
+    """
+    if live is not None or any(e.signature in TELL_MORE for e in run.events):
+        return
+    events = lost(run, RESULTS)
+    if not events:
+        return
+    local = [e for e in events if e.signature != "nccl.result_remote"] or events
+    first = min(local, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    alike = [e for e in local if e.signature == first.signature]
+    yield Hit(
+        values={"who": called(run, alike), "result": RESULTS[first.signature]},
+        fault_class=load()[first.signature].fault_class,
+        confidence=Confidence.POSSIBLE,
+        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in alike[:8]),
+        fault_time=clock_time(first.time_s),
+    )

@@ -1,0 +1,70 @@
+"""DTH006."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time
+from allready.rules._deaths import causes, is_interrupt
+from allready.rules._ruins import WAITED, evidence, has_grave_root
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH006",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=89,
+    title="The run was ended from outside, and nothing before it tells why",
+    message="the run was ended from outside ({text}); who did it, and why, is not in these files",
+    remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "
+    "platform's own log) and whoever may have cancelled it. If it stood still before, that is the fault: give diagnose "
+    "all ranks' logs, the flight recorder's dumps, or stacks from the next time",
+)
+def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    A launcher that was told to stop (`Received 15 death signal`), a scheduler that cancelled the step (`CANCELLED AT`,
+    without a reason) and `KeyboardInterrupt`, where no process had failed and nobody had waited in vain before.
+    ## Why it matters
+    Everything after that line is an echo, and no rank is to blame.
+    ## Check by hand
+    `sacct -j JOB -o JobID,State,Reason,End`; `kubectl get events`; who has access to the job.
+    ## When it is harmless
+    When you ended the job yourself.
+    """
+    told = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
+    told += [_Order(d.origin, d.text, d.time_s) for d in run.deaths if is_interrupt(d) and not d.earlier]
+    if not told or causes(run) or has_grave_root(run) or run.progress or run.mismatches:
+        return
+    if any(d.is_collective_error and not d.earlier for d in run.deaths):
+        return
+    if any(e.signature in WAITED for e in run.events):
+        return
+    first = min(told, key=lambda order: (order.time_s is None, order.time_s or 0.0))
+    yield Hit(
+        values={"text": _words(first.text)},
+        confidence=Confidence.LIKELY,
+        evidence=tuple(evidence(*order) for order in told[:4]),
+        fault_time=clock_time(first.time_s),
+    )
+
+
+def _words(text: str) -> str:
+    """The order without what else stands in its line: a progress bar, a logger's name."""
+    start = max(text.find("*** "), text.find("Received "), 0)
+    return text[start : start + 200]
+
+
+class _Order(NamedTuple):
+    """Where somebody was told to end, in which words."""
+
+    origin: Origin
+    text: str
+    time_s: float | None
+
+
+def _is_order(event: Event) -> bool:
+    if event.signature == "elastic.death_signal":
+        return True
+    return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text

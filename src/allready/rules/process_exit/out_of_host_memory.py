@@ -1,0 +1,41 @@
+"""DTH003."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH003",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=12,
+    title="A rank was killed because its host or container ran out of memory",
+    message="{who} was killed by the kernel for want of memory: {text}",
+    remedy="give the job more memory (Slurm --mem, Kubernetes limits.memory, docker --memory) or need less: fewer "
+    "DataLoader workers, a smaller prefetch_factor, no dataset copy per rank (memory-map it), save checkpoints sharded",
+)
+def out_of_host_memory(run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Lines of the kernel's memory killer, of slurmstepd and of Kubernetes (OOMKilled), joined by pid or node with the
+    rank that vanished.
+    ## Why it matters
+    The rank dies by SIGKILL without a word, and its peers report a network error.
+    ## Check by hand
+    `dmesg -T | grep -i "killed process"`, `kubectl describe pod`, `sacct -j JOB -o State,MaxRSS`.
+    ## When it is harmless
+    When the killed process does not belong to the job.
+    """
+    deaths = first_causes(run, {"oom"})
+    if not deaths:
+        return
+    yield Hit(
+        culprits=culprits_of(deaths, run),
+        values={"who": who_died(deaths, run), "text": deaths[0].text or "OOM"},
+        evidence=evidence_of(deaths, run),
+        fault_time=clock_time(deaths[0].time_s),
+    )

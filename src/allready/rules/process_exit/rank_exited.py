@@ -1,0 +1,50 @@
+"""DTH004."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
+from allready.rules._surroundings import trouble_of
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH004",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=45,
+    title="A rank ended with an error code and without a traceback",
+    message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
+    remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
+    "or --tee 3), and give it to diagnose too",
+)
+def rank_exited(run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
+    line in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command
+    not found`, the end of a traceback whose beginning is missing; a dash where there is none.
+    ## Why it matters
+    A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was
+    not kept or not given.
+    ## Check by hand
+    The log folder of torchrun: `attempt_0/LOCAL_RANK/stderr.log` and `error.json`.
+    ## When it is harmless
+    When another finding names a cause that explains this end.
+    """
+    deaths = [d for d in first_causes(run, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
+    if not deaths or is_end_of_all(deaths, run):
+        return
+    is_common = len(deaths) > 1 and len(deaths) * 2 > (run.expected_ranks or max(d.rank or 0 for d in deaths) + 1)
+    yield Hit(
+        culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
+        values={
+            "who": who_died(deaths, run),
+            "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
+            "words": next((d.last_words for d in deaths if d.last_words), "?"),
+        },
+        confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
+        evidence=evidence_of(deaths, run),
+        fault_time=clock_time(deaths[0].time_s),
+    )

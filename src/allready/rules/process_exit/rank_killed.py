@@ -1,0 +1,74 @@
+"""DTH002."""
+
+from collections.abc import Iterator
+
+from allready.expressions import expression
+from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.rules.registry import Rule
+
+MAX_WORDS = 300
+HINTS = {
+    "SIGKILL": "journalctl -k | grep -i -E 'out of memory|oom'",
+    "SIGBUS": "df -h /dev/shm",
+    "SIGSEGV": "coredumpctl info",
+    "SIGABRT": "grep -n -B 5 -i abort",
+    "SIGILL": "lscpu",
+    "SIGFPE": "coredumpctl info",
+}
+
+_CPP = expression(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
+MAX_LETTERS = 300
+
+
+@Rule(
+    code="DTH002",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=16,
+    title="A rank was killed by a signal",
+    message="{who} was ended by {signal}; its own last words: {words}",
+    remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
+    "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
+    "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
+)
+def rank_killed(run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.  Quoted is what the
+    process itself said last: the check of a library that failed (`Check failed: ...`), the exception that nothing in
+    C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
+    ## Why it matters
+    A killed rank writes nothing; its peers print "connection closed by remote peer" or wait for a time-out.
+    ## Check by hand
+    torchelastic's table ("exitcode : -9"), `dmesg -T | grep -i oom`, the scheduler's accounting (`sacct -j JOB`).
+    ## When it is harmless
+    When you ended the job yourself.
+    """
+    deaths = first_causes(run, {"signal", "abort"})
+    if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
+        return
+    signal = deaths[0].signal or "?"
+    words = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
+    yield Hit(
+        culprits=culprits_of(deaths, run),
+        values={
+            "who": who_died(deaths, run),
+            "signal": signal,
+            "words": words,
+            "hint": HINTS.get(signal, "dmesg -T | tail -50"),
+        },
+        # Libraries abort a process that has lost another one: without its own words that may be all.
+        confidence=Confidence.CERTAIN
+        if deaths[0].rank is not None and (signal != "SIGABRT" or words != "?")
+        else Confidence.LIKELY,
+        evidence=evidence_of(deaths, run),
+        fault_time=clock_time(deaths[0].time_s),
+    )
+
+
+def _thrown(death: Death) -> str:
+    """The exception of C++ that nobody caught."""
+    return death.text[:MAX_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else "?"

@@ -1,0 +1,50 @@
+"""DTH001."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.rules._surroundings import trouble_of
+from allready.rules.registry import Rule
+
+
+@Rule(
+    code="DTH001",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=15,
+    title="A rank ended with an exception of its own",
+    message="{who} raised {error}[[ at {site}]]",
+    remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
+    "it. To have it caught and shown first, decorate main() with "
+    "torch.distributed.elastic.multiprocessing.errors.record",
+)
+def rank_raised(run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Tracebacks and error files: the earliest exception that is not itself a library's report of a lost peer (NCCL error,
+    store time-out, connection closed).  Ranks that a launcher ended afterwards, and ranks that raised because the first
+    one was gone, are not accused.  A traceback that does not say whose it is counts when it is what stands last.
+    ## Why it matters
+    One rank's exception ends the whole job.  Its text stands once, among hundreds of lines of ranks that lost it.
+    ## Check by hand
+    `grep -n "Traceback" -A 30` in the log of the rank that is named; torchelastic's "Root Cause" is per node only.
+    ## When it is harmless
+    When the script catches and reports the exception and goes on.
+    """
+    deaths = [d for d in first_causes(run, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
+    if not deaths:
+        return
+    is_open = all(d.is_open for d in deaths)
+    yield Hit(
+        culprits=Culprits() if is_open else culprits_of(deaths, run),
+        values={
+            "who": who_died(deaths, run),
+            "error": deaths[0].text or "?",
+            "site": deaths[0].site or "?",
+        },
+        confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
+        evidence=evidence_of(deaths, run),
+        fault_time=clock_time(deaths[0].time_s),
+    )

@@ -1,0 +1,114 @@
+"""DTH005."""
+
+from collections.abc import Iterator, Sequence
+
+from allready.model import (
+    Confidence,
+    Culprits,
+    Death,
+    FaultClass,
+    Hit,
+    Live,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
+from allready.rules._deaths import (
+    SAME_MOMENT_S,
+    causes,
+    culprits_of,
+    evidence_of,
+    first_causes,
+    is_told_by_a_line,
+    who_died,
+)
+from allready.rules._ruins import WAITED, has_grave_root
+from allready.rules._surroundings import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
+from allready.rules.registry import Rule
+from allready.signatures import load, of_line
+
+
+@Rule(
+    code="DTH005",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    depth=44,
+    title="A process ended because its surroundings failed it",
+    message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
+    remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
+    "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
+)
+def surroundings_failed(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Exceptions, and last words before an exit code, that the program's line did not make: connections that were refused
+    or lost, names that do not resolve, limits of threads, files, disks and memory, devices that are absent, in use or
+    full, variables that the launcher has not set.  Where another finding knows the line as a first cause, that one
+    is told.
+    ## Why it matters
+    The traceback ends in a line of the program, or of torch, and nothing is wrong with that line.
+    ## Check by hand
+    The command in the remedy, on the node of that process.
+    ## When it is harmless
+    When the job was ended before: then connections break everywhere.
+    """
+    own = [d for d in first_causes(run, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
+    deaths = own or (_of_libraries(run) if live is None else ())  # the agents tell who died
+    if not deaths:
+        return
+    trouble = trouble_of(deaths[0])
+    assert trouble is not None
+    alike = [d for d in deaths if trouble_of(d) is trouble]
+    confidence = Confidence.LIKELY
+    if trouble is LOST:
+        confidence = Confidence.POSSIBLE
+    yield Hit(
+        # In a running job the others died of this end, whatever brought it about.
+        culprits=culprits_of(alike, run) if trouble.is_own or live is not None else Culprits(),
+        values={
+            "who": who_died(alike, run),
+            "error": words_of(deaths[0]),
+            "hint": hint_of(trouble, deaths[0]),
+        },
+        fault_class=None
+        if live is not None
+        else _class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
+        confidence=confidence,
+        evidence=evidence_of(alike, run),
+        fault_time=clock_time(deaths[0].time_s),
+    )
+
+
+def _of_libraries(run: RunEvidence) -> Sequence[Death]:
+    """Where nothing else explains the end: the first whose library says that it reached nobody, or lost somebody."""
+    found = [d for d in run.deaths if d.is_collective_error and not d.by_launcher and not d.earlier and trouble_of(d)]
+    if not found or causes(run) or has_grave_root(run) or run.progress:
+        return ()
+    if any(e.signature in WAITED for e in run.events):
+        return ()
+    found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
+    start = found[0].time_s
+    first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+    if trouble_of(first[0]) in {LOST, CLOSED} and _is_told_gravely(run):
+        return ()
+    return first
+
+
+def _is_told_gravely(run: RunEvidence) -> bool:
+    """Another finding says more about whom they lost."""
+    signatures = load()
+    return any(
+        e.role in {Role.ROOT, Role.RECORD}
+        and (one := signatures.get(e.signature)) is not None
+        and one.code is not None
+        and one.severity.weight >= Severity.ERROR.weight
+        for e in run.events
+    )
+
+
+def _class_of(death: Death, default: FaultClass) -> FaultClass:
+    """What the signature of that line says, if it says more than that somebody died."""
+    known = [s.fault_class for s, _ in of_line(words_of(death)) if s.code is not None and s.fault_class is not None]
+    return next((found for found in known if found not in {FaultClass.DEAD, FaultClass.HEALTHY}), default)

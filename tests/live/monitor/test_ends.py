@@ -1,0 +1,154 @@
+"""How ranks ended: who was first, who was told to, who died of another's operation."""
+
+import json
+from dataclasses import replace
+
+from allready.evidence.flight.reader import read_dump
+from allready.evidence.reading import FlightDump
+from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
+from allready.model import Death, GroupProgress, Misfit, NodeStatus, Origin, Position, RankStatus, RunEvidence
+from allready.rules._deaths import causes
+from tests.live.monitor.made import entry
+
+GLOO = (
+    "gloo::EnforceNotMet: [enforce fail at third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+    "op.nbytes. 4000 vs 2000"
+)
+
+
+def death(rank: int, time_s: float | None = 100.0, **changes: object) -> Death:
+    known = Death(kind="exception", origin=Origin(source="out.log", rank=rank), rank=rank, text="ValueError: x")
+    return replace(known, time_s=time_s, **changes)  # type: ignore[arg-type]
+
+
+def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
+    status = NodeStatus(node_rank=1, time_s=200.0, clock_offset_s=3.0, ranks=ranks)
+    return reading_of_ends({1: status}, stopping_s=stopping_s).deaths
+
+
+def ended(rank: int, exit_code: int | None = None, signal: str | None = None, **changes: object) -> RankStatus:
+    state = "killed" if signal else "exited"
+    known = RankStatus(rank=rank, pid=rank + 10, process_state=state, exit_code=exit_code, signal=signal, ended_s=150.0)
+    return replace(known, **changes)  # type: ignore[arg-type]
+
+
+def test_times_are_those_of_node_0() -> None:
+    [one] = ends(ended(2, signal="SIGKILL"))
+    assert (one.kind, one.signal, one.time_s) == ("signal", "SIGKILL", 147.0)
+
+
+def test_want_of_memory_is_told_as_such() -> None:
+    [one] = ends(ended(2, signal="SIGKILL", oom_killed=True))
+    assert one.kind == "oom"
+
+
+def test_orderly_and_unknown_ends_are_no_deaths() -> None:
+    assert ends(ended(0, 0), ended(1)) == []
+
+
+def test_whoever_ends_after_the_job_was_told_to_was_told_to() -> None:
+    before, run = ends(ended(0, 1, ended_s=140.0), ended(1, 1, ended_s=160.0), stopping_s=145.0)
+    assert (before.by_launcher, run.by_launcher) == (False, True)
+
+
+def test_only_the_first_is_the_cause() -> None:
+    run = settled(RunEvidence(deaths=(death(1, 100.0), death(2, 101.0))))
+    assert [(d.rank, d.first) for d in run.deaths] == [(1, True), (2, False)]
+
+
+def test_a_kill_after_a_request_to_end_is_part_of_it() -> None:
+    told = death(0, 100.0, kind="signal", signal="SIGTERM", text="")
+    killed = death(1, 130.0, kind="signal", signal="SIGKILL", text="")
+    assert causes(settled(RunEvidence(deaths=(told, killed)))) == ()
+    assert [d.rank for d in causes(settled(RunEvidence(deaths=(killed,))))] == [1]
+
+
+def test_an_interrupt_is_no_exception_of_its_own() -> None:
+    assert causes(settled(RunEvidence(deaths=(death(0, text="KeyboardInterrupt"),)))) == ()
+
+
+def test_an_error_of_a_thread_of_gloo_is_no_cause() -> None:
+    thrown = death(2, kind="abort", signal="SIGABRT", text=GLOO)
+    assert causes(settled(RunEvidence(deaths=(thrown,)))) == ()
+
+
+def dump(rank: int, *entries: object) -> FlightDump:
+    text = json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}})
+    [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
+    return found
+
+
+def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> None:
+    deaths = (death(2, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    group = GroupProgress(
+        group="0",
+        source="flight recorder",
+        label="default_pg",
+        members=(0, 1, 2),
+        positions={r: Position(enqueued=2) for r in range(3)},
+    )
+    rings = [dump(0, entry(1, 50.0), entry(2, 51.0)), dump(1, entry(1, 50.0), entry(2, 51.0)), dump(2, entry(1, 50.0))]
+    [found] = with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches
+    assert (found.odd, found.seq, found.kind) == ((2,), 2, "size")
+    unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
+    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), unlike).mismatches == ()
+    assert with_sizes_told(RunEvidence(progress=(group,)), rings).mismatches == ()
+
+
+def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
+    """The rank that got too much from another one is the victim of splits that no recorder writes down."""
+    deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    group = GroupProgress(
+        group="0",
+        source="flight recorder",
+        label="default_pg",
+        members=(0, 1, 2),
+        positions={r: Position(enqueued=2) for r in range(3)},
+    )
+    first, second = entry(1, 50.0), entry(2, 51.0, "all_to_all", size=16)
+    rings = [dump(0, first, second), dump(1, first), dump(2, first, second)]
+    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
+    third = entry(3, 52.0)  # the others have gone on meanwhile
+    rings = [dump(0, first, second, third), dump(1, first), dump(2, first, second, third)]
+    group = replace(group, positions={0: Position(enqueued=3), 1: Position(enqueued=2), 2: Position(enqueued=3)})
+    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
+
+
+def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -> None:
+    text = "RuntimeError: [enforce fail at gloo/alltoallv.cc:138] inLengthPerRank[myRank] == outLengthPerRank[myRank]. "
+    group = GroupProgress(
+        group="0", source="flight recorder", members=(0, 1, 2), positions={r: Position(enqueued=7) for r in range(3)}
+    )
+    one = death(2, text=text, is_collective_error=True)
+    [found] = with_sizes_told(RunEvidence(deaths=(one,), progress=(group,)), []).mismatches
+    assert (found.odd, found.seq) == ((2,), 7)
+    two = (one, death(1, text=text, is_collective_error=True))
+    assert with_sizes_told(RunEvidence(deaths=two, progress=(group,)), []).mismatches == ()
+
+
+def exchange(rank: int, to_each: list[int]) -> FlightDump:
+    """A ring with one all_to_all of three ranks, whose splits are known."""
+    rows = [["0", 2, "all_to_all", None, to_each, [500, 250, 250]]]
+    entries = [entry(1, 50.0), entry(2, 51.0, "all_to_all", size=1000)]
+    text = json.dumps({"version": "2.10", "entries": entries, "arguments": rows})
+    [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
+    return found
+
+
+def test_what_gloo_refused_tells_whose_splits_do_not_fit() -> None:
+    """4000 bytes are 1000 floats, and only one rank sent so many to the rank that died."""
+    deaths = (death(1, kind="abort", signal="SIGABRT", text=GLOO, is_collective_error=True),)
+    group = GroupProgress(
+        group="0",
+        source="flight recorder",
+        label="default_pg",
+        members=(0, 1, 2),
+        positions={r: Position(enqueued=2) for r in range(3)},
+    )
+    run = RunEvidence(deaths=deaths, progress=(group,))
+    died = dump(1, entry(1, 50.0))
+    [found] = with_sizes_told(run, [exchange(0, [500, 250, 500]), died, exchange(2, [200, 1000, 250])]).mismatches
+    assert (found.kind, found.seq, found.odd, found.missing) == ("splits", 2, (2,), (1,))
+    assert found.misfits[-1] == Misfit(sender=2, receiver=1, num_sent=1000, num_expected=500)
+    either = with_sizes_told(run, [exchange(0, [500, 1000, 250]), died, exchange(2, [250, 1000, 250])])
+    assert either.mismatches == ()

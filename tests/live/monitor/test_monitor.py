@@ -1,0 +1,295 @@
+"""The judge with made-up jobs: who is accused, when, and when nobody is."""
+
+from dataclasses import replace
+
+import pytest
+
+from allready.model import NodeStatus, Report, Status, Verdict
+from tests.live.monitor.made import CLOSED, Play, codes, traceback
+
+
+def verdict(report: Report | None) -> Verdict:
+    assert report is not None
+    assert report.verdict is not None
+    return report.verdict
+
+
+def accused(report: Report | None) -> tuple[str, tuple[int, ...]]:
+    found = verdict(report)
+    return found.fault_class.value, found.culprits.ranks
+
+
+def test_a_moving_job_is_healthy_and_nobody_is_asked_anything() -> None:
+    job = Play()
+    report = job.play(20)
+    assert report is not None
+    assert (report.status, report.verdict, job.numbers) == (Status.HEALTHY, None, [])
+    assert len(job.reports) == 1, "one report, since nothing changed"
+
+
+def test_a_stopped_rank_is_named_within_seconds_with_the_moment_it_stopped() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.rank[2] = {"process_state": "stopped"}
+    stopped = job.now
+    report = job.play(4)
+    assert accused(report) == ("CPU-STUCK", (2,))
+    assert verdict(report).sentence.startswith("rank 2 (node 1, gpu1) is stopped")
+    assert job.reports[-1].duration_s is not None
+    found = verdict(report).detect_s
+    assert found is not None
+    assert 0.8 <= found <= 2.0
+    assert job.now - stopped >= found
+
+
+@pytest.mark.parametrize("busy_s", [1.0, 2.0, 8.0, 30.0])
+def test_a_rank_that_computes_is_waited_for_and_then_forgotten(busy_s: float) -> None:
+    job = Play()
+    job.play(10)
+    job.stick(1)
+    job.rank[1] = {"process_state": "running", "cpu_share": 1.0}
+    during = job.play(busy_s)
+    assert during is not None
+    assert during.status in {Status.HEALTHY, Status.WAITING}
+    if busy_s >= 8:
+        assert accused(during) == ("CPU-BUSY", (1,))
+    job.rank.clear()
+    job.go_on()
+    after = job.play(6)
+    assert after is not None
+    assert (after.status, after.verdict) == (Status.HEALTHY, None)
+    assert not any(codes(r) for r in job.reports)
+
+
+def test_what_may_end_by_itself_counts_after_the_time_that_was_asked_for() -> None:
+    job = Play(hang_after_s=6.0)
+    job.play(10)
+    job.stick(3)
+    job.seen[3] = {"syscall": "clock_nanosleep"}
+    waiting = job.play(4)
+    assert waiting is not None
+    assert waiting.status is Status.WAITING
+    report = job.play(5)
+    assert report is not None
+    assert (report.status, *accused(report)) == (Status.FAULT, "CPU-STUCK", (3,))
+
+
+def test_a_hang_that_goes_by_is_healthy_again_and_noted() -> None:
+    job = Play(hang_after_s=4.0)
+    job.play(10)
+    job.stick(3)
+    job.seen[3] = {"syscall": "clock_nanosleep"}
+    assert verdict(job.play(8)).culprits.ranks == (3,)
+    job.go_on()
+    report = job.play(5)
+    assert report is not None
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+    assert any("rank 3" in note for note in report.notes)
+
+
+def test_the_first_exception_is_the_cause_and_lost_connections_are_not() -> None:
+    job = Play()
+    job.play(10)
+    job.end(2, 1, log=traceback("ValueError: bad sample in shard 17"))
+    job.stick(2)
+    job.now += 0.05
+    for rank in (0, 1, 3):
+        job.end(rank, 1, log=CLOSED)
+    report = job.play(4)
+    assert accused(report) == ("DEAD", (2,))
+    assert "bad sample in shard 17" in verdict(report).sentence
+
+
+def test_a_victim_whose_words_have_not_come_is_not_accused_in_the_meantime() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.end(0, 1, log=CLOSED)
+    job.silent = {1}  # the node on which the cause is says nothing for a while
+    job.play(2)
+    assert not any(codes(r) for r in job.reports)
+    job.silent = set()
+    job.end(2, None, "SIGKILL")
+    assert accused(job.play(4)) == ("DEAD", (2,))
+
+
+def test_the_end_of_everybody_by_sigterm_is_planned() -> None:
+    job = Play()
+    job.play(10)
+    for rank in range(4):
+        job.end(rank, None, "SIGTERM")
+        job.play(0.2)
+    job.play(3)
+    report = job.judge.finish(job.now, job.wall_s)
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+    assert not any(codes(r) for r in job.reports)
+
+
+def test_ranks_that_were_told_to_end_and_had_to_be_killed_are_no_culprits() -> None:
+    job = Play()
+    job.play(10)
+    job.judge.take_end("ended by SIGINT", job.wall_s)
+    job.end(0, 1, log=traceback("KeyboardInterrupt"))
+    job.play(1)
+    for rank in (1, 2, 3):
+        job.end(rank, None, "SIGKILL")
+    job.play(3)
+    report = job.judge.finish(job.now, job.wall_s)
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def test_ranks_that_end_one_after_the_other_make_no_alarm() -> None:
+    job = Play()
+    job.play(10)
+    for rank in range(4):
+        job.end(rank, 0)
+        job.play(0.6)
+    report = job.judge.finish(job.now, job.wall_s)
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+    assert not any(codes(r) for r in job.reports)
+
+
+def test_who_leaves_early_with_exit_code_0_is_named() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(1)
+    job.end(1, 0)
+    assert accused(job.play(5)) == ("DESYNC-FLOW", (1,))
+
+
+def test_the_first_explanation_stays_when_victims_die_of_it() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.rank[2] = {"process_state": "stopped"}
+    first = verdict(job.play(4))
+    for rank in (0, 1, 3):
+        job.end(rank, 1, log=CLOSED)
+    job.play(4)
+    job.end(2, None, "SIGKILL")
+    job.play(4)
+    last = job.judge.finish(job.now, job.wall_s)
+    assert accused(last) == ("CPU-STUCK", (2,))
+    assert verdict(last).detected_time == first.detected_time
+
+
+def test_scary_lines_of_a_rank_that_lives_accuse_nobody() -> None:
+    job = Play()
+    job.play(10)
+    scary = "gpu1:7:7 [0] NCCL WARN socketProgress: Connection closed by remote peer\nNVRM: Xid (PCI:0000:01:00): 79\n"
+    job.seen[0] = {"log_tail": scary}
+    job.stick(2)
+    job.rank[2] = {"process_state": "stopped"}
+    report = job.play(5)
+    assert accused(report) == ("CPU-STUCK", (2,))
+    assert report is not None
+    assert all(0 not in f.culprits.ranks for f in report.findings)
+
+
+def test_scary_lines_before_an_innocent_rank_s_end_accuse_nobody() -> None:
+    job = Play()
+    job.play(10)
+    scary = "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.\n"
+    scary += "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    job.stick(2)
+    job.end(0, 1, log=scary + CLOSED)
+    job.end(2, None, "SIGKILL")
+    assert accused(job.play(4)) == ("DEAD", (2,))
+
+
+def test_silently_different_types_are_told_while_the_job_goes_on() -> None:
+    job = Play()
+    job.play(10)
+    job.odd[3] = {job.seq + 5: {"dtype": "Int"}}
+    report = job.play(5)
+    assert accused(report) == ("DESYNC-ARGS", (3,))
+    later = job.play(60)
+    assert accused(later) == ("DESYNC-ARGS", (3,)), "rings forget, the verdict does not"
+
+
+def test_another_operation_under_the_same_number_is_told_with_both() -> None:
+    job = Play()
+    job.play(10)
+    job.odd[1] = {job.seq + 1: {"name": "broadcast"}}
+    job.stick()
+    report = job.play(5)
+    assert accused(report) == ("DESYNC-FLOW", (1,))
+    assert "broadcast" in verdict(report).sentence
+    assert "all_reduce" in verdict(report).sentence
+
+
+def test_a_silent_node_is_not_judged_as_a_stuck_rank() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.silent = {1}
+    job.play(1)
+    report = job.play(6)
+    assert report is not None
+    assert not any(f.code.startswith("LIV") for f in report.findings)
+    assert any(n.node == 1 for n in report.not_checked)
+
+
+def test_a_lost_connection_is_told() -> None:
+    job = Play()
+    job.play(5)
+    job.silent = {1}
+    job.judge.lose(1, "reset", job.now)
+    report = job.play(3)
+    assert report is not None
+    assert report.status is not Status.HEALTHY
+
+
+def test_another_attempt_begins_without_the_last_one_s_verdict() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.rank[2] = {"process_state": "stopped"}
+    assert job.play(4) is not None
+    fresh: NodeStatus = replace(Play().status(0), attempt=1, time_s=job.wall_s)
+    job.judge.take_status(fresh, job.now, job.wall_s)
+    report = job.judge.judge(job.now + 2, job.wall_s + 2)
+    assert report is not None
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def test_evidence_is_asked_for_at_once_and_then_less_and_less_often() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.rank[2] = {"process_state": "running", "cpu_share": 1.0}
+    job.play(10)
+    early = len(job.numbers)
+    job.play(50)
+    assert 3 <= early <= 7
+    assert len(job.numbers) - early <= 6
+    assert job.numbers == sorted(set(job.numbers))
+
+
+def test_garbage_from_an_agent_is_a_problem_of_its_source() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.seen[1] = {"stack": "\x00" * 1000, "ring": "{[" * 5000, "dump": "not base64!", "log_tail": "\udcff" * 99}
+    job.rank[2] = {"process_state": "stopped"}
+    assert accused(job.play(4)) == ("CPU-STUCK", (2,))
+
+
+def test_a_report_without_any_word_says_nothing() -> None:
+    assert Play().judge.judge(1.0, 2.0) is None
+
+
+def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
+    job = Play()
+    job.play(10)
+    job.stick(2)
+    job.rank[2] = {"process_state": "running", "cpu_share": 1.0, "site_since_s": None}
+    job.play(40)
+    asked = len(job.numbers)
+    job.rank[2] = {"cpu_share": 0.0, "site_since_s": job.wall_s}
+    job.seen[2] = {"syscall": "futex"}
+    report = job.play(6)
+    assert len(job.numbers) > asked
+    assert accused(report) == ("CPU-STUCK", (2,))
+    assert verdict(report).code == "LIV003"

@@ -1,0 +1,95 @@
+"""Positions from the newest words, completed by rings."""
+
+import json
+
+from allready.evidence.flight.join import flight_progress
+from allready.evidence.flight.reader import read_dump
+from allready.evidence.reading import FlightDump
+from allready.live.monitor.progress import NOT_JOINED, progress_of, shifts_of
+from allready.model import GroupMark, NodeStatus, RankStatus
+from tests.live.monitor.made import entry
+
+NOW = 1_790_000_100.0
+
+
+def dump(rank: int, *entries: object) -> FlightDump:
+    text = json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}})
+    [found] = read_dump(text.encode(), "ring.json", name_hint=f"rank{rank}").dumps
+    return found
+
+
+def words(*marks: GroupMark | None) -> dict[int, NodeStatus]:
+    ranks = tuple(RankStatus(rank=r, groups=(m,) if m is not None else ()) for r, m in enumerate(marks))
+    return {0: NodeStatus(node_rank=0, time_s=NOW, ranks=ranks)}
+
+
+def mark(enqueued: int, completed: int, members: tuple[int, ...] = (0, 1)) -> GroupMark:
+    waits = enqueued > completed
+    return GroupMark(
+        group="0",
+        label="default_pg",
+        members=members,
+        enqueued=enqueued,
+        completed=completed,
+        waiting_s=2.0 if waits else None,
+        moved_s=NOW - 2,
+    )
+
+
+def test_marks_are_newer_than_rings_and_rings_know_names() -> None:
+    rings = [dump(r, entry(1, NOW - 9), entry(2, NOW - 8, "broadcast", done=False)) for r in (0, 1)]
+    [group] = progress_of(words(mark(2, 1), mark(3, 2)), flight_progress(rings).progress, world_size=2)
+    assert {r: (p.enqueued, p.completed) for r, p in group.positions.items()} == {0: (2, 1), 1: (3, 2)}
+    stuck = group.positions[0].stuck
+    assert stuck is not None
+    assert (stuck.seq, stuck.name) == (2, "broadcast")
+    unknown = group.positions[1].stuck
+    assert unknown is not None
+    assert (unknown.seq, unknown.name) == (3, "?")
+
+
+def test_a_member_without_any_group_has_not_joined_and_one_with_others_has_not_used_this_one() -> None:
+    other = GroupMark(group="1", members=(1,), enqueued=4, completed=4)
+    found = {g.group: g for g in progress_of(words(mark(2, 1, (0, 1, 2)), other, None), (), world_size=3)}
+    assert found["0"].absent == {2: NOT_JOINED}
+    assert found["0"].positions[1].enqueued == 0
+
+
+def test_the_last_word_of_a_rank_that_ends_stays() -> None:
+    [group] = progress_of(words(mark(2, 1), None), (), world_size=2, last_marks={1: (mark(1, 1),)})
+    assert group.positions[1].enqueued == 1
+
+
+def test_members_of_the_world_are_known_without_being_told() -> None:
+    [group] = progress_of(words(mark(2, 1, ())), (), world_size=3)
+    assert group.members == (0, 1, 2)
+
+
+def test_with_sends_only_rings_number_collectives() -> None:
+    ahead = dict(entry(2, NOW - 8), op_id=9)
+    rings = [dump(0, entry(1, NOW - 9), ahead), dump(1, entry(1, NOW - 9))]
+    shifts = {0: shifts_of(json.dumps({"entries": [ahead]}, separators=(",", ":"), sort_keys=True))}
+    assert shifts == {0: {"0": 7}}
+    [group] = progress_of(words(mark(9, 9), mark(1, 1)), flight_progress(rings).progress, world_size=2, shifts=shifts)
+    assert {r: p.enqueued for r, p in group.positions.items()} == {0: 2, 1: 1}
+
+
+def test_a_ring_without_sends_has_no_shift() -> None:
+    text = json.dumps({"entries": [entry(1, NOW), entry(2, NOW)]}, separators=(",", ":"), sort_keys=True)
+    assert shifts_of(text) == {"0": 0}
+    assert shifts_of("garbage") == {}
+
+
+def test_what_a_silent_rank_was_in_when_it_spoke_last_is_over_if_others_got_through() -> None:
+    for silent in (
+        RankStatus(rank=0, process_state="sleeping", beat_age_s=9.0, groups=(mark(5, 4),)),
+        RankStatus(rank=0, process_state="stopped", beat_age_s=0.1, groups=(mark(5, 4),)),
+    ):
+        other = RankStatus(rank=1, process_state="sleeping", beat_age_s=0.1, groups=(mark(9, 8),))
+        statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(silent, other))}
+        [group] = progress_of(statuses, (), world_size=2)
+        assert group.positions[0].stuck is None
+        alive = RankStatus(rank=0, process_state="sleeping", beat_age_s=0.1, groups=(mark(5, 4),))
+        statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(alive, other))}
+        [group] = progress_of(statuses, (), world_size=2)
+        assert group.positions[0].stuck is not None, "it may be in a broadcast that the root has left"

@@ -1,0 +1,80 @@
+"""What agents answer, read by the readers of files."""
+
+import base64
+import json
+import pickle
+
+from allready.live.monitor.readings import readings_of
+from allready.model import NodeEvidence, NodeStatus, RankEvidence, RankStatus
+from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
+
+ALIVE = RankStatus(rank=3, pid=77, process_state="sleeping")
+DEAD = RankStatus(rank=3, pid=77, process_state="exited", exit_code=1, ended_s=100.0)
+
+
+def answer(*ranks: RankEvidence, **changes: object) -> NodeEvidence:
+    status = NodeStatus(node_rank=1, name="gpu1", time_s=100.0, ranks=tuple(r.status for r in ranks))
+    known = {"node_rank": 1, "number": 1, "time_s": 100.0, "status": status, "ranks": ranks}
+    return NodeEvidence(**(known | changes))  # type: ignore[arg-type]
+
+
+def test_a_stack_belongs_to_its_rank_and_to_its_file_in_the_report_folder() -> None:
+    text = STACK.format(pid=77, rank=3, frames=IN_ALL_REDUCE)
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=ALIVE, stack=text)))
+    [stack] = reading.stacks
+    assert (stack.rank, stack.pid, stack.role) == (3, 77, "rank")
+    assert reading.source.path == "attempt0/node1/rank3/evidence/stacks.txt"
+
+
+def test_the_dump_with_call_sites_is_preferred_to_the_ring() -> None:
+    frames = [{"name": "<module>", "filename": "/home/u/train.py", "line": 12}]
+    data = pickle.dumps(
+        {"version": "2.10", "entries": [entry(1, 50.0) | {"frames": frames}], "pg_status": {}}, protocol=2
+    )
+    ring = json.dumps({"version": "2.10", "entries": [entry(1, 50.0)]})
+    one = RankEvidence(rank=3, status=ALIVE, ring=ring, dump=base64.b64encode(data).decode())
+    [reading] = readings_of(answer(one))
+    assert reading.dumps[0].rank == 3
+    assert any(site and "train.py:12" in site for site in reading.dumps[0].sites)
+    broken = RankEvidence(rank=3, status=ALIVE, ring=ring, dump="????")
+    [reading] = readings_of(answer(broken))
+    assert (reading.dumps[0].rank, reading.source.path) == (3, "attempt0/node1/rank3/evidence/ring.json")
+
+
+def test_the_output_of_a_living_rank_is_not_judged() -> None:
+    assert readings_of(answer(RankEvidence(rank=3, status=ALIVE, log_tail=traceback("ValueError: x")))) == []
+
+
+def test_the_last_words_of_a_dead_one_are_its_own() -> None:
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=traceback("ValueError: bad shard"))))
+    [death] = reading.deaths
+    assert (death.rank, death.pid, death.text) == (3, 77, "ValueError: bad shard")
+
+
+def test_a_lost_connection_is_known_as_one() -> None:
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=CLOSED)))
+    assert [d.is_collective_error for d in reading.deaths] == [True]
+
+
+def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said() -> None:
+    ending = RankStatus(rank=3, pid=77, process_state="sleeping", phase="ending", site_since_s=90.0)
+    text = traceback("ValueError: bad shard")
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=ending, log_tail=text)))
+    assert [d.time_s for d in reading.deaths] == [90.0]
+    went_on = text + "".join(f"step {i} loss 0.1\n" for i in range(20))
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=ending, log_tail=went_on)))
+    assert reading.deaths == []
+
+
+def test_the_kernel_s_words_count_for_ranks_of_this_node_only() -> None:
+    line = "[1234.5] Out of memory: Killed process {} (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB"
+    killed = RankStatus(rank=3, pid=77, process_state="killed", signal="SIGKILL", ended_s=100.0)
+    one = RankEvidence(rank=3, status=killed)
+    found = readings_of(answer(one, kernel_lines=(line.format(77), line.format(4242))))
+    assert [(d.rank, d.kind) for r in found for d in r.deaths] == [(3, "oom")]
+
+
+def test_nothing_that_an_agent_sends_breaks_the_reading() -> None:
+    one = RankEvidence(rank=3, status=DEAD, stack="\x00\udcff[{", ring="[[[", dump="A" * 7, log_tail="\udcff" * 50)
+    found = readings_of(answer(one, ras="{broken", kernel_lines=("\x00",)))
+    assert all(not r.dumps and not r.deaths for r in found)

@@ -1,0 +1,317 @@
+"""The store over real sockets: who is let in, who is not, what everybody is told."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allready.errors import DeadlineExceeded, ExchangeError
+from allready.messaging import wire
+from allready.messaging.channel import LOST
+from allready.messaging.contact import Contact
+from allready.messaging.datagram import Call, Caller
+from allready.messaging.hub import Hub
+from allready.messaging.link import Link
+from allready.messaging.wire import GREETING, Hello, encode
+from tests.preflight.ports import free_port
+
+
+def hello(node_rank: int, **changes: Any) -> Hello:
+    base = Hello(
+        protocol=wire.PROTOCOL,
+        tool_version="0",
+        node_rank=node_rank,
+        name=f"gpu{node_rank}",
+        pid=100 + node_rank,
+        num_nodes=3,
+        nproc_per_node=2,
+        job_id="none",
+        master_addr="127.0.0.1",
+        instance=f"i{node_rank}",
+    )
+    return replace(base, **changes)
+
+
+async def at_loopback(_name: str) -> tuple[str, ...]:
+    return ("127.0.0.1",)
+
+
+@contextlib.asynccontextmanager
+async def open_hub(**changes: Any) -> AsyncIterator[tuple[Hub, int]]:
+    port = free_port()
+    hub = Hub(hello(0, **changes), wait_limit_s=10.0)
+    await hub.open(port)
+    try:
+        yield hub, port
+    finally:
+        await hub.close()
+
+
+async def join(port: int, claimed_rank: int, **changes: Any) -> tuple[Link | None, Contact]:
+    contact = Contact(replace(hello(claimed_rank), **changes), port, at_loopback)
+    try:
+        return await contact.attempt(), contact
+    finally:
+        contact.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30.0):
+        while not condition():  # noqa: ASYNC110 - the hub has no event for every condition
+            await asyncio.sleep(0.01)
+
+
+async def stopped(link: Link | None) -> None:
+    assert link is not None
+    await link.close()
+
+
+async def test_nodes_join_and_messages_go_both_ways() -> None:
+    async with open_hub() as (hub, port):
+        link, contact = await join(port, 1)
+        assert link is not None
+        assert contact.facts.outcome == "joined"
+        assert hub.nodes == (1,)
+        await link.send("facts", {"a": [1, 2]})
+        assert await hub.receive(timeout_s=20) == (1, "facts", {"a": [1, 2]})
+        big = "x" * 300_000
+        await hub.send(None, "result", big)
+        assert await link.receive(timeout_s=20) == ("result", big)
+        with pytest.raises(DeadlineExceeded):
+            await link.receive(timeout_s=0.05)
+        await link.close()
+
+
+async def test_node_0_has_an_end_of_its_own() -> None:
+    async with open_hub() as (hub, _):
+        own = hub.local_node()
+        assert hub.nodes == (0,)
+        await hub.send(0, "reach.open", (1, 2))
+        assert await own.receive(timeout_s=20) == ("reach.open", [1, 2])
+        await own.send("reach.endpoint", None)
+        assert await hub.receive(timeout_s=20) == (0, "reach.endpoint", None)
+
+
+async def test_the_clock_offset_of_the_same_clock_is_inside_its_uncertainty() -> None:
+    async with open_hub() as (_, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        clock = await link.measure_clock()
+        assert abs(clock.offset_s) <= clock.uncertainty_s + 1e-3
+        assert 0 < clock.uncertainty_s < 0.5
+        await link.close()
+
+
+async def test_how_long_node_0_has_been_silent_begins_anew_with_every_word() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        await asyncio.sleep(0.3)
+        silent_s = link.silent_s
+        assert silent_s >= 0.25
+        await hub.send(None, "result", "word")
+        await link.receive(timeout_s=20)
+        assert link.silent_s < silent_s
+        await link.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"num_nodes": 4}, "num_nodes_differs"), ({"node_rank": 0, "instance": "other"}, "duplicate_rank")],
+)
+async def test_a_clash_is_kept_with_both_claims_and_told_to_the_refused(changes: dict[str, Any], reason: str) -> None:
+    async with open_hub() as (hub, port):
+        attempt = asyncio.create_task(join(port, 1, **changes))
+        await until(lambda: hub.clash_since is not None)
+        roll = hub.roll(finished=True)
+        assert [(c.node_rank, c.refused) for c in roll.claims] == [(0, None), (changes.get("node_rank", 1), reason)]
+        await hub.turn_away(roll)
+        link, contact = await attempt
+        assert link is None
+        assert contact.facts.outcome == "rejected"
+        assert contact.refusal is not None
+        assert contact.refusal.roll.claims == roll.claims
+
+
+async def test_the_second_node_with_a_rank_is_refused_and_the_first_one_stays() -> None:
+    async with open_hub() as (hub, port):
+        first, _ = await join(port, 1)
+        attempt = asyncio.create_task(join(port, 1, name="gpu9", pid=9, instance="other"))
+        await until(lambda: hub.clash_since is not None)
+        await hub.turn_away(hub.roll(finished=True))
+        await attempt
+        assert hub.nodes == (1,)
+        assert [c.name for c in hub.roll(finished=True).claims if c.node_rank == 1] == ["gpu1", "gpu9"]
+        await stopped(first)
+
+
+async def test_a_node_of_another_job_is_turned_away_at_once_and_does_not_end_the_roll() -> None:
+    async with open_hub() as (hub, port):
+        link, contact = await join(port, 1, job_id="other")
+        assert link is None
+        assert contact.facts.outcome == "other_job"
+        assert "'none'" in contact.facts.detail
+        assert hub.clash_since is None
+        assert hub.roll(finished=False).missing == (1, 2)
+
+
+async def test_our_own_connection_by_another_address_is_no_rival() -> None:
+    async with open_hub() as (hub, port):
+        attempt = asyncio.create_task(join(port, 0))  # the same instance
+        link, _ = await attempt
+        assert link is None
+        assert hub.clash_since is None
+
+
+async def test_a_node_that_breaks_off_is_lost_and_may_come_back() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        await stopped(link)
+        assert (await hub.receive(timeout_s=20))[:2] == (1, LOST)
+        assert hub.roll(finished=True).lost == (1,)
+        again, _ = await join(port, 1, instance="restarted")
+        assert hub.nodes == (1,)
+        assert hub.roll(finished=True).lost == ()
+        await stopped(again)
+
+
+async def test_a_node_that_leaves_says_why() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        await link.close("interrupted on that node")
+        assert await hub.receive(timeout_s=20) == (1, LOST, "interrupted on that node")
+        roll = hub.roll(finished=True)
+        assert (roll.lost, roll.lost_why) == ((1,), ("interrupted on that node",))
+
+
+async def test_a_node_whose_hub_goes_away_is_told() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        await hub.close()
+        with pytest.raises(ExchangeError, match="closed"):
+            await link.receive(timeout_s=20)
+        await link.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x00\x85\xce\xf5\x3c\x0d1234",
+        GREETING + b"\xff\xff\xff\xff\x00",
+        GREETING + encode("hello", {"node_rank": "one"}),
+        GREETING + encode("nonsense", None),
+        GREETING + b"\x00\x00\x00\x04\x01abcd",
+        b"",
+    ],
+)
+async def test_strangers_harm_nothing(words: bytes) -> None:
+    async with open_hub() as (hub, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(words)
+        writer.write_eof()
+        async with asyncio.timeout(20):
+            await reader.read()  # until the hub closes
+        writer.close()
+        link, _ = await join(port, 1)
+        assert hub.nodes == (1,)
+        assert all(c.kind == "stranger" for c in hub.roll(finished=False).callers)
+        await stopped(link)
+
+
+async def test_a_silent_client_is_noted_and_cut_off() -> None:
+    async with open_hub() as (hub, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(25):
+            await reader.read()
+        [caller] = hub.roll(finished=False).callers
+        assert (caller.kind, caller.address) == ("stranger", "127.0.0.1")
+        writer.close()
+
+
+async def test_a_call_by_datagram_is_heard_and_answered() -> None:
+    async with open_hub() as (hub, port):
+        caller = Caller()
+        call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
+        assert await caller.call("127.0.0.1", port, call, timeout_s=20.0) is True
+        async with asyncio.timeout(20.0):  # node 0 is told that its answer came, not only that it was called
+            while [c.hears_us for c in hub.roll(finished=False).callers] != [True]:
+                hub.changed.clear()
+                await hub.changed.wait()
+        caller.close()
+        [noted] = hub.roll(finished=False).callers
+        assert (noted.kind, noted.node_rank, noted.address) == ("datagram", 2, "127.0.0.1")
+
+
+async def test_no_answer_to_a_call_is_said_and_not_raised() -> None:
+    caller = Caller()
+    call = Call(job_id="none", node_rank=2, num_nodes=3, name="gpu2", contact="silent", hears_us=None)
+    assert await caller.call("127.0.0.1", free_port(), call, timeout_s=0.3) is False
+    caller.close()
+
+
+async def test_closing_frees_the_port() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        await hub.close()
+        second = Hub(hello(0), wait_limit_s=1.0)
+        await second.open(port)
+        await second.close()
+        await stopped(link)
+
+
+@pytest.mark.parametrize("flags", [0, 1, 7])
+@pytest.mark.parametrize(
+    "payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000]
+)
+def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: int) -> None:
+    with pytest.raises(ExchangeError):
+        wire.decode(payload, flags)
+
+
+def test_a_frame_that_unpacks_to_more_than_the_limit_is_refused() -> None:
+    import zlib
+
+    bomb = zlib.compress(b"[" + b" " * (wire.MAX_FRAME_BYTES + 100) + b"]")
+    assert len(bomb) < 100_000
+    with pytest.raises(ExchangeError, match="unpacks"):
+        wire.decode(bomb, 1)
+
+
+@pytest.mark.parametrize("ticks", range(5))
+async def test_a_cancellation_that_comes_together_with_a_message_is_not_lost(ticks: int) -> None:
+    """An interrupted command would go on until its next deadline."""
+    async with open_hub(num_nodes=1) as (hub, _):
+        node = hub.local_node()
+        ends: list[tuple[Callable[[], Awaitable[Any]], Callable[[], Awaitable[None]]]] = [
+            (lambda: hub.receive(timeout_s=5.0), lambda: node.send("word", None)),
+            (lambda: node.receive(timeout_s=5.0), lambda: hub.send(0, "word", None)),
+        ]
+        for receive, send in ends:
+
+            async def serve(receive: Callable[[], Awaitable[Any]] = receive) -> None:
+                while True:
+                    await receive()
+
+            task = asyncio.ensure_future(serve())
+            await asyncio.sleep(0.01)
+            await send()
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _pending = await asyncio.wait([task], timeout=1.0)
+            assert task in done
+            assert task.cancelled()
+
+
+async def test_a_message_that_is_there_is_received_without_waiting() -> None:
+    async with open_hub(num_nodes=1) as (hub, _):
+        await hub.local_node().send("word", 1)
+        assert await hub.receive(timeout_s=0.0) == (0, "word", 1)
+        with pytest.raises(DeadlineExceeded):
+            await hub.receive(timeout_s=0.0)

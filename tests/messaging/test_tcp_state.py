@@ -1,0 +1,83 @@
+"""What the kernel says of real connections; and how a silence is told from it."""
+
+import asyncio
+import socket
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from allready.messaging import link as module
+from allready.messaging.link import Link
+from allready.messaging.tcp_state import TCP_INFO_BYTES, TcpState, tcp_state
+from allready.model import ONLY_HEARD
+
+
+def state_of(sock: socket.socket) -> TcpState:
+    return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
+
+
+def test_a_real_connection_counts_what_comes_in() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
+        far, _ = server.accept()
+        with far:
+            before = state_of(near).num_segments
+            far.sendall(b"x")
+            assert near.recv(1) == b"x"
+            found = state_of(near)
+            assert found.num_segments > before > 0
+            assert (found.num_unacked, found.num_timeouts) == (0, 0)
+
+
+def test_an_old_kernel_tells_less() -> None:
+    whole = bytearray(TCP_INFO_BYTES)
+    whole[4] = 3
+    struct.pack_into("=I", whole, 24, 7)
+    struct.pack_into("=I", whole, 140, 9)
+    assert tcp_state(bytes(whole)) == TcpState(num_unacked=7, num_timeouts=3, num_segments=9)
+    assert tcp_state(bytes(whole[:104])) == TcpState(num_unacked=7, num_timeouts=3)
+    assert tcp_state(b"") == TcpState()
+
+
+class Silent(asyncio.StreamReader):
+    """Nothing ever comes."""
+
+
+@pytest.mark.parametrize(
+    ("states", "is_only_heard"),
+    [
+        ([TcpState(5, 3, 40 + n) for n in range(20)], True),
+        ([TcpState(5, 3, 40)] * 20, False),  # nothing comes in either
+        ([TcpState(0, 0, 40 + n) for n in range(20)], False),  # its kernel acknowledges: the process is stopped
+        ([TcpState(5, 3, 40 + min(n, 1)) for n in range(20)], False),  # what came was before
+    ],
+)
+async def test_a_silence_tells_which_way_is_broken(
+    states: list[TcpState], is_only_heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENCE_S", 0.3)
+    monkeypatch.setattr(module, "BEAT_S", 0.05)
+    sent: list[bytes] = []
+
+    async def drain() -> None:
+        return
+
+    writer: Any = SimpleNamespace(
+        write=sent.append, drain=drain, close=lambda: None, wait_closed=drain, get_extra_info=lambda _: None
+    )
+    left = iter([*states, *[states[-1]] * 100])
+    monkeypatch.setattr(Link, "_state", lambda _: next(left))
+    link = Link(1, Silent(), writer)
+    try:
+        with pytest.raises(Exception, match="no sign of life from node 0") as error:
+            await link.receive(timeout_s=5.0)
+        assert str(error.value).endswith(ONLY_HEARD) is is_only_heard
+    finally:
+        await link.close()
+    assert sent
+
+
+async def test_a_connection_without_a_socket_is_no_failure() -> None:
+    writer: Any = SimpleNamespace(get_extra_info=lambda _: None)
+    assert Link._state(SimpleNamespace(_writer=writer)) == TcpState()  # type: ignore[arg-type]

@@ -1,0 +1,49 @@
+import pytest
+
+from allready.model import Role, Severity
+from tests.rules.runs import ask, at, death, event, group
+
+ORDER = event("elastic.death_signal", text="WARNING: torch.x:Received 15 death signal, shutting down workers")
+CANCELLED = event(
+    "launcher.slurm_cancelled", role=Role.TEARDOWN, text="*** STEP 6053.0 ON n1 CANCELLED AT 2024-04-23T12:18:08 ***"
+)
+
+
+@pytest.mark.parametrize("told", [ORDER, CANCELLED])
+def test_says_that_the_end_came_from_outside_and_blames_nobody(told: object) -> None:
+    ended = tuple(death(r, "signal", signal="SIGTERM", by_launcher=True) for r in range(4))
+    [hit] = ask("DTH006", events=(told,), deaths=ended).hits
+    assert not hit.culprits
+    assert str(hit.values["text"]).startswith(("Received 15", "*** STEP"))
+    assert hit.severity in {None, Severity.WARNING}
+
+
+def test_a_person_who_interrupts_the_job_makes_no_rank_guilty() -> None:
+    stopped = tuple(death(r, text="KeyboardInterrupt") for r in range(2))
+    assert ask("DTH001", deaths=stopped).state == "clear"
+    [hit] = ask("DTH006", deaths=stopped).hits
+    assert not hit.culprits
+
+
+def test_a_failure_before_the_order_explains_it() -> None:
+    assert ask("DTH006", events=(ORDER,), deaths=(death(2),)).state == "clear"
+    lost = death(2, text="RuntimeError: Connection reset by peer", is_collective_error=True)
+    assert ask("DTH006", events=(CANCELLED,), deaths=(lost,)).state == "clear"
+
+
+def test_a_job_that_stood_still_has_another_fault() -> None:
+    waited = event("torch.watchdog_timeout", 0)
+    assert ask("DTH006", events=(ORDER, waited)).state == "clear"
+    assert ask("DTH006", events=(ORDER,), progress=(group({0: at(3)}),)).state == "clear"
+
+
+def test_a_step_that_slurm_ends_because_a_task_failed_is_no_order() -> None:
+    ends = event(
+        "launcher.slurm_cancelled", role=Role.TEARDOWN, text="srun: Job step aborted: Waiting up to 32 seconds"
+    )
+    assert ask("DTH006", events=(ends,)).state == "clear"
+
+
+def test_a_healthy_run_had_no_such_end() -> None:
+    assert ask("DTH006", events=(event("elastic.death_signal", role=Role.HARMLESS),)).state == "clear"
+    assert ask("DTH006").state == "clear"

@@ -1,0 +1,54 @@
+from allready.model import Confidence, Role, Severity
+from tests.rules.runs import ask, at, death, event, group
+
+
+def test_names_the_rank_that_raised_and_not_those_that_lost_it() -> None:
+    lost = death(0, text="DistBackendError: NCCL error", is_collective_error=True)
+    ended = death(3, "signal", signal="SIGTERM", by_launcher=True)
+    [hit] = ask("DTH001", deaths=(lost, death(2, site="train.py:22"), ended)).hits
+    assert hit.culprits.ranks == (2,)
+    assert (hit.values["error"], hit.values["site"]) == ("ValueError: bad sample", "train.py:22")
+    assert hit.severity in {None, Severity.BLOCKER}
+
+
+def test_the_first_of_two_exceptions_is_the_cause() -> None:
+    [hit] = ask("DTH001", deaths=(death(1, time_s=1010.0), death(3, time_s=1000.0))).hits
+    assert hit.culprits.ranks == (3,)
+
+
+def test_two_at_the_same_moment_are_both_named() -> None:
+    [hit] = ask("DTH001", deaths=(death(1, time_s=1000.5), death(3, time_s=1000.0))).hits
+    assert hit.culprits.ranks == (1, 3)
+
+
+def test_an_error_of_the_library_alone_is_no_exception_of_its_own() -> None:
+    assert ask("DTH001", deaths=(death(0, is_collective_error=True),)).state == "clear"
+
+
+def test_who_raises_after_the_others_gave_up_waiting_is_not_the_cause() -> None:
+    late = event("torch.watchdog_timeout", 0, time_s=1000.0)
+    assert ask("DTH001", events=(late,), deaths=(death(2, time_s=1005.0),)).state == "clear"
+    assert ask("DTH001", events=(late,), deaths=(death(2, time_s=990.0),)).state == "hit"
+
+
+def test_nobody_died() -> None:
+    assert ask("DTH001", progress=(group({0: at(3)}),)).state == "clear"
+
+
+ECHO = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_0': 1}"
+
+
+def test_who_only_says_that_something_else_failed_is_not_the_cause() -> None:
+    [hit] = ask("DTH001", deaths=(death(1, text=ECHO, time_s=1000.0), death(3, time_s=1001.0))).hits
+    assert hit.culprits.ranks == (3,)
+    root = event("cuda.out_of_memory", 2, role=Role.ROOT)
+    assert ask("DTH001", deaths=(death(1, text=ECHO),), events=(root,)).state == "clear"
+    [hit] = ask("DTH001", deaths=(death(1, text=ECHO),)).hits
+    assert hit.culprits.ranks == (1,)
+
+
+def test_a_traceback_that_may_have_been_caught_accuses_nobody_and_no_job_that_ended_well() -> None:
+    maybe = death(1, is_open=True)
+    [hit] = ask("DTH001", deaths=(maybe,)).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
+    assert ask("DTH001", deaths=(maybe,), ended_well=frozenset(range(4))).state == "clear"
