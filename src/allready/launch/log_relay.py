@@ -1,4 +1,4 @@
-"""Run as a script beside an agent: `keeper.py SOCKET_FD AGENT_PID`.  Writes the ranks' logs and outlives the agent.
+"""Run as a script beside an agent: `log_relay.py SOCKET_FD AGENT_PID`.  Writes the ranks' logs and outlives the agent.
 
 A process of its own, so that a rank never waits for the agent (busy, stopped, or dead): it moves what the ranks print
 from their pipes into their files, and when the agent is gone, however that happened, it ends every process that the

@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "ALLREADY_GROUP"
 """Variable that every process of a worker group inherits, with a value that no other group has."""
 
-_SCRIPT = Path(__file__).with_name("keeper.py")
+_SCRIPT = Path(__file__).with_name("log_relay.py")
 _SEND_S = 2.0
 _BYE_S = 5.0
 _MESSAGE_BYTES = 64 * 1024

@@ -32,7 +32,7 @@ MAX_EVIDENCE = 8
 MAX_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
-_NEEDS = (Need(parameter="run_evidence", fact_type=RunEvidence, per_node=False, optional=False),)
+_NEEDS = (Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),)
 """Of all these rules; to ask each function for its parameters took longer than to load the tables."""
 
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
