@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from allready.records import dataclass
+from msgspec import Struct
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -30,8 +30,7 @@ def _span(start: int, last: int) -> str:
     return f"{start},{last}" if last == start + 1 else f"{start}-{last}"
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """Groups of members (node ranks or ranks) that have the same value, largest group first."""
 
     groups: tuple[tuple[str, tuple[int, ...]], ...]

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from allready.model import Event, Role, RunEvidence
-from allready.records import dataclass
 from allready.rules._ruins import once
 from allready.rules.signature import numbers
 
@@ -11,8 +12,7 @@ STALLED = "launcher.horovod_stalled"
 _MAX_RANKS = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(Struct, frozen=True, kw_only=True):
     """kind: "absent" (`ranks` have not submitted what the others wait for), "apart" (`ranks` submitted `tensor`, and
     not `other`; the others the other way round), "extra" (only `ranks` submitted `tensor`, most did not come).
 

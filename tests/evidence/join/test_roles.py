@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.join.endings import Victims
 from allready.evidence.join.identity import Identities

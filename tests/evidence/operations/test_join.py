@@ -1,9 +1,9 @@
 """Communicators joined over processes, operations counted and compared."""
 
 import pickle
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.operations import OperationsJoin, operations_progress
 from allready.model import CommRecord, GroupProgress, ProcessRecord

@@ -1,7 +1,8 @@
 """All dumps of one run together: how far every rank came in every group, and where ranks differ."""
 
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.flight.compare import mismatches_of
 from allready.evidence.flight.groups import by_rank, groups_of
@@ -12,11 +13,9 @@ from allready.evidence.flight.tracks import tracks_of
 from allready.evidence.flight.waits import Wait, cycle_of, roots_of, waits_of
 from allready.evidence.reading import FlightDump
 from allready.model import GroupProgress, Lag, Mismatch
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlightJoin:
+class FlightJoin(Struct, frozen=True, kw_only=True):
     """What the dumps of a run say together; nobody is judged here.
 
     `progress`: one per group with collectives, and one per direction between two ranks in which a send or receive is
@@ -24,10 +23,10 @@ class FlightJoin:
     without a dump).  `cycle`: ranks that wait for each other.  `notes`: dumps that could not be used.
     """
 
-    progress: list[GroupProgress] = field(default_factory=list)
-    mismatches: list[Mismatch] = field(default_factory=list)
-    lags: list[Lag] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
+    progress: list[GroupProgress] = []
+    mismatches: list[Mismatch] = []
+    lags: list[Lag] = []
+    waits: list[Wait] = []
     roots: tuple[int, ...] = ()
     cycle: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()

@@ -9,13 +9,14 @@ clocks leave open.
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from msgspec import Struct
+
 from allready.evidence.flight.compare import version_of
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
 from allready.model import Lag
-from allready.records import dataclass
 
 MIN_OPERATIONS = 10
 MAX_OPERATIONS = 2_000
@@ -35,8 +36,7 @@ MIN_TURNS = 3
 MAX_PERIOD = 700
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """Times in seconds after `begin_ns`, one row per rank, one column per operation."""
 
     seqs: list[int]

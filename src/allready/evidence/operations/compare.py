@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from allready.evidence.operations.codes import (
     CHUNK,
@@ -16,7 +17,6 @@ from allready.evidence.operations.codes import (
 )
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Mismatch
-from allready.records import dataclass
 
 WINDOW = 256
 MAX_SHIFT = 8
@@ -24,8 +24,7 @@ MIN_AGREEMENT = 2
 """Operations that must agree again before ranks are called shifted against each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
+class _Split(Struct, frozen=True):
     """Where the ranks part: operation numbers at `index` by rank, and what follows from there."""
 
     index: int

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
 from allready.evidence.operations.compare import first_mismatch
 from allready.evidence.operations.iterations import count_iterations
@@ -10,13 +12,11 @@ from allready.evidence.operations.members import Group, Process, gather_groups, 
 from allready.evidence.operations.pairs import pair_mismatches
 from allready.evidence.reading import OpStream
 from allready.model import CommRecord, GroupProgress, Iterations, Lag, Mismatch, Position, ProcessRecord
-from allready.records import dataclass
 
 MAX_ABSENT = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationsJoin:
+class OperationsJoin(Struct, frozen=True, kw_only=True):
     """What the COLL lines of all processes say together.
 
     `num_unjoined`: streams that no communicator could be found for (logs without Init lines, unknown ranks).

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
 from allready.evidence.flight.given import Splits

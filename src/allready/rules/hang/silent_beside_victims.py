@@ -1,7 +1,8 @@
 """HNG008."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.model import (
     Confidence,
