@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 _MAX_SHOWN = 50
 _MAX_ID = 100
@@ -71,19 +72,19 @@ def cases(
         if inspect.iscoroutinefunction(test):
 
             @functools.wraps(test)
-            async def run_all(**fixtures: Any) -> None:
+            async def run_all(*own: Any, **fixtures: Any) -> None:
                 failures = Failures()
                 for name, row in rows:
-                    await failures.run_async(name, functools.partial(test, **row, **fixtures))
+                    await failures.run_async(name, functools.partial(test, *own, **row, **fixtures))
                 failures.report()
         else:
 
             @functools.wraps(test)
-            def run_all(**fixtures: Any) -> None:
+            def run_all(*own: Any, **fixtures: Any) -> None:
                 __tracebackhide__ = True
                 failures = Failures()
                 for name, row in rows:
-                    failures.run(name, functools.partial(test, **row, **fixtures))
+                    failures.run(name, functools.partial(test, *own, **row, **fixtures))
                 failures.report()
 
         signature = inspect.signature(test)
@@ -98,9 +99,15 @@ def _rows(
     arguments: list[str], values: Iterable[Any], ids: Callable[[Any], str] | Sequence[str] | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, value in enumerate(values):
-        row = (value,) if len(arguments) == 1 else tuple(value)
+        given_id: object = None
+        row = (value,) if len(arguments) == 1 else value
+        if isinstance(value, ParameterSet):
+            assert not value.marks, "a case cannot have marks of its own: use pytest.mark.parametrize"
+            row, given_id = value.values, value.id
         assert len(row) == len(arguments), f"case {number} does not have {len(arguments)} values: {row!r}"
-        if ids is None:
+        if isinstance(given_id, str):
+            name = given_id
+        elif ids is None:
             name = ", ".join(repr(part) for part in row)
         else:
             name = ids[number] if not callable(ids) else ", ".join(str(ids(part)) for part in row)

@@ -25,6 +25,7 @@ from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
 from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, SourceRecord
+from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -437,7 +438,7 @@ def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "moment"),
     [
         ("2026-11-20 11:51", "2026-11-20T11:51:00"), ("2026-11-20T11:51:03.5", "2026-11-20T11:51:03.500"),
@@ -456,7 +457,7 @@ def test_a_duration_needs_evidence_that_has_times() -> None:
     assert since("2026-11-20")(None) == at("2026-11-20T00:00:00")
 
 
-@pytest.mark.parametrize("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
+@cases("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         since(text)

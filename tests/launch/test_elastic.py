@@ -17,6 +17,7 @@ from allready.launch import elastic
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
 from allready.launch.workers import WorkerEnd, WorkerGroup
+from tests.cases import cases
 from tests.launch.attempts_of_nodes import Nodes, again, free_port, is_free, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
@@ -317,6 +318,6 @@ def test_a_broken_installation_of_torch_is_told_and_not_raised(tmp_path: Path, m
     assert "libcudart" in result.problem
 
 
-@pytest.mark.parametrize(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
+@cases(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
 def test_signals_have_numbers(name: str | None, number: int) -> None:
     assert elastic.signal_number(name) == number

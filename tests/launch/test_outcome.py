@@ -21,6 +21,7 @@ from allready.launch.outcome import (
 from allready.launch.workers import WorkerEnd
 from allready.model import Confidence, Culprits, FaultClass, Verdict
 from allready.text.ui import ui
+from tests.cases import cases
 from tests.launch.processes import python
 
 TRACEBACK = """\
@@ -82,7 +83,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("error", "expected"), ERRORS.items())
+@cases(("error", "expected"), ERRORS.items())
 def test_exceptions_are_told_apart(error: str, expected: End) -> None:
     assert kind(ended(), traceback(error)) is expected
 
@@ -245,7 +246,7 @@ def test_the_judge_knows_better_why_connections_broke() -> None:
     assert outcome_of([rank(0, End.KILLED, signal="SIGKILL")], verdict=verdict()).end is End.KILLED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problem_kind", "expected"),
     [("program", End.USAGE), ("port", End.PORT_IN_USE), ("rendezvous", End.RENDEZVOUS), ("torch", End.UNKNOWN)],
 )

@@ -7,6 +7,7 @@ import pytest
 from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain
 from allready.rules.registry import Rule, load
 from allready.text import catalog
+from tests.cases import cases
 
 RULES = list(load().values())
 
@@ -81,7 +82,7 @@ def test_a_part_that_the_template_marks_goes_with_its_value() -> None:
         fill(template, {"who": "?", "error": "x"})
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@cases("rule", RULES, ids=lambda rule: rule.code)
 def test_marked_parts_have_values_and_are_alike_in_both_languages(rule: Rule) -> None:
     for slot in ("message", "remedy"):
         english, chinese = getattr(rule, slot), catalog.entries("zh", rule.area)[rule.code][slot]
@@ -102,7 +103,7 @@ def test_a_value_that_is_missing_is_a_mistake_of_the_rule() -> None:
         fill("{who} {what}", {"who": "?"})
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@cases("rule", RULES, ids=lambda rule: rule.code)
 def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
     chinese = catalog.entries("zh", rule.area)[rule.code]["remedy"]
     for template in (rule.remedy, chinese):

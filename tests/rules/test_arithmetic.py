@@ -6,6 +6,7 @@ import pytest
 
 from allready.rules import _arithmetic as arithmetic
 from allready.text.ui import table
+from tests.cases import cases
 
 ELEMENTS = 467_019_003
 
@@ -26,7 +27,7 @@ def test_a_known_type_leaves_one_size() -> None:
     assert arithmetic.size_range(10, "never heard of") == (20, 40)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "what", "word"),
     [
         (600, None, "NCCL"), (600.053, None, "NCCL"), (600, "rendezvous", "joining"), (1800, None, "Gloo"),
@@ -39,7 +40,7 @@ def test_default_timeouts_are_recognised(seconds: float, what: str | None, word:
     assert arithmetic.is_default_timeout(seconds)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 12.0, 59.9, 61.0, 599.0, 602.0, 1799.0, 3600.0, 7200.0])
+@cases("seconds", [0.0, 12.0, 59.9, 61.0, 599.0, 602.0, 1799.0, 3600.0, 7200.0])
 def test_other_timeouts_were_set_by_somebody(seconds: float) -> None:
     assert arithmetic.default_timeout_of(seconds) is None
     assert arithmetic.default_timeout_name(seconds) is None

@@ -2,12 +2,11 @@
 
 import re
 
-import pytest
-
 from allready.rules.registry import placeholders
 from allready.signatures import load
 from allready.signatures.table import FAMILIES, Signature
 from allready.text import catalog
+from tests.cases import cases
 
 FINDINGS = [signature for signature in load().values() if signature.code is not None]
 HEADINGS = ("检查内容", "影响", "手工确认", "何时无害")
@@ -34,12 +33,12 @@ def without_quotes(text: str) -> str:
     return re.sub(r"`[^`]*`|\"[^\"]*\"|'[^']*'", "", text)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@cases("family", FAMILIES)
 def test_the_file_has_the_codes_of_the_table(family: str) -> None:
     assert set(catalog.entries("zh", f"log_{family}")) == {s.code for s in FINDINGS if s.family == family}
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+@cases("signature", FINDINGS, ids=name_of)
 def test_it_is_the_english_text_in_chinese(signature: Signature) -> None:
     assert_all_four_texts_are_there(signature)
     assert_it_is_chinese(signature)

@@ -14,6 +14,7 @@ from allready.rules.registry import HEADINGS, placeholders
 from allready.rules.registry import load as load_rules
 from allready.signatures import load, of_line, table
 from allready.signatures.table import FAMILIES, Case, LinePattern, Signature, anchors
+from tests.cases import cases
 from tests.clock import cpu_s
 
 SIGNATURES = list(load().values())
@@ -60,7 +61,7 @@ def test_there_is_a_table_for_each_family() -> None:
     assert {signature.family for signature in SIGNATURES} == set(FAMILIES)
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
+@cases("signature", SIGNATURES, ids=name_of)
 def test_examples_anchors_and_decoys_are_known_for_what_they_are(signature: Signature) -> None:
     assert_examples_are_known(signature)
     assert_each_pattern_matches_its_own_example(signature)
@@ -102,7 +103,7 @@ def assert_no_line_without_its_anchor_is_meant(signature: Signature) -> None:
         assert line.pattern.search(without) is None, without
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
+@cases("signature", SIGNATURES, ids=name_of)
 def test_patterns_need_linear_time(signature: Signature) -> None:
     for line in signature.lines:
         assert_linear(line)
@@ -120,7 +121,7 @@ def assert_linear(line: LinePattern) -> None:
             assert took_s < MAX_TIMES_OF_A_QUARTER * cpu_s(lambda: line.pattern.search(quarter)), part[:60]  # noqa: B023
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+@cases("signature", FINDINGS, ids=name_of)
 def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) -> None:
     assert_the_text_uses_what_the_patterns_catch(signature)
     assert_title_message_and_remedy_have_their_form(signature)
@@ -187,7 +188,7 @@ def assert_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None
         assert groups(signature) >= {"rank_a", "rank_b"}
 
 
-@pytest.mark.parametrize("signature", [s for s in SIGNATURES if s.cases], ids=name_of)
+@cases("signature", [s for s in SIGNATURES if s.cases], ids=name_of)
 def test_cases_ask_for_what_the_patterns_catch_and_change_something(signature: Signature) -> None:
     for case in signature.cases:
         named = {*case.values, *(name for pair in case.equal for name in pair)}
@@ -247,7 +248,7 @@ def test_what_one_line_may_be_is_settled_by_what_stands_before_it() -> None:
     assert told.role_of("CUDA out of memory; WARNING", {}, "RuntimeError: ") is told.role
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
     [
         {"text": "a", "color": "red", "severity": "info"},

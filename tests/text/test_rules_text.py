@@ -6,10 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from allready.rules.registry import AREAS, HEADINGS, Rule, load, placeholders
 from allready.text import catalog
+from tests.cases import cases
 from tests.text.sources import TEXT
 
 TESTS = Path(__file__).resolve().parents[1] / "rules"
@@ -33,7 +32,7 @@ def body_of(page: str, heading: str) -> str:
     return page.partition(f"## {heading}")[2].partition("\n## ")[0].strip()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=name_of)
+@cases("rule", RULES, ids=name_of)
 def test_both_languages_have_all_texts_alike(rule: Rule) -> None:
     assert_the_english_page_has_the_four_parts(rule)
     assert_the_chinese_text_is_complete(rule)
@@ -78,7 +77,7 @@ def assert_commands_and_codes_are_not_translated(rule: Rule) -> None:
     assert set(literal.findall(rule.remedy)) <= set(literal.findall(entry["remedy"]))
 
 
-@pytest.mark.parametrize("rule", WRITTEN, ids=name_of)
+@cases("rule", WRITTEN, ids=name_of)
 def test_the_rule_its_file_and_its_test_share_one_name(rule: Rule) -> None:
     assert rule.body is not None
     file = Path(inspect.getsourcefile(rule.body) or "")

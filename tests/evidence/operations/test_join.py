@@ -2,11 +2,11 @@
 
 import pickle
 
-import pytest
 from msgspec.structs import replace
 
 from allready.evidence.operations import OperationsJoin, operations_progress
 from allready.model import CommRecord, GroupProgress, ProcessRecord
+from tests.cases import cases
 from tests.evidence.operations.streams import AG, AR, SMALL, process, recorded, shape, stream, whole, whole_job
 
 
@@ -153,7 +153,7 @@ def test_blames_nobody_on_a_tie() -> None:
     assert mismatch.odd == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "other"),
     [
         ("name", shape("all_gather")), ("size", shape("all_reduce", 5)),
@@ -170,7 +170,7 @@ def test_what_differs_is_named(kind: str, other: object) -> None:
 LOOP = [AR, AG] * 300
 
 
-@pytest.mark.parametrize(
+@cases(
     ("odd", "shift"),
     [
         ([*LOOP[:100], SMALL, *LOOP[100:]], 1),

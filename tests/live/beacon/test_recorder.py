@@ -12,6 +12,7 @@ import pytest
 
 from allready.live.beacon import recorder as module
 from allready.live.beacon.recorder import Group, Recorder, names_in_ring
+from tests.cases import cases
 
 
 def status(enqueued: object, completed: object = -1, started: object = -1) -> dict[str, object]:
@@ -313,7 +314,7 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
     assert group.completed == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("numbers", "pending_s", "moved_s"),
     [
         ([(4, 4)], None, 1.0),
@@ -334,7 +335,7 @@ def test_waiting_begins_with_the_newest_operation(
     assert (group.pending_s, group.moved_s) == (pending_s, moved_s)
 
 
-@pytest.mark.parametrize("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
+@cases("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
 def test_odd_names_are_found(name: str) -> None:
     for ascii_only in (True, False):
         ring = json.dumps({"entries": [entry(4, name, "TP")]}, separators=(",", ":"), ensure_ascii=ascii_only).encode()

@@ -24,6 +24,7 @@ from allready.preflight.check.staging import choose_backend, plan, run_collectiv
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.spec import STAGES as STAGES_OF
 from allready.testing import healthy_node
+from tests.cases import cases
 
 WORLD = World(
     num_nodes=2,
@@ -53,7 +54,7 @@ def test_nccl_where_every_node_can_run_it() -> None:
     assert choose_backend(request(), GPUS) == "nccl"
 
 
-@pytest.mark.parametrize(
+@cases(
     "facts",
     [
         {},
@@ -78,7 +79,7 @@ def test_what_was_asked_for_wins() -> None:
 NEEDED = ("import", "device", "store", "gloo_barrier")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("backend", "asked", "stages"),
     [
         ("gloo", (), STAGES_OF["gloo"]),
@@ -98,7 +99,7 @@ def test_stages_are_translated_and_those_they_stand_on_are_added(
     assert plan(request(backend=backend, collective_stages=asked), WORLD, GPUS).stages == stages
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "stages"),
     [
         ((), STAGES_OF["jax"]),
@@ -120,7 +121,7 @@ def test_a_stage_that_the_backend_has_not_is_told_and_never_passed_over() -> Non
     assert stages_it_has_not(request(), "jax") == {}
 
 
-@pytest.mark.parametrize("name", COLLECTIVE_STAGES)
+@cases("name", COLLECTIVE_STAGES)
 def test_every_stage_that_can_be_asked_for_is_one_of_some_backend(name: str) -> None:
     asked = request(collective_stages=(name,))
     assert any(not stages_it_has_not(asked, backend) for backend in STAGES_OF)

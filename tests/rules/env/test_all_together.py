@@ -3,7 +3,6 @@
 import random
 import string
 
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Fleet, Severity
@@ -11,13 +10,14 @@ from allready.rules.engine import judge, run
 from allready.rules.registry import HEADINGS, Rule, load, placeholders
 from allready.testing import fleet, healthy_path, healthy_reach
 from allready.text import catalog
+from tests.cases import cases
 from tests.clock import cpu_s
 
 RULES = [rule for rule in load().values() if rule.area in {"net", "env"}]
 CHINESE_HEADINGS = ("检查内容", "影响", "手工确认", "何时无害")
 
 
-@pytest.mark.parametrize("num_nodes", [1, 2, 3, 8])
+@cases("num_nodes", [1, 2, 3, 8])
 def test_a_healthy_fleet_gives_no_finding_at_all(num_nodes: int) -> None:
     findings, unchecked = judge(fleet(num_nodes), RULES)
     assert not findings
@@ -29,7 +29,7 @@ def test_one_node_alone_gives_no_finding() -> None:
     assert judge(alone, RULES)[0] == ()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@cases("rule", RULES, ids=lambda rule: rule.code)
 def test_every_rule_is_written_in_both_languages(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area)[rule.code]
     assert [line[3:] for line in rule.page.splitlines() if line.startswith("## ")] == list(HEADINGS)
