@@ -50,7 +50,6 @@ class Failures:
 
     def report(self) -> None:
         """Fail with all cases that failed, if any did."""
-        __tracebackhide__ = True
         assert self._count, "there were no cases"
         if self._failed:
             rest = len(self._failed) - _MAX_SHOWN
@@ -81,7 +80,6 @@ def cases(
 
             @functools.wraps(test)
             def run_all(*own: Any, **fixtures: Any) -> None:
-                __tracebackhide__ = True
                 failures = Failures()
                 for name, row in rows:
                     failures.run(name, functools.partial(test, *own, **row, **fixtures))

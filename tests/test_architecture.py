@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text"},
     "testing": {"model", "rules"},
-    "docs": {"model", "rules", "text"},
+    "docs": {"model", "rules", "signatures", "text"},
     "launch": {"model", "errors", "text", "signatures", "rules", "facts", "evidence", "report"},
     "messaging": {"model", "errors", "text"},
     "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch"},

@@ -54,6 +54,12 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def translated(language: str, area: str, code: str, slot: str) -> str | None:
+    """The template of one slot in `language`; None where that lacks it."""
+    text = entries(language, area).get(code, {}).get(slot)
+    return text if isinstance(text, str) and text.strip() else None
+
+
 def say(finding: Finding, slot: str, language: str) -> str:
     """The `slot` ("title", "message" or "remedy") of a finding in `language`, with its values filled in."""
     english = {"title": finding.title, "message": finding.message, "remedy": finding.remedy}[slot]
