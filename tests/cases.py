@@ -22,6 +22,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._failed: list[str] = []
+        self._skipped: list[str] = []
         self._count = 0
 
     def run(self, name: str, body: Callable[[], object]) -> None:
@@ -29,6 +30,8 @@ class Failures:
         self._count += 1
         try:
             body()
+        except pytest.skip.Exception as skipped:
+            self._skipped.append(str(skipped))
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - reported by `report`
             self.add(name, error)
 
@@ -37,6 +40,8 @@ class Failures:
         self._count += 1
         try:
             await body()
+        except pytest.skip.Exception as skipped:
+            self._skipped.append(str(skipped))
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - reported by `report`
             self.add(name, error)
 
@@ -49,12 +54,14 @@ class Failures:
         self._failed.append(f"{name}\n    {at}" + text.replace("\n", "\n    "))
 
     def report(self) -> None:
-        """Fail with all cases that failed, if any did."""
+        """Fail with all cases that failed, if any did; skip when every case was skipped."""
         assert self._count, "there were no cases"
         if self._failed:
             rest = len(self._failed) - _MAX_SHOWN
             shown = "\n".join(self._failed[:_MAX_SHOWN]) + (f"\nand {rest} more" if rest > 0 else "")
             pytest.fail(f"{len(self._failed)} of {self._count} cases failed:\n{shown}", pytrace=False)
+        if len(self._skipped) == self._count:
+            pytest.skip(self._skipped[0])
 
 
 def cases(
@@ -62,35 +69,66 @@ def cases(
     values: Iterable[Any],
     *,
     ids: Callable[[Any], str] | Sequence[str] | None = None,
+    parts: int = 1,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run the decorated test for every row of `values`; arguments as for `pytest.mark.parametrize`."""
+    """Run the decorated test for every row of `values`; arguments as for `pytest.mark.parametrize`.
+
+    A case has a `tmp_path` of its own.  `parts`: into how many tests the rows are dealt, where they take long.
+    """
     arguments = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     rows = list(_rows(arguments, values, ids))
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        def calls(part: int, fixtures: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+            for name, number, row in _chosen(rows, part, parts):
+                own = dict(fixtures)
+                if "tmp_path" in own:
+                    own["tmp_path"] = own["tmp_path"] / f"case{number}"
+                    own["tmp_path"].mkdir()
+                yield name, functools.partial(test, **row, **own)
+
         if inspect.iscoroutinefunction(test):
 
             @functools.wraps(test)
-            async def run_all(*own: Any, **fixtures: Any) -> None:
+            async def run_all(_part: int = 0, **fixtures: Any) -> None:
                 failures = Failures()
-                for name, row in rows:
-                    await failures.run_async(name, functools.partial(test, *own, **row, **fixtures))
+                for name, call in calls(_part, fixtures):
+                    await failures.run_async(name, call)
                 failures.report()
         else:
 
             @functools.wraps(test)
-            def run_all(*own: Any, **fixtures: Any) -> None:
+            def run_all(_part: int = 0, **fixtures: Any) -> None:
                 failures = Failures()
-                for name, row in rows:
-                    failures.run(name, functools.partial(test, *own, **row, **fixtures))
+                for name, call in calls(_part, fixtures):
+                    failures.run(name, call)
                 failures.report()
 
         signature = inspect.signature(test)
         rest = [p for p in signature.parameters.values() if p.name not in arguments]
+        if parts > 1:
+            rest.append(inspect.Parameter("_part", inspect.Parameter.KEYWORD_ONLY))
         run_all.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
-        return run_all
+        return run_all if parts == 1 else pytest.mark.parametrize("_part", range(parts))(_TIMEOUT(run_all))
 
     return decorate
+
+
+_TIMEOUT = pytest.mark.timeout(600)
+"""Of a part of a table whose rows take long, on a machine that has other work as well."""
+
+only = ""
+"""Run only cases whose name contains this: `pytest --case TEXT`."""
+
+
+def _chosen(
+    rows: Sequence[tuple[str, dict[str, Any]]], part: int, parts: int
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The rows of one part, each with its name and number."""
+    chosen = [(name, n, row) for n, (name, row) in enumerate(rows) if n % parts == part and only in name]
+    if rows and not chosen:
+        pytest.skip(f"no case has {only!r} in its name")
+    yield from chosen
 
 
 def _rows(

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tests.cases import Failures, cases
@@ -47,3 +49,29 @@ def test_tables_can_be_crossed_and_fixtures_are_shared(
 @cases("number", [1, 2])
 async def test_a_coroutine_runs_once_for_each_case(number: int) -> None:
     assert number in {1, 2}
+
+
+@cases("number", range(10))
+def test_a_case_has_a_folder_of_its_own(number: int, tmp_path: Path) -> None:
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text(str(number))
+
+
+SEEN: list[int] = []
+
+
+@cases("number", range(10), parts=3)
+def test_long_tables_are_dealt_into_parts(number: int) -> None:
+    assert number not in SEEN
+    SEEN.append(number)
+
+
+def test_skipped_cases_hide_no_failure() -> None:
+    @cases("number", [1, 2, 3])
+    def test_number(number: int) -> None:
+        if number == 1:
+            pytest.skip("not here")
+        assert number != 3
+
+    with pytest.raises(pytest.fail.Exception, match="1 of 3 cases failed"):
+        test_number()

@@ -80,7 +80,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
+@cases(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
 def test_what_cannot_be_done_is_said_with_exit_code_2(
     words: tuple[str, ...],
     told: str,
@@ -171,8 +171,8 @@ def _pack(mode: Any) -> Callable[[Path, Path], None]:
     return pack
 
 
-@pytest.mark.parametrize("name", ["ok", "sigstop", "exception"])
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "zip"])
+@cases("name", ["ok", "sigstop", "exception"])
+@cases("mode", ["w", "w:gz", "w:xz", "zip"])
 def test_an_archive_gets_the_verdict_of_its_folder(
     name: str, mode: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from allready.lab.score.result import Result, judge
 from allready.lab.score.rows import ROWS, choose
 from allready.lab.score.scenario import Answer, Expected, Pick, Row, Setup
 from allready.lab.score.watch import Said, Watch
+from tests.cases import cases
 
 LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
 RANK_3 = Expected(answers=(Answer(classes=("DEAD",), ranks=(3,)),))
@@ -73,7 +74,7 @@ def test_a_row_that_does_not_exist_is_refused_with_those_that_do() -> None:
     assert [r.id for r in choose("core", ["b02", "K1"])] == ["B02", "K1"]
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
+@cases("row", ROWS.values(), ids=lambda row: row.id)
 def test_every_row_makes_a_scenario_for_every_seed_that_can_be_planned(row: Row) -> None:
     for seed in range(6):
         setup = row.setup(seed)
@@ -95,7 +96,7 @@ def test_seeds_pick_different_victims_onsets_and_doses() -> None:
 # --- right and wrong
 
 
-@pytest.mark.parametrize(
+@cases(
     ("culprits", "answer", "right"),
     [
         ({"ranks": (3,)}, Answer(classes=(), ranks=(3,)), True),

@@ -413,7 +413,7 @@ def test_backoffs_are_read(text: str, expected: Backoff) -> None:
     assert ask(f"--backoff={text}", "t.py").backoff == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         ["--backoff=5,1"], ["--backoff=1,2,3"], ["--backoff=a"], ["--nnodes=0"], ["--nnodes=3:2"], ["--nnodes=a"],
@@ -469,7 +469,7 @@ def test_random_orders_survive_being_written_out_and_read_again() -> None:
 # Whose script it is
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "expected"),
     [
         ("import jax\n", "jax"),

@@ -149,7 +149,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("code", PROGRAMS)
+@cases("code", PROGRAMS)
 def test_real_programs_are_understood(code: str, tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(textwrap.dedent(code))
     done = subprocess.run([sys.executable, str(tmp_path / "p.py")], capture_output=True, timeout=60)

@@ -211,7 +211,7 @@ def test_members_that_are_none_are_not_believed(text: str) -> None:
     assert expand(text) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [b"", b"x", b"allready", bytes(8192), b"\xff" * 8192, b"allready" * 1024, b"allready\1" + bytes(8183), bytes(9000)],
 )

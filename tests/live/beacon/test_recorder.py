@@ -146,7 +146,7 @@ def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
+@cases("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
 def test_a_recorder_that_talks_nonsense_is_told_or_passed_over(answer: bytes, torch: Torch, tmp_path: Path) -> None:
     torch.c10d._dump_fr_trace_json = lambda entries, active: answer  # type: ignore[attr-defined]
     recorder = Recorder(str(tmp_path))
