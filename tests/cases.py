@@ -77,9 +77,12 @@ def cases(
     """
     arguments = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
     rows = list(_rows(arguments, values, ids))
+    parts = max(1, min(parts, len(rows)))
+    part_name = f"part_of_{arguments[0]}"
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
-        def calls(part: int, fixtures: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+        def calls(fixtures: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+            part = fixtures.pop(part_name, 0)
             for name, number, row in _chosen(rows, part, parts):
                 own = dict(fixtures)
                 if "tmp_path" in own:
@@ -90,26 +93,26 @@ def cases(
         if inspect.iscoroutinefunction(test):
 
             @functools.wraps(test)
-            async def run_all(_part: int = 0, **fixtures: Any) -> None:
+            async def run_all(**fixtures: Any) -> None:
                 failures = Failures()
-                for name, call in calls(_part, fixtures):
+                for name, call in calls(fixtures):
                     await failures.run_async(name, call)
                 failures.report()
         else:
 
             @functools.wraps(test)
-            def run_all(_part: int = 0, **fixtures: Any) -> None:
+            def run_all(**fixtures: Any) -> None:
                 failures = Failures()
-                for name, call in calls(_part, fixtures):
+                for name, call in calls(fixtures):
                     failures.run(name, call)
                 failures.report()
 
         signature = inspect.signature(test)
         rest = [p for p in signature.parameters.values() if p.name not in arguments]
         if parts > 1:
-            rest.append(inspect.Parameter("_part", inspect.Parameter.KEYWORD_ONLY))
+            rest.append(inspect.Parameter(part_name, inspect.Parameter.KEYWORD_ONLY))
         run_all.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
-        return run_all if parts == 1 else pytest.mark.parametrize("_part", range(parts))(_TIMEOUT(run_all))
+        return run_all if parts == 1 else pytest.mark.parametrize(part_name, range(parts))(_TIMEOUT(run_all))
 
     return decorate
 

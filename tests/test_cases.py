@@ -75,3 +75,16 @@ def test_skipped_cases_hide_no_failure() -> None:
 
     with pytest.raises(pytest.fail.Exception, match="1 of 3 cases failed"):
         test_number()
+
+
+def test_a_crossed_table_with_parts_runs_every_pair_once() -> None:
+    seen: list[tuple[int, str]] = []
+
+    @cases("letter", "ab")
+    @cases("number", range(4), parts=2)
+    def test_pair(number: int, letter: str) -> None:
+        seen.append((number, letter))
+
+    for part in range(2):
+        test_pair(part_of_number=part)
+    assert sorted(seen) == [(number, letter) for number in range(4) for letter in "ab"]
