@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allready.lab.inject.commands import Layout
-from allready.lab.score.scenario import Expected, Pick, Row, Setup
+from fault_suite.scenario import Expected, Pick, Row, Setup
 
 STEPS = ("--steps", "450")
 

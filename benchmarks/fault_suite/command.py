@@ -1,4 +1,4 @@
-"""`allready lab score`: plays the fault suite against `allready run` and says how often, and how soon, it was right."""
+"""`python benchmarks/fault_suite`: plays the suite and prints how often, and how soon, `allready run` was right."""
 
 import argparse
 import contextlib
@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING
 
 from allready.cli.interrupts import noted_signals
 from allready.cli.options import count
-from allready.errors import UsageError
-from allready.text.ui import ui
+from allready.errors import AllreadyError, UsageError
+from allready.text.catalog import choose_language
+from fault_suite.labels import label
 
 if TYPE_CHECKING:
-    from allready.lab.score.board import Scoreboard
-    from allready.lab.score.result import Result
-    from allready.lab.score.scenario import Row
+    from fault_suite.board import Scoreboard
+    from fault_suite.result import Result
+    from fault_suite.scenario import Row
 
-_ALL_RIGHT, _MISSES, _NOT_PLAYED = 0, 1, 3
+_ALL_RIGHT, _MISSES, _USAGE, _NOT_PLAYED = 0, 1, 2, 3
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `allready lab score`."""
+    """The options."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--core", action="store_true", help="the 24 core rows and the controls (default)")
     which.add_argument("--standard", action="store_true", help="the 48 standard rows and the controls")
@@ -45,6 +47,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--discard", action="store_true", help="keep only the folders of scenarios that were not right")
     parser.add_argument("--list", action="store_true", help="print the rows and whether this machine can show them")
+    parser.add_argument(
+        "--publish", nargs="+", type=Path, metavar="FILE", help="play nothing: write docs/scoreboard.md from saved ones"
+    )
+    parser.add_argument("--lang", choices=("en", "zh"), help="language of the messages (default: from the locale)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; 2 for wrong usage, 3 where this machine cannot play, else the code of `run`."""
+    parser = argparse.ArgumentParser(prog="fault_suite", description=__doc__, allow_abbrev=False)
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        if args.publish:
+            from fault_suite.page import publish
+
+            publish(args.publish, DOCS)
+            return _ALL_RIGHT
+        return run(args, choose_language(args.lang))
+    except AllreadyError as error:
+        sys.stderr.write(f"fault_suite: {error}\n")
+        return _USAGE if isinstance(error, UsageError) else _NOT_PLAYED
 
 
 def run(args: argparse.Namespace, language: str) -> int:
@@ -56,9 +79,9 @@ def run(args: argparse.Namespace, language: str) -> int:
     Raises:
         UsageError: no such row, or a file that cannot be written.
     """
-    from allready.lab.score import board
-    from allready.lab.score.play import Options
-    from allready.lab.score.rows import choose
+    from fault_suite import board
+    from fault_suite.play import Options
+    from fault_suite.rows import choose
 
     which = next((w for w in ("standard", "all", "controls") if getattr(args, w)), "core")
     rows = choose(which, [name.strip() for name in (args.only or "").split(",") if name.strip()])
@@ -76,7 +99,7 @@ def run(args: argparse.Namespace, language: str) -> int:
             print(result_line(result, language), file=sys.stderr, flush=True)
 
     options = Options(out=args.out.absolute(), keep=not args.discard)
-    ending = f"{ui('lab.score_ending', language)}\n".encode()
+    ending = f"{label('ending', language)}\n".encode()
 
     def end(_number: int) -> None:
         is_first = not options.stop.is_set()
@@ -105,7 +128,7 @@ def run(args: argparse.Namespace, language: str) -> int:
 
 def result_line(result: "Result", language: str) -> str:
     """One scenario in one line."""
-    outcome = ui(f"lab.score_is_{result.outcome.replace(' ', '_')}", language)
+    outcome = label(f"is_{result.outcome.replace(' ', '_')}", language)
     after = "" if result.culprit_s is None else f" {result.culprit_s:.1f} s"
     words = [f"{result.row:5} {result.seed}  {outcome}{after}", result.victim, result.dose, result.code]
     words += [f"! {', '.join(result.blamed_innocents)}"] if result.blamed_innocents else []
@@ -114,17 +137,17 @@ def result_line(result: "Result", language: str) -> str:
 
 
 def _list(rows: "Sequence[Row]", language: str) -> int:
-    from allready.lab.score.machine import missing
+    from fault_suite.machine import missing
 
     for row in rows:
         why = next((why for need in row.needs if (why := missing(need)) is not None), None)
-        note = "" if why is None else f"  ({ui('lab.score_not_here', language)}: {why})"
+        note = "" if why is None else f"  ({label('not_here', language)}: {why})"
         print(f"{row.id:5} {row.title}{note}")
     return _ALL_RIGHT
 
 
 def _write_page(made: "Scoreboard", path: Path, language: str) -> None:
-    from allready.lab.score.page import page
+    from fault_suite.page import page
 
     try:
         path.write_text(page(made, language), encoding="utf-8")
@@ -136,14 +159,14 @@ def _print(made: "Scoreboard", language: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from allready.lab.score.board import by_row
-    from allready.lab.score.page import summary_rows, timeout_words
+    from fault_suite.board import by_row
+    from fault_suite.page import summary_rows, timeout_words
 
     # A pipe gets whole lines: a table that is cut at 80 columns cannot be searched.
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160, highlight=False)
     table = Table(box=None, pad_edge=False)
     for name in ("row", "fault", "right", "time", "default"):
-        table.add_column(ui(f"lab.score_{name}", language))
+        table.add_column(label(name, language))
     for results in by_row(made.results).values():
         played = [r for r in results if r.outcome != "not played"]
         times = sorted(r.culprit_s for r in played if r.culprit_s is not None)
@@ -160,5 +183,5 @@ def _print(made: "Scoreboard", language: str) -> None:
     for name, value in summary_rows(made.summary, language):
         console.print(f"{name}: {value}", markup=False)
     for row in made.not_shown:
-        console.print(f"{row.row} {ui('lab.score_not_here', language)}: {row.why}", markup=False)
+        console.print(f"{row.row} {label('not_here', language)}: {row.why}", markup=False)
     console.print(", ".join(f"{name} {version}" for name, version in made.versions.items()), markup=False)

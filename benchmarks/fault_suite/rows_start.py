@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 
 from allready.lab.inject.commands import Layout
-from allready.lab.score.machine import OTHER_LIBRARIES
-from allready.lab.score.scenario import PORT, Answer, Expected, Pick, Row, Setup
+from fault_suite.machine import OTHER_LIBRARIES
+from fault_suite.scenario import PORT, Answer, Expected, Pick, Row, Setup
 
 ABSENT = ("START-ABSENT",)
 NAME = ("START-NAME",)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.lab.inject.commands import Layout
-from allready.lab.score.scenario import Answer, Expected
-from allready.lab.score.watch import Said, culprits_of
+from fault_suite.scenario import Answer, Expected
+from fault_suite.watch import Said, culprits_of
 
 
 def _nodes_of(layout: Layout, ranks: tuple[int, ...]) -> set[int]:

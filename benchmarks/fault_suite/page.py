@@ -1,16 +1,12 @@
-"""The scoreboard as Markdown, from saved ones: `python -m allready.lab.score.page SCOREBOARD.json... docs`.
+"""The scoreboard as Markdown: docs/scoreboard.md and docs/zh/scoreboard.md; nothing in them is typed by hand."""
 
-Writes `docs/scoreboard.md` and `docs/zh/scoreboard.md`; nothing in them is typed by hand.
-"""
-
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from allready.lab.score.board import Scoreboard, Summary, by_row, load, merged, summarize
-from allready.lab.score.result import Result
-from allready.lab.score.rows import ROWS
-from allready.text.ui import ui
+from fault_suite.board import Scoreboard, Summary, by_row, load, merged, summarize
+from fault_suite.labels import label
+from fault_suite.result import Result
+from fault_suite.rows import ROWS
 
 LANGUAGES = {"en": "scoreboard.md", "zh": "zh/scoreboard.md"}
 
@@ -28,7 +24,7 @@ def timeout_words(result: Result, language: str) -> str:
     if result.control:
         return ""
     if result.default_timeout_s is None:
-        return ui("lab.score_never", language)
+        return label("never", language)
     return f"{result.default_timeout_s:.0f} s"
 
 
@@ -39,15 +35,15 @@ def _cell(text: str) -> str:
 def summary_rows(summary: Summary, language: str) -> list[tuple[str, str]]:
     """Name and value of everything in the summary."""
     return [
-        (ui("lab.score_faults_played", language), str(summary.num_faults)),
-        (ui("lab.score_detected", language), _share(summary.detected_share)),
-        (ui("lab.score_class_right", language), _share(summary.class_share)),
-        (ui("lab.score_culprit_right", language), _share(summary.culprit_share)),
-        (ui("lab.score_innocents", language), str(summary.num_innocents_blamed)),
-        (ui("lab.score_median_p90", language), f"{_seconds(summary.median_s)} / {_seconds(summary.p90_s)}"),
-        (ui("lab.score_controls_played", language), str(summary.num_controls)),
-        (ui("lab.score_false_alarms", language), str(summary.num_false_alarms)),
-        (ui("lab.score_not_played", language), str(summary.num_not_played)),
+        (label("faults_played", language), str(summary.num_faults)),
+        (label("detected", language), _share(summary.detected_share)),
+        (label("class_right", language), _share(summary.class_share)),
+        (label("culprit_right", language), _share(summary.culprit_share)),
+        (label("innocents", language), str(summary.num_innocents_blamed)),
+        (label("median_p90", language), f"{_seconds(summary.median_s)} / {_seconds(summary.p90_s)}"),
+        (label("controls_played", language), str(summary.num_controls)),
+        (label("false_alarms", language), str(summary.num_false_alarms)),
+        (label("not_played", language), str(summary.num_not_played)),
     ]
 
 
@@ -55,7 +51,7 @@ def page(board: Scoreboard, language: str) -> str:
     """The whole page."""
 
     def say(name: str, **values: object) -> str:
-        return ui(f"lab.score_{name}", language, **values)
+        return label(name, language, **values)
 
     parts = [
         f"# {say('page_title')}\n",
@@ -109,11 +105,11 @@ def _summary(board: Scoreboard, language: str) -> list[str]:
     everything = summary_rows(board.summary, language)
     core_ids = {row.id for row in ROWS.values() if row.core}
     core = [result for result in board.results if result.row in core_ids]
-    heading = ui("lab.score_summary", language)
+    heading = label("summary", language)
     if len(core) in {0, len(board.results)}:
         return [_table((heading, ""), everything)]
     of_core = summary_rows(summarize(core), language)
-    head = (heading, ui("lab.score_core_rows", language), ui("lab.score_all_rows", language))
+    head = (heading, label("core_rows", language), label("all_rows", language))
     rows = [(name, own, whole) for (name, own), (_, whole) in zip(of_core, everything, strict=True)]
     return [_table(head, rows)]
 
@@ -146,19 +142,13 @@ def _miss(result: Result, language: str) -> tuple[str, ...]:
     named = ", ".join(f"{key} {list(value)}" for key, value in result.culprits.items())
     said = f"{result.status} {result.code} {result.fault_class} {named}".strip()
     if result.blamed_innocents:
-        said += f"; {ui('lab.score_innocents', language)}: {', '.join(result.blamed_innocents)}"
-    outcome = ui(f"lab.score_is_{result.outcome.replace(' ', '_')}", language)
+        said += f"; {label('innocents', language)}: {', '.join(result.blamed_innocents)}"
+    outcome = label(f"is_{result.outcome.replace(' ', '_')}", language)
     return (result.row, str(result.seed), outcome, truth, result.problem or said)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write both pages."""
-    *saved, docs = map(Path, arguments)
+def publish(saved: Sequence[Path], docs: Path) -> None:
+    """Write both pages below `docs` from saved scoreboards."""
     board = merged([load(path) for path in saved])
     for language, name in LANGUAGES.items():
         (docs / name).write_text(page(board, language), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from allready.lab.inject.truth import Injected
-from allready.lab.score import verdicts
-from allready.lab.score.scenario import Row, Setup
-from allready.lab.score.watch import Said
+from fault_suite import verdicts
+from fault_suite.scenario import Row, Setup
+from fault_suite.watch import Said
 
 DEFAULT_TIMEOUT_S = {"gloo": 1800.0, "jax": None}
 """What a user waits for without a tool; JAX's collectives have no time-out at all."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from allready.lab.score.scenario import Answer, Expected, Pick, Row, Setup
+from fault_suite.scenario import Answer, Expected, Pick, Row, Setup
 
 DEAD = ("DEAD",)
 STUCK = ("CPU-STUCK",)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from allready.lab.score.scenario import Answer, Expected, Pick, Row, Setup
+from fault_suite.scenario import Answer, Expected, Pick, Row, Setup
 
 BROKEN = ("NET-BROKEN",)
 COMM = ("SLOW-COMM",)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from allready.cli.main import main
 from allready.errors import UsageError
 from allready.lab.inject.commands import Layout
 from allready.lab.inject.plan import plan_of
 from allready.lab.inject.truth import Injected
-from allready.lab.score import board, page, verdicts
-from allready.lab.score.machine import OTHER_LIBRARIES, missing
-from allready.lab.score.play import Options, play
-from allready.lab.score.result import Result, judge
-from allready.lab.score.rows import ROWS, choose
-from allready.lab.score.scenario import Answer, Expected, Pick, Row, Setup
-from allready.lab.score.watch import Said, Watch
+from allready.model.fill import placeholders
+from fault_suite import board, labels, page, verdicts
+from fault_suite.command import main
+from fault_suite.machine import OTHER_LIBRARIES, missing
+from fault_suite.play import Options, play
+from fault_suite.result import Result, judge
+from fault_suite.rows import ROWS, choose
+from fault_suite.scenario import Answer, Expected, Pick, Row, Setup
+from fault_suite.watch import Said, Watch
 from tests.cases import cases
 
 LAYOUT = Layout(num_nodes=2, nproc_per_node=2, master_addr="10.77.0.1")
@@ -243,7 +245,7 @@ def test_a_saved_scoreboard_makes_the_page_in_both_languages(tmp_path: Path) -> 
     board.save(made, tmp_path / "s.json")
     assert board.load(tmp_path / "s.json") == made
     (tmp_path / "docs" / "zh").mkdir(parents=True)
-    assert page.main([str(tmp_path / "s.json"), str(tmp_path / "docs")]) == 0
+    page.publish([tmp_path / "s.json"], tmp_path / "docs")
     english = (tmp_path / "docs" / "scoreboard.md").read_text()
     assert "| B02 | SIGSTOP | 1/2 | 1/2 | 1/2 | 1.5 s / 1.5 s | 1800 s |" in english
     assert "X\\|1" in english
@@ -276,16 +278,16 @@ def test_scoreboards_of_parts_of_the_suite_make_one_page(tmp_path: Path) -> None
 
     core, more = part("B02", (0, 1), "right"), part("B04", (0,), "wrong")
     (tmp_path / "docs" / "zh").mkdir(parents=True)
-    assert page.main([str(core), str(more), str(tmp_path / "docs")]) == 0
+    page.publish([core, more], tmp_path / "docs")
     english = (tmp_path / "docs" / "scoreboard.md").read_text()
     assert "| summary | core rows | all rows played |" in english
     assert "| class right | 100.0 % | 66.7 % |" in english
     assert "Played on 2026-01-02, 2 CPU cores, seeds per row: 1-2;" in english
     assert english.count("needs a GPU") == 1
     with pytest.raises(UsageError, match="twice"):
-        page.main([str(core), str(core), str(tmp_path / "docs")])
+        page.publish([core, core], tmp_path / "docs")
     with pytest.raises(UsageError, match="different"):
-        page.main([str(core), str(part("B04", (0,), "wrong", num_cpus=4)), str(tmp_path / "docs")])
+        page.publish([core, part("B04", (0,), "wrong", num_cpus=4)], tmp_path / "docs")
 
 
 # --- played in a lab, with a stand-in for `allready run`
@@ -368,21 +370,21 @@ def test_a_launcher_that_cannot_run_is_a_problem_and_no_miss(tmp_path: Path) -> 
 
 
 def test_the_list_says_what_this_machine_cannot_show(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "score", "--list", "--all", "--lang", "en"]) == 0
+    assert main(["--list", "--all", "--lang", "en"]) == 0
     out = capsys.readouterr().out
     assert "B14   GPU kernel spins  (not on this machine: needs a GPU" in out
     assert "B02   SIGSTOP\n" in out
 
 
 def test_a_wrong_choice_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "score", "--only", "B99"]) == 2
+    assert main(["--only", "B99"]) == 2
     assert "there is no row 'B99'" in capsys.readouterr().err
 
 
 def test_rows_that_cannot_be_shown_give_exit_code_3_and_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lab", "score", "--only", "B14", "--out", str(tmp_path / "o"), "--lang", "en"]) == 3
+    assert main(["--only", "B14", "--out", str(tmp_path / "o"), "--lang", "en"]) == 3
     assert "B14 not on this machine: needs a GPU" in capsys.readouterr().out
     saved = board.load(tmp_path / "o" / "scoreboard.json")
     assert saved.summary.num_faults == 0
@@ -403,3 +405,26 @@ def test_another_version_of_a_library_comes_from_a_folder(tmp_path: Path, monkey
     assert made.node_env[node] == {"PYTHONPATH": str(tmp_path)}
     assert [answer.nodes for answer in made.expected.answers] == [(node,)]
     missing.cache_clear()
+
+
+# --- how it is started
+
+
+@cases("words", [("benchmarks/fault_suite",), ("-m", "allready", "lab", "score")])
+def test_both_ways_to_start_it_take_its_options(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, *words, "--list", "--only", "B02", "--lang", "en"],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("B02   SIGSTOP")
+
+
+def test_both_languages_have_the_same_labels() -> None:
+    english, chinese = (labels.table(language) for language in ("en", "zh"))
+    assert set(english) == set(chinese)
+    assert all(placeholders(english[name]) == placeholders(chinese[name]) for name in english)

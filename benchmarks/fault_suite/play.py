@@ -22,11 +22,11 @@ from allready.lab.inject.job import Job
 from allready.lab.inject.plan import Plan, RankFault, plan_of
 from allready.lab.inject.truth import Injected
 from allready.lab.lab import Lab
-from allready.lab.score import verdicts
-from allready.lab.score.result import Result, judge
-from allready.lab.score.scenario import Row, Setup
-from allready.lab.score.scripts.marks import FORMAT, VARIABLE
-from allready.lab.score.watch import Watch
+from fault_suite import verdicts
+from fault_suite.result import Result, judge
+from fault_suite.scenario import Row, Setup
+from fault_suite.scripts.marks import FORMAT, VARIABLE
+from fault_suite.watch import Watch
 
 SCRIPTS = Path(__file__).with_name("scripts")
 LOOK_EVERY_S = 0.05

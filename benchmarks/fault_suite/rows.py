@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from allready.errors import UsageError
-from allready.lab.score import rows_control, rows_network, rows_process, rows_start
-from allready.lab.score.scenario import Row
+from fault_suite import rows_control, rows_network, rows_process, rows_start
+from fault_suite.scenario import Row
 
 ROWS: Mapping[str, Row] = {
     row.id: row for row in (*rows_start.ROWS, *rows_process.ROWS, *rows_network.ROWS, *rows_control.ROWS)

@@ -13,10 +13,10 @@ import msgspec
 
 from allready import __version__
 from allready.errors import UsageError
-from allready.lab.score.machine import missing
-from allready.lab.score.play import Options, play
-from allready.lab.score.result import Result
-from allready.lab.score.scenario import Row
+from fault_suite.machine import missing
+from fault_suite.play import Options, play
+from fault_suite.result import Result
+from fault_suite.scenario import Row
 
 SCHEMA = "allready.scoreboard/1"
 
