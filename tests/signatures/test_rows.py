@@ -90,7 +90,7 @@ def test_the_number_of_missing_is_not_taken_for_the_number_that_came() -> None:
 @cases("line", VICTIMS)
 def test_victims_never_accuse_themselves(line: str) -> None:
     signature, _ = next(of_line(line))
-    assert signature.blames not in {"rank", "node"}
+    assert signature.culprit not in {"rank", "node"}
     assert signature.role is not Role.ROOT
 
 

@@ -17,7 +17,7 @@ from allready.model.fill import NOBODY, fill
 from allready.rules import _arithmetic as arithmetic
 from allready.rules.registry import placeholders
 from allready.signatures import Signature, of_line
-from allready.signatures.table import hint_of
+from allready.signatures.conditions import hint_of
 from allready.text.catalog import choose_language, say
 from allready.text.ui import ui
 
@@ -113,7 +113,7 @@ def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) ->
     assert signature.code is not None
     names = placeholders(signature.message) | placeholders(signature.remedy)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
-    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature, prefix.rest) | dict(values)
+    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
     return Finding(
         code=signature.code,
         severity=signature.severity,
