@@ -42,7 +42,9 @@ if TYPE_CHECKING:
         Finding,
         Hit,
         NotChecked,
+        Reason,
         Severity,
+        UncheckedKind,
     )
     from allready.model.fleet import NODE_FACTS, FactMissing, Fleet, NodeFacts, NotApplicable, PerNode
     from allready.model.job import (
@@ -185,6 +187,7 @@ __all__ = [
     "RdmaFacts",
     "RdmaPort",
     "Reachability",
+    "Reason",
     "Report",
     "Role",
     "RollCall",
@@ -203,6 +206,7 @@ __all__ = [
     "TimelineEvent",
     "Transport",
     "TransportFacts",
+    "UncheckedKind",
     "Verdict",
     "World",
     "WorldNode",

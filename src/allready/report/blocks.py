@@ -28,6 +28,7 @@ from allready.report.words import (
     t,
     verdict_finding,
     where,
+    why_not_checked,
 )
 
 MAX_EVIDENCE = 8
@@ -265,12 +266,12 @@ def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]
         return
     yield Gap()
     most = MAX_REASONS if verbose < 1 else len(groups)
-    for why, codes, nodes in groups[:most]:
+    for item, codes, nodes in groups[:most]:
         named = t("comma", language).join(codes[:6]) + (f", … +{len(codes) - 6}" if len(codes) > 6 else "")
         place = where(nodes, language)
         yield Line(
             (
-                Piece(f"{why} "),
+                Piece(f"{why_not_checked(item, language)} "),
                 Piece(f"[{named}; {t('not_checked_where', language)}{t('colon', language)}{place}]", "dim"),
             ),
             lead=Piece(t("not_checked", language), "dim"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import CollectiveRun, Finding, RankState, Report, StageResult, ranges
+from allready.model import CollectiveRun, Finding, NotChecked, RankState, Report, StageResult, ranges
 from allready.report import curve as curves
 from allready.report import units
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
@@ -31,6 +31,7 @@ from allready.report.words import (
     t,
     verdict_finding,
     where,
+    why_not_checked,
 )
 
 MAX_EVIDENCE = 100
@@ -85,11 +86,15 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "curve_axis": t("bench_axis_y", language),
         "nodes": nodes(report, codes, both),
         "not_checked": [
-            {"why": why, "where": both(_where(at)), "codes": ", ".join(codes)}
-            for why, codes, at in not_checked_groups(report)
+            {"why": both(_why(item)), "where": both(_where(at)), "codes": ", ".join(codes)}
+            for item, codes, at in not_checked_groups(report)
         ],
         "notes": [plain(note) for note in report.notes],
     }
+
+
+def _why(item: NotChecked) -> Callable[[str], str]:
+    return lambda language: why_not_checked(item, language)
 
 
 def _where(at: tuple[int | None, ...]) -> Callable[[str], str]:

@@ -4,14 +4,15 @@ Everything returned here is made harmless by `safe.plain`.
 """
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from allready.model import CollectiveRun, Culprits, Finding, Report, RollCall, Status, World, ranges
+from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Report, RollCall, Status, World, ranges
 from allready.report import units
 from allready.report.ruins_words import ended
 from allready.report.safe import plain
 from allready.text.catalog import say
+from allready.text.reasons import say_reason
 from allready.text.ui import ui
 
 LATE_S = 1.0
@@ -77,7 +78,7 @@ def sentence(report: Report, language: str) -> str:
         return _waiting(report, language)
     if report.status is Status.UNKNOWN:
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
-        return t("sentence_unknown", language, why=plain(whys[0].why) if whys else units.UNKNOWN)
+        return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
 
 
@@ -247,18 +248,25 @@ def _some(items: Sequence[str], language: str, most: int = 8) -> str:
     return t("comma", language).join([*items[:most], *more])
 
 
-def not_checked_groups(report: Report) -> list[tuple[str, tuple[str, ...], tuple[int | None, ...]]]:
-    """(why, codes, nodes) with the same reasons together; the reason that hides most comes first."""
-    groups: dict[str, tuple[set[str], set[int | None]]] = {}
+def not_checked_groups(report: Report) -> list[tuple[NotChecked, tuple[str, ...], tuple[int | None, ...]]]:
+    """(one of them, codes, nodes) with the same reasons together; the reason that hides most comes first."""
+    groups: dict[str, list[NotChecked]] = defaultdict(list)
     for item in report.not_checked:
-        codes, nodes = groups.setdefault(plain(item.why, most=300), (set(), set()))
-        codes.add(plain(item.code))
-        nodes.add(item.node)
+        groups[item.why].append(item)
     rows = [
-        (why, tuple(sorted(codes)), tuple(sorted(nodes, key=lambda n: -1 if n is None else n)))
-        for why, (codes, nodes) in groups.items()
+        (
+            items[0],
+            tuple(sorted({plain(item.code) for item in items})),
+            tuple(sorted({item.node for item in items}, key=lambda n: -1 if n is None else n)),
+        )
+        for items in groups.values()
     ]
-    return sorted(rows, key=lambda row: (-len(row[1]), row[0]))
+    return sorted(rows, key=lambda row: (-len(row[1]), row[0].why))
+
+
+def why_not_checked(item: NotChecked, language: str) -> str:
+    """The reason on one line."""
+    return plain(say_reason(item, language), most=300)
 
 
 def where(nodes: Sequence[int | None], language: str) -> str:
