@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from allready.model.fill import plain
+from msgspec.structs import replace
+
+from allready.model import Remedy
+from allready.model.fill import plain, steps_of
 from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
 
@@ -62,7 +65,7 @@ def page(rule: Rule, language: str) -> str:
         (label["fault_class"], f"`{rule.fault_class}`"),
         (label["since"], rule.since),
         (label["message"], _cell(plain(text(rule, "message", language)))),
-        (label["remedy"], _cell(plain(text(rule, "remedy", language)))),
+        (label["remedy"], _cell(plain(catalog.remedy_text(steps(rule, language), language)))),
     ]
     lines = [
         f"# {rule.code}: {text(rule, 'title', language)}",
@@ -98,12 +101,21 @@ def index(rules: Iterable[Rule], language: str) -> str:
 
 
 def text(rule: Rule, slot: str, language: str) -> str:
-    """A slot ("title", "message", "remedy", "page") of a rule in `language`; English where that lacks it."""
+    """A slot ("title", "message", "page") of a rule in `language`; English where that lacks it."""
     if language != "en":
         translated = catalog.entries(language, rule.area).get(rule.code, {}).get(slot)
         if isinstance(translated, str) and translated.strip():
             return translated
-    return {"title": rule.title, "message": rule.message, "remedy": rule.remedy, "page": rule.page}[slot]
+    return {"title": rule.title, "message": rule.message, "page": rule.page}[slot]
+
+
+def steps(rule: Rule, language: str) -> tuple[Remedy, ...]:
+    """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
+    translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
+    return tuple(
+        replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
+        for n, step in enumerate(rule.remedies)
+    )
 
 
 def _cell(words: str) -> str:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Hit,
         NotChecked,
         Reason,
+        Remedy,
         Severity,
         UncheckedKind,
     )
@@ -188,6 +189,7 @@ __all__ = [
     "RdmaPort",
     "Reachability",
     "Reason",
+    "Remedy",
     "Report",
     "Role",
     "RollCall",

@@ -93,10 +93,26 @@ class Hit(Struct, frozen=True, kw_only=True):
     fault_time: str | None = None  # ISO-8601, when the fault began, if known
 
 
+class Remedy(Struct, frozen=True, kw_only=True):
+    """One step towards the fix.  In a rule its texts are templates with named placeholders, in a finding they are
+    filled in.
+
+    `where`: the machine that it is done on ("node 1 (gpu02)", "every node"); empty where that does not matter.
+    `command`: one line to paste into a shell there, with everything known filled in; empty where there is none.
+    `step`: which of the rule's steps it is, from 0, so that the same step is found in another language.
+    """
+
+    explanation: str
+    command: str = ""
+    where: str = ""
+    step: int = 0
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """A hit with its rule's text filled in: what every report shows.
 
-    `message` and `remedy` are English (JSON and logs are); `values` let `allready.text` say it in another language.
+    `message`, `remedy` and `remedies` are English (JSON and logs are); `values` let `allready.text` make the sentences
+    of another language.  `remedy` is made of `remedies`.
     """
 
     code: str
@@ -110,6 +126,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     title: str = ""
     values: dict[str, str] = {}
     fault_time: str | None = None
+    remedies: tuple[Remedy, ...] = ()
 
 
 class UncheckedKind(StrEnum):

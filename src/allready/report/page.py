@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import CollectiveRun, Finding, NotChecked, RankState, Report, StageResult, ranges
+from allready.model import CollectiveRun, Finding, NotChecked, RankState, Remedy, Report, StageResult, ranges
 from allready.report import curve as curves
 from allready.report import units
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
@@ -23,11 +23,12 @@ from allready.report.words import (
     other_findings,
     paths_ok,
     phrase,
-    remedy,
+    remedies,
     run_label,
     sentence,
     size_of_world,
     stage_word,
+    steps,
     t,
     verdict_finding,
     where,
@@ -115,7 +116,7 @@ def _verdict(report: Report) -> dict[str, Any] | None:
         "fault_class": str(verdict.fault_class),
         "confidence": str(verdict.confidence),
         "culprits": _chips(verdict, report),
-        "remedy": both(lambda lang: remedy(report, lang)),
+        "remedies": _remedies(lambda lang: remedies(report, lang)),
         "detect": None if verdict.detect_s is None else units.time(verdict.detect_s),
         "fault_time": plain(verdict.fault_time or ""),
     }
@@ -131,7 +132,7 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
         "confidence": str(finding.confidence),
         "title": both(lambda lang: phrase(finding, "title", lang)),
         "message": both(lambda lang: phrase(finding, "message", lang)),
-        "remedy": both(lambda lang: phrase(finding, "remedy", lang)),
+        "remedies": _remedies(lambda lang: steps(finding, lang)),
         "culprits": _chips(finding, report),
         "evidence": {
             "count": len(finding.evidence),
@@ -147,6 +148,22 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _remedies(say: Callable[[str], list[Remedy]]) -> list[dict[str, Any]]:
+    english, chinese = say("en"), say("zh")
+    return [
+        {
+            "command": step.command,
+            "explanation": both({"en": step.explanation, "zh": other.explanation}.__getitem__),
+            "where": both({"en": _at(step, "en"), "zh": _at(other, "zh")}.__getitem__),
+        }
+        for step, other in zip(english, chinese, strict=True)
+    ]
+
+
+def _at(remedy: Remedy, language: str) -> str:
+    return t("remedy_place", language, where=remedy.where) if remedy.where else ""
 
 
 def _place(node_rank: int | None, source: str) -> Markup | str:

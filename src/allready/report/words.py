@@ -5,13 +5,13 @@ Everything returned here is made harmless by `safe.plain`.
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Report, RollCall, Status, World, ranges
+from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Remedy, Report, RollCall, Status, World, ranges
 from allready.report import units
 from allready.report.ruins_words import ended
 from allready.report.safe import plain
-from allready.text.catalog import say
+from allready.text.catalog import remedy_text, say, say_remedies
 from allready.text.reasons import say_reason
 from allready.text.ui import ui
 
@@ -60,8 +60,21 @@ def other_findings(report: Report) -> tuple[Finding, ...]:
 
 
 def phrase(finding: Finding, slot: str, language: str) -> str:
-    """`title`, `message` or `remedy` of a finding on one line."""
+    """`title` or `message` of a finding on one line."""
     return plain(say(finding, slot, language))
+
+
+def steps(finding: Finding, language: str) -> list[Remedy]:
+    """What to do about a finding, every text on one line."""
+    return _plain_steps(say_remedies(finding, language))
+
+
+def _plain_steps(steps: Iterable[Remedy]) -> list[Remedy]:
+    found = [
+        Remedy(explanation=plain(s.explanation), command=plain(s.command), where=plain(s.where), step=s.step)
+        for s in steps
+    ]
+    return [step for step in found if step.explanation or step.command]
 
 
 def sentence(report: Report, language: str) -> str:
@@ -95,12 +108,20 @@ def _waiting(report: Report, language: str) -> str:
     return t("sentence_waiting", language, present=len(roll.present), num_nodes=roll.num_nodes, missing=missing)
 
 
-def remedy(report: Report, language: str) -> str:
-    """What to type; empty when there is no verdict."""
+def remedies(report: Report, language: str) -> list[Remedy]:
+    """What to do about the verdict; empty when there is none."""
     finding = verdict_finding(report)
     if finding is not None:
-        return phrase(finding, "remedy", language)
-    return plain(report.verdict.remedy) if report.verdict is not None else ""
+        return steps(finding, language)
+    verdict = report.verdict
+    if verdict is None:
+        return []
+    return _plain_steps(verdict.remedies or (Remedy(explanation=verdict.remedy),))
+
+
+def remedy(report: Report, language: str) -> str:
+    """What to do about the verdict, in one line."""
+    return remedy_text(remedies(report, language), language)
 
 
 def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) -> tuple[str, ...]:

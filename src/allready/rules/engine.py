@@ -21,8 +21,9 @@ from allready.model import (
     Severity,
     UncheckedKind,
 )
-from allready.model.fill import UNKNOWN, fill
+from allready.model.fill import UNKNOWN, fill, fill_steps
 from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
+from allready.text.catalog import remedy_text
 from allready.text.reasons import not_checked, reason
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
     try:
         hits = tuple(rule.body(**arguments))
         for hit in hits:
-            fill(rule.message, hit.values), fill(rule.remedy, hit.values, is_command=True)
+            fill(rule.message, hit.values), fill_steps(rule.remedies, hit.values)
     except Exception:
         log.exception("rule %s crashed", rule.code)
         return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
@@ -198,6 +199,7 @@ def _is_before(one: Finding, other: Finding) -> bool:
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
+    remedies = fill_steps(rule.remedies, hit.values)
     return Finding(
         code=rule.code,
         severity=hit.severity or rule.severity,
@@ -205,7 +207,8 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         confidence=hit.confidence,
         culprits=hit.culprits,
         message=fill(rule.message, hit.values),
-        remedy=fill(rule.remedy, hit.values, is_command=True),
+        remedy=remedy_text(remedies, "en"),
+        remedies=remedies,
         evidence=hit.evidence,
         title=rule.title,
         values={name: str(value) for name, value in hit.values.items()},
