@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "rules": {"model", "signatures"},
+    "rules": {"model", "signatures", "text"},
     "evidence": {"model", "errors", "signatures"},
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text"},

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allready import signatures
-from allready.model.fill import plain
+from allready.model import Remedy
+from allready.model.fill import plain, steps_of
 from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
 from allready.text.ui import ui
@@ -65,7 +68,7 @@ def page_of(rule: Rule, language: str) -> Page:
         since=rule.since,
         title=text("title"),
         message=_one_line(plain(text("message"))),
-        remedy=_one_line(plain(text("remedy"))),
+        remedy=_one_line(plain(catalog.remedy_text(steps(rule, language), language))),
         sections=tuple((heading, _one_line(body)) for heading, body in zip(parts[::2], parts[1::2], strict=True)),
         examples=_examples().get(rule.code, ()),
     )
@@ -131,6 +134,15 @@ def index(rules: Iterable[Rule], language: str) -> str:
 
 def _t(name: str, language: str) -> str:
     return ui(f"explain.{name}", language)
+
+
+def steps(rule: Rule, language: str) -> tuple[Remedy, ...]:
+    """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
+    translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
+    return tuple(
+        replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
+        for n, step in enumerate(rule.remedies)
+    )
 
 
 def _cell(text: str) -> str:

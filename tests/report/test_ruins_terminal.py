@@ -25,13 +25,13 @@ def shown(report: Report, language: str = "en", **options: Any) -> str:
 PLAIN = """\
 ✗ FAULT: HNG901 A rank did not come (message)
   culprit: rank 1
-  to do: mend HNG901
+  fix: mend HNG901
   class: CPU-STUCK · likely · since 2026-01-02T03:04:15
   evidence: run/out.0:9: a line (03:04:15)
 
 Also found (5)
 error: TCH902 A collective did not finish (message)
-  to do: mend TCH902
+  fix: mend TCH902
   evidence: run/out.0:9: a line (03:04:15)
 info: HNG907 The bytes need far less (message)
 lines that look bad and explain nothing (3): TCH023 A variable has a newer name, \

@@ -37,7 +37,7 @@ def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() ->
     first, second, third, *_ = shown(absent_report()).splitlines()
     assert first == "✗ FAULT: JOB001 no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here"
     assert second == "  culprit: node 2 (gpu2); rank 4,5"
-    assert third.startswith("  to do: start the same command with --node-rank 2")
+    assert third.startswith("  fix: start the same command with --node-rank 2")
 
 
 def test_chinese_is_chinese_from_the_first_line_on() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from allready.model import Event, FaultClass, Origin, Role, Severity
+from allready.model.fill import placeholders_of
 from allready.signatures import load
 from allready.signatures.conditions import CASES, CULPRITS, IDS, hint_of
 from allready.signatures.table import tables
@@ -33,7 +34,7 @@ def test_a_condition_in_python_stands_alone() -> None:
 
 
 def test_a_remedy_with_a_hint_always_has_one() -> None:
-    wanting = [s.id for s in SIGNATURES.values() if "{hint}" in s.remedy]
+    wanting = [s.id for s in SIGNATURES.values() if "hint" in placeholders_of(s.remedies)]
     assert wanting
     assert all(hint_of(signature, "words that nothing fits") for signature in wanting)
     assert hint_of("launcher.slurm_launch_failed", "Job credential expired")["hint"].startswith("date;")

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
-from allready.model import Event, FaultClass, Origin, Role, Severity
+from allready.model import Event, FaultClass, Origin, Remedy, Role, Severity
+from allready.model.fill import placeholders_of
 from allready.rules.registry import HEADINGS, placeholders
 from allready.rules.registry import load as load_rules
 from allready.signatures import load, of_line
@@ -131,20 +133,25 @@ def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) ->
 
 
 def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
-    wanted = placeholders(signature.message) | placeholders(signature.remedy)
+    wanted = placeholders(signature.message) | placeholders_of(signature.remedies)
     assert wanted <= groups(signature) | {"who"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
-    for template in (signature.message, signature.remedy):
+    for template in (signature.message, *texts_of(signature.remedies)):
         template.format_map(dict.fromkeys(wanted, "x"))
 
 
 def assert_title_message_and_remedy_have_their_form(signature: Signature) -> None:
     assert not signature.title.endswith(".")
     assert not signature.message.endswith(".")
-    assert "\n" not in signature.title + signature.message + signature.remedy
+    assert "\n" not in signature.title + signature.message + "".join(texts_of(signature.remedies))
     first = re.sub(r"^\W+", "", signature.message)[:1]
     assert first.islower() or not re.match(r"[A-Z][a-z]+ ", signature.message) or _starts_with_a_name(signature.message)
-    assert signature.remedy
+    assert signature.remedies
+    assert all(step.explanation for step in signature.remedies)
+
+
+def texts_of(steps: Sequence[Remedy]) -> list[str]:
+    return [text for step in steps for text in (step.explanation, step.command, step.where)]
 
 
 def _starts_with_a_name(text: str) -> bool:

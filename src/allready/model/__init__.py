@@ -42,7 +42,10 @@ if TYPE_CHECKING:
         Finding,
         Hit,
         NotChecked,
+        Reason,
+        Remedy,
         Severity,
+        UncheckedKind,
     )
     from allready.model.fleet import NODE_FACTS, FactMissing, Fleet, NodeFacts, NotApplicable, PerNode
     from allready.model.job import (
@@ -185,6 +188,8 @@ __all__ = [
     "RdmaFacts",
     "RdmaPort",
     "Reachability",
+    "Reason",
+    "Remedy",
     "Report",
     "Role",
     "RollCall",
@@ -203,6 +208,7 @@ __all__ = [
     "TimelineEvent",
     "Transport",
     "TransportFacts",
+    "UncheckedKind",
     "Verdict",
     "World",
     "WorldNode",

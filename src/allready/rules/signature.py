@@ -22,7 +22,7 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.model.fill import NOBODY
+from allready.model.fill import NOBODY, placeholders_of
 from allready.rules._process import is_at_start, overcome
 from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.rules.registry import RULES, Need, Rule, placeholders
@@ -48,7 +48,7 @@ def register() -> None:
             fault_class=signature.fault_class,
             title=signature.title,
             message=signature.message,
-            remedy=signature.remedy,
+            remedy=signature.remedies,
             since=signature.since,
             depth=signature.depth,
             restates=signature.is_launcher_summary,
@@ -65,7 +65,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
-        needed = placeholders(signature.message) | placeholders(signature.remedy)
+        needed = placeholders(signature.message) | placeholders_of(signature.remedies)
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, run, needed | groups)
 
