@@ -43,7 +43,7 @@ def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) 
     tests = ["tests/rules/net/test_made_for_a_test.py", "tests/text/test_rules_text.py"]
     done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout and "failed" not in done.stdout, done.stdout
+    assert " passed" in done.stdout, done.stdout
 
 
 def test_refuses_what_is_there_already_and_writes_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
