@@ -294,7 +294,7 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
             parts[name] = {
                 part: Reason(kind=UncheckedKind.UNSPECIFIED, values={"why": why}) for part, why in change.items()
             }
-        elif name in {"world", "roll", "reach", "collectives", "inapplicable"}:
+        elif name in {"world", "roll", "reach", "collectives", "inapplicable", "settings"}:
             parts[name] = change
         else:
             for node_rank, fact in change.items():

@@ -99,9 +99,10 @@ if TYPE_CHECKING:
         Transport,
     )
     from allready.model.run_summary import Difference, IterationCounts, RankRow, RunSummary, TimelineEvent
+    from allready.model.settings import Call, Malformed, Setting, Settings, SourceKind
     from allready.model.split import Split, ranges
 else:
-    _MODULES = ("events", "finding", "run_evidence", "split", "run_summary", "report", "job", "live", "facts", "fleet")
+    _MODULES = ("events", "finding", "run_evidence", "split", "settings", "run_summary", "report", "job", "live", "facts", "fleet")
     """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
 
     def __getattr__(name):
@@ -122,6 +123,7 @@ __all__ = [
     "BenchPoint",
     "BenchRow",
     "BenchRun",
+    "Call",
     "Caller",
     "ChildRow",
     "Claim",
@@ -162,6 +164,7 @@ __all__ = [
     "Live",
     "MasterContactFacts",
     "MasterPortFacts",
+    "Malformed",
     "Misfit",
     "Mismatch",
     "NameFacts",
@@ -197,9 +200,12 @@ __all__ = [
     "RunEvidence",
     "RunSummary",
     "ScriptFacts",
+    "Setting",
+    "Settings",
     "Severity",
     "SocketRow",
     "SoftwareFacts",
+    "SourceKind",
     "SourceRecord",
     "Split",
     "StageResult",

@@ -18,6 +18,7 @@ from allready.model import (
     NotChecked,
     PerNode,
     RunEvidence,
+    Settings,
     Severity,
     UncheckedKind,
 )
@@ -61,7 +62,7 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
-                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live}:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live, Settings}:
                     return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(UncheckedKind.PART_MISSING))
                 return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))

@@ -32,6 +32,7 @@ from allready.model import (
     Remedy,
     RollCall,
     RunEvidence,
+    Settings,
     Severity,
     World,
 )
@@ -40,7 +41,7 @@ from allready.model.fill import placeholders_of
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
-    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "fallback",
+    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "variables", "fallback",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
@@ -55,6 +56,7 @@ JOB_PARTS: dict[type, str] = {
     Collectives: "collectives",
     RunEvidence: "run_evidence",
     Live: "live",
+    Settings: "settings",
 }
 
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")

@@ -1,0 +1,90 @@
+"""Assignments of environment variables, wherever they are written: what `allready env lint` judges."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class SourceKind(StrEnum):
+    """What a source of settings is."""
+
+    ENVIRONMENT = "environment"  # of this process
+    SHELL = "shell"
+    DOTENV = "dotenv"
+    DUMP = "dump"  # the output of env, or /proc/PID/environ
+    NCCL_CONF = "nccl-conf"
+    DOCKERFILE = "dockerfile"
+    KUBERNETES = "kubernetes"
+    CONFIG = "config"  # YAML or JSON of a launcher
+    PYTHON = "python"
+    MARKDOWN = "markdown"
+
+    @property
+    def is_for_this_machine(self) -> bool:
+        """Whether its names of interfaces and devices are this machine's, as far as one can tell from the kind.
+
+        A container has interfaces of its own, a guide none at all.
+        """
+        return self in {SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF}
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """One assignment.  value: None where it is only known when the file runs."""
+
+    name: str
+    value: str | None
+    source: str  # "environment" or a path
+    line: int | None = None
+    kind: SourceKind = SourceKind.ENVIRONMENT
+    exported: bool = True  # False: a variable of the shell that no command gets to see
+
+    @property
+    def place(self) -> str:
+        """`train.sh:12`, or the source alone."""
+        return f"{self.source}:{self.line}" if self.line is not None else self.source
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A call of torch.distributed in a Python file, as far as it can be read."""
+
+    function: str
+    source: str
+    line: int
+    keywords: tuple[str, ...] = ()
+    backend: str | None = None  # None: not given, or not a constant
+
+
+class Malformed(Struct, frozen=True, kw_only=True):
+    """A line that assigns nothing, or something else than its author means.
+
+    why: blank-before-equals, blank-after-equals, not-a-text, bad-name or unreadable.
+    """
+
+    source: str
+    line: int
+    text: str
+    why: str
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Everything that one lint looks at, in the order in which it stands there."""
+
+    settings: tuple[Setting, ...] = ()
+    calls: tuple[Call, ...] = ()
+    malformed: tuple[Malformed, ...] = ()
+    cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these
+    missing_files: frozenset[str] = frozenset()  # paths among the values that do not exist here
+    is_cluster: bool | None = None  # the job runs on several nodes; None: not known
+
+    def here(self) -> tuple[Setting, ...]:
+        """Those whose names of interfaces, devices and files are this machine's."""
+        return tuple(s for s in self.settings if s.kind.is_for_this_machine)
+
+    def last(self, name: str) -> Setting | None:
+        """The assignment of `name` that counts in the end."""
+        return next((s for s in reversed(self.settings) if s.name == name), None)
+
+    def value(self, name: str) -> str | None:
+        """The value of `name` in the end, if it is set and known."""
+        found = self.last(name)
+        return found.value if found else None

@@ -1,0 +1,138 @@
+"""The grammars by which variables choose interfaces and devices, read as the libraries read them.
+
+- NCCL (NCCL_SOCKET_IFNAME, NCCL_IB_HCA): `[^][=]entry,entry`; without `=` an entry is a prefix; `:port:rail:plane` may
+  follow a device.  Nothing is trimmed, and a mark counts at the very beginning only.
+- Gloo and TensorPipe: exact names, separated by commas.
+- UCX: `device:port` or the name of an interface, exact; `^` leaves out.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+MAX_INTERFACES, MAX_HCAS = 16, 32
+"""How many NCCL takes at most."""
+MAX_ENTRIES = 256
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a filter of NCCL; -1 stands for any port."""
+
+    name: str
+    port: int = -1
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """A filter of NCCL, read."""
+
+    exclude: bool = False
+    exact: bool = False
+    entries: tuple[Entry, ...] = ()
+
+    def selects(self, name: str, port: int = -1) -> bool:
+        """Whether NCCL takes this interface or device; a filter without entries matches everything."""
+        return (
+            not self.entries or any(_matches(e, name, port, exact=self.exact) for e in self.entries)
+        ) != self.exclude
+
+
+class Flaw(Struct, frozen=True):
+    """What is written otherwise than its author means.  kind: "blank", "mark-inside", "mark-order", "empty-entry",
+    "foreign-mark" or "bad-port"."""
+
+    kind: str
+    entry: str
+
+
+def parse(value: str) -> Filter:
+    """Read a value of NCCL_SOCKET_IFNAME, NCCL_IB_HCA or NCCL_OOB_NET_IFNAME; any text has a reading."""
+    exclude = value.startswith("^")
+    rest = value[1:] if exclude else value
+    exact = rest.startswith("=")
+    words = (rest[1:] if exact else rest).split(",")[:MAX_ENTRIES]
+    entries = tuple(Entry(word.partition(":")[0], _port(word)) for word in words if word.partition(":")[0])
+    return Filter(exclude=exclude, exact=exact, entries=entries)
+
+
+def flaws(value: str) -> list[Flaw]:
+    """What in a filter of NCCL is surely not meant as it is read."""
+    found: list[Flaw] = []
+    body = value.lstrip("^=")
+    marks = value[: len(value) - len(body)]
+    if marks not in {"", "^", "=", "^="}:
+        found.append(Flaw("mark-order", marks))
+    words = body.split(",")[:MAX_ENTRIES]
+    for word in words:
+        if word != word.strip():
+            found.append(Flaw("blank", word))
+        elif word[:1] in {"^", "="}:
+            found.append(Flaw("mark-inside", word))
+        elif not word and len(words) > 1:
+            found.append(Flaw("empty-entry", value))
+        elif ":" in word and not all(not p or p.isdecimal() for p in word.split(":")[1:]):
+            found.append(Flaw("bad-port", word))
+    return found
+
+
+def exact_names(value: str) -> list[str]:
+    """The interfaces that Gloo or TensorPipe looks for."""
+    return value.removesuffix(",").split(",")[:MAX_ENTRIES]
+
+
+def exact_flaws(value: str) -> list[Flaw]:
+    """What in a list of exact names is surely not meant as it is read: NCCL's marks, blanks, empty entries."""
+    found: list[Flaw] = []
+    for word in exact_names(value):
+        if word[:1] in {"^", "="}:
+            found.append(Flaw("foreign-mark", word))
+        elif word != word.strip():
+            found.append(Flaw("blank", word))
+        elif not word:
+            found.append(Flaw("empty-entry", value))
+    return found
+
+
+def ucx_selects(value: str, devices: Iterable[str]) -> list[str]:
+    """Those of `devices` (`mlx5_0:1`, `eth0`) that UCX takes; all where the value has a pattern that is not known."""
+    names = list(devices)
+    exclude = value.startswith("^")
+    words = {word.strip() for word in value.removeprefix("^").split(",") if word.strip()}
+    if "all" in words or any(set(word) & set("*?[") for word in words):
+        return names
+    return [name for name in names if (name in words) != exclude]
+
+
+def more_than_meant(value: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Entry -> what it takes beside the interface or device of exactly this name: eth1 -> [eth10, eth11].
+
+    An entry that is no name here is meant as a prefix.
+    """
+    filtered = parse(value)
+    if filtered.exact or filtered.exclude:
+        return {}
+    found: dict[str, list[str]] = {}
+    for entry in filtered.entries:
+        if entry.name in names and entry.name[-1:].isdigit():
+            others = [n for n in names if n.startswith(entry.name) and n != entry.name]
+            meant = {e.name for e in filtered.entries}
+            if others := [n for n in others if n not in meant and n[len(entry.name)].isdigit()]:
+                found[entry.name] = others
+    return found
+
+
+def _matches(entry: Entry, name: str, port: int, *, exact: bool) -> bool:
+    fits = name == entry.name if exact else name.startswith(entry.name)
+    return fits and (entry.port == -1 or port in {-1, entry.port})
+
+
+def _port(word: str) -> int:
+    """The number after the first colon as atoi reads it; -1 when there is none."""
+    text = word.partition(":")[2].partition(":")[0]
+    if not text:
+        return -1
+    digits = ""
+    for letter in text.strip():
+        if not (letter.isascii() and letter.isdigit()):
+            break
+        digits += letter
+    return int(digits[:9]) if digits else 0

@@ -1,0 +1,138 @@
+"""Kubernetes manifests, compose files and launchers' configurations, in YAML or JSON.
+
+Nothing is constructed: the text is only parsed into nodes, which know their lines.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import AllreadyError
+from allready.variables.sources.parsed import NAME, Assignment, Found
+from allready.variables.sources.shell import parse_shell
+
+KEYS = {
+    "env", "envs", "environment", "environ", "env_vars", "envvars", "extraenv", "extraenvvars", "environment_variables",
+    "extra_env", "variables", "container_env",
+}  # fmt: skip
+"""Under these keys (in lower case) stand variables."""
+
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_TEXT = "tag:yaml.org,2002:str"
+MAX_NODES = 200_000
+MAX_DEPTH = 100
+
+
+class YamlMissingError(AllreadyError):
+    """PyYAML is not installed."""
+
+
+def parse_structured(text: str) -> tuple[Found, bool]:
+    """All variables in a YAML or JSON file, and whether it is a Kubernetes manifest.
+
+    Raises:
+        YamlMissingError: PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError as error:
+        raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install 'allready[env]'") from error
+    found = Found()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    is_manifest = False
+    if text.lstrip()[:1] in {"{", "["}:
+        text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
+    try:
+        for document in yaml.compose_all(text, Loader=loader):
+            if document is not None:
+                keys = {k.value for k, _ in _pairs(document)}
+                is_manifest = is_manifest or {"apiVersion", "kind"} <= keys
+                _Walk(found).visit(document, "env" if _is_flat(document) else "", 0)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        found.malformed.append(
+            (mark.line + 1 if mark else 1, str(getattr(error, "problem", error))[:100], "unreadable")
+        )
+    except RecursionError:
+        found.malformed.append((1, "nested too deeply", "unreadable"))
+    return found, is_manifest
+
+
+class _Walk:
+    """One walk over a document; an alias is visited once."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self._seen: set[int] = set()
+
+    def visit(self, node: Any, key: str, depth: int) -> None:
+        if id(node) in self._seen or depth > MAX_DEPTH or len(self._seen) > MAX_NODES:
+            return
+        self._seen.add(id(node))
+        if node.id == "scalar":
+            if node.tag == _TEXT and ("export " in node.value or "\n" in node.value):
+                self._script(node)
+        elif key.lower() in KEYS:
+            self._variables(node, depth)
+        elif node.id == "sequence":
+            for child in node.value:
+                self.visit(child, key, depth + 1)
+        else:
+            for name, child in _pairs(node):
+                self.visit(child, str(name.value), depth + 1)
+
+    def _variables(self, node: Any, depth: int) -> None:
+        """`{A: b}`, `[A=b]` or `[{name: A, value: b}]`."""
+        if node.id == "mapping":
+            for name, child in _pairs(node):
+                if child.id == "scalar":
+                    self._assign(str(name.value), child, must_be_text=False)
+                else:
+                    self.visit(child, str(name.value), depth + 1)
+            return
+        for child in node.value:
+            if child.id == "scalar":
+                if match := _PAIR.fullmatch(child.value):
+                    value = None if "$" in match[2] else match[2]
+                    self._found.assignments.append(Assignment(match[1], value, child.start_mark.line + 1))
+            elif child.id == "mapping":
+                self._entry(child, depth)
+
+    def _entry(self, node: Any, depth: int) -> None:
+        parts = {str(name.value): child for name, child in _pairs(node)}
+        name, value = parts.get("name"), parts.get("value")
+        if name is None or name.id != "scalar":
+            self.visit(node, "", depth + 1)
+        elif value is not None and value.id == "scalar":
+            self._assign(name.value, value, must_be_text=True)
+        elif NAME.fullmatch(name.value):
+            self._found.assignments.append(Assignment(name.value, None, name.start_mark.line + 1))
+
+    def _assign(self, name: str, value: Any, *, must_be_text: bool) -> None:
+        line = value.start_mark.line + 1
+        if not NAME.fullmatch(name):
+            return
+        if must_be_text and value.tag != _TEXT:
+            self._found.malformed.append((line, f"{name}: {value.value}", "not-a-text"))
+        known = "$(" not in value.value and "${" not in value.value and "{{" not in value.value
+        self._found.assignments.append(Assignment(name, value.value if known else None, line))
+
+    def _script(self, node: Any) -> None:
+        """A command line or a script among the arguments."""
+        first = node.start_mark.line + (2 if node.style in {"|", ">"} else 1)
+        inner = parse_shell(node.value, first_line=first)
+        self._found.assignments += inner.assignments
+
+
+def _is_flat(node: Any) -> bool:
+    """Whether a document is nothing but variables: a saved environment."""
+    names = [str(name.value) for name, child in _pairs(node) if child.id == "scalar"]
+    return bool(names) and len(names) == len(node.value) and all(NAME.fullmatch(n) and n.isupper() for n in names)
+
+
+def _pairs(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Keys and values of a mapping; nothing for other nodes."""
+    if node.id == "mapping":
+        for name, child in node.value:
+            if name.id == "scalar":
+                yield name, child

@@ -1,0 +1,295 @@
+"""What a value is for the program that reads it, and what is wrong with it."""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+
+from msgspec import Struct
+
+from allready.variables.table import Reader, Syntax, Type, Variable
+
+_TRUE, _FALSE = {"1", "y", "yes", "t", "true"}, {"0", "n", "no", "f", "false"}
+_OFF_WORDS = _FALSE | {"off", "none", "disable", "disabled", ""}
+_NUMBER = re.compile(r"\s*[+-]?(?:0[xX][0-9a-fA-F]+|\d+)")
+_CPUS = re.compile(
+    r"\d{1,5}(?:-\d{1,5}(?::\d{1,5})?)?(?:,\d{1,5}(?:-\d{1,5}(?::\d{1,5})?)?)*|(?:0x)?[0-9a-fA-F]+(?:,[0-9a-fA-F]+)*"
+)
+_GPU = re.compile(r"-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]+|all|none|void|NoDevFiles", re.IGNORECASE)
+_HOST = re.compile(r"[A-Za-z0-9_.\-]{1,253}|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?")
+
+
+_EMPTY_STOPS = {Syntax.WORDS, Syntax.STOI, Syntax.PYTHON, Syntax.JAX}
+
+
+class Kind(StrEnum):
+    """What is wrong with a value."""
+
+    READ_AS_ZERO = "read-as-zero"  # a word where a number is read
+    CUT_OFF = "cut-off"  # only the leading digits count
+    STOPS = "stops"  # the program ends with an error when it reads it
+    WITHOUT_EFFECT = "without-effect"  # passed over; the default stays
+    STILL_ON = "still-on"  # meant as off, but that it is set switches it on
+    OUT_OF_RANGE = "out-of-range"
+    UNKNOWN_WORD = "unknown-word"
+    WRONG_CASE = "wrong-case"
+    MALFORMED = "malformed"
+    LITERAL_QUOTES = "literal-quotes"
+    LITERAL_TILDE = "literal-tilde"
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing wrong with a value.
+
+    read: what the reader makes of it; better: what to write, "" where that is not known.
+    """
+
+    kind: Kind
+    part: str  # the part of the value that it concerns
+    read: str = ""
+    better: str = ""
+
+
+def check(variable: Variable, value: str) -> list[Problem]:
+    """What is wrong with this value as text, whatever the machine; [] when it is right or cannot be told."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return [Problem(kind=Kind.LITERAL_QUOTES, part=value, read=value, better=value[1:-1])]
+    if not value and not (variable.syntax in _EMPTY_STOPS and variable.type in {Type.BOOL, Type.INT, Type.FLOAT}):
+        return []
+    return list(_CHECKS.get(variable.type, _nothing)(variable, value))
+
+
+def number(value: str) -> int | None:
+    """What strtoll reads: leading digits, decimal or hexadecimal; None when there are none."""
+    match = _NUMBER.match(value)
+    if match is None:
+        return None
+    text = match[0].strip()
+    sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text.lstrip("+"))
+    if digits[:2].lower() == "0x":
+        return sign * int(digits, 16)
+    return sign * int(digits[:30])
+
+
+def is_on(variable: Variable, value: str) -> bool:
+    """Whether this value switches the variable's feature on, as its reader understands it."""
+    match variable.syntax:
+        case Syntax.PRESENCE:
+            return True
+        case Syntax.ONE:
+            return value == "1"
+        case Syntax.WORDS:
+            return value.lower() in _TRUE
+        case Syntax.JAX:
+            return value.lower() in _TRUE | {"on"}
+        case Syntax.PARAM:
+            return value.upper() in {"1", "T", "TRUE"}
+        case _:
+            return (number(value) or 0) != 0
+
+
+def is_debug_value(variable: Variable, value: str) -> bool:
+    """Whether the value is one of those that are for debugging only."""
+    if "*" in variable.debug:
+        return is_on(variable, value) if variable.type is Type.BOOL else value not in _OFF_WORDS
+    words = {word.strip().upper() for word in value.lstrip("^").split(",")}
+    return any(word.upper() in words for word in variable.debug) and not value.startswith("^")
+
+
+def _nothing(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001 - the interface's
+    yield from ()
+
+
+def _bool(variable: Variable, value: str) -> Iterator[Problem]:
+    word = value.strip().lower()
+    match variable.syntax:
+        case Syntax.NUMBER:
+            if number(value) is None and word not in _OFF_WORDS:
+                yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
+        case Syntax.WORDS:
+            if word not in _TRUE | _FALSE or value != value.strip():
+                yield Problem(kind=Kind.STOPS, part=value, better="0" if word in _OFF_WORDS else "1")
+        case Syntax.JAX:
+            if word not in _TRUE | _FALSE | {"on", "off"} or value != value.strip():
+                yield Problem(kind=Kind.STOPS, part=value, better="0" if word in _OFF_WORDS else "1")
+        case Syntax.PARAM:
+            if word not in {"1", "t", "true", "0", "f", "false"}:
+                better = "0" if word in _OFF_WORDS else "1"
+                yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
+        case Syntax.ONE:
+            if value not in {"0", "1"} and word not in _OFF_WORDS:
+                yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
+        case Syntax.PRESENCE:
+            if word in _OFF_WORDS:
+                yield Problem(kind=Kind.STILL_ON, part=value, read="1")
+
+
+def _int(variable: Variable, value: str) -> Iterator[Problem]:
+    if variable.syntax is Syntax.PYTHON:
+        if not re.fullmatch(r"\s*[+-]?\d+(?:_\d+)*\s*", value):
+            yield Problem(kind=Kind.STOPS, part=value)
+            return
+    elif number(value) is None:
+        stops = variable.syntax is Syntax.STOI
+        yield Problem(kind=Kind.STOPS if stops else Kind.READ_AS_ZERO, part=value, read="" if stops else "0")
+        return
+    elif rest := _NUMBER.sub("", value, count=1).strip():
+        if variable.owner == "openmp" and rest.startswith(","):  # one number for each level of nesting
+            return
+        yield Problem(kind=Kind.CUT_OFF, part=rest, read=str(number(value)), better=_in_units(variable, value))
+        return
+    yield from _in_range(variable, float(number(value) or 0), value)
+
+
+def _float(variable: Variable, value: str) -> Iterator[Problem]:
+    try:
+        found = float(value)
+    except ValueError:
+        yield Problem(kind=Kind.STOPS if variable.syntax is Syntax.PYTHON else Kind.READ_AS_ZERO, part=value, read="0")
+        return
+    yield from _in_range(variable, found, value)
+
+
+def _in_range(variable: Variable, found: float, value: str) -> Iterator[Problem]:
+    low, high = variable.range or (None, None)
+    if (low is not None and found < low) or (high is not None and found > high):
+        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=f"{found:g}", better=_span(low, high))
+
+
+def _span(low: float | None, high: float | None) -> str:
+    """`0..7`; open at an end that is only a bound of reason."""
+    start = f"{low:g}" if low is not None else ""
+    return f"{start}..{high:g}" if high is not None and high < 1e6 else f">={start}"
+
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _in_units(variable: Variable, value: str) -> str:
+    """The number meant by `8M` or `30min`, in the variable's own unit; "" when it cannot be told."""
+    match = re.fullmatch(r"\s*(\d{1,12})\s*([A-Za-z]{1,3})\s*", value)
+    if match is None:
+        return ""
+    amount, unit = int(match[1]), match[2].lower()
+    if variable.type is Type.SIZE and unit[0] in _UNITS and unit[1:] in {"", "b", "ib"}:
+        return str(amount * _UNITS[unit[0]])
+    own = {"s": 1.0, "ms": 1000.0}.get(variable.unit)
+    if own and unit in _SECONDS:
+        return f"{amount * _SECONDS[unit] * own:.0f}"
+    return ""
+
+
+def _enum(variable: Variable, value: str) -> Iterator[Problem]:
+    yield from _word(variable, value, value)
+
+
+def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
+    """One word that must be among the values, or a number that reads as one of them."""
+    if word in variable.values:
+        return
+    same = next((v for v in variable.values if v.upper() == word.strip().upper()), None)
+    if same is not None and word == word.strip():
+        if not variable.ignore_case:
+            yield Problem(kind=Kind.WRONG_CASE, part=word, better=same)
+        return
+    is_number = all(v.lstrip("-").isdecimal() for v in variable.values) and not _NUMBER.sub("", word, count=1).strip()
+    if is_number and str(number(word)) in variable.values:
+        return
+    yield Problem(kind=Kind.UNKNOWN_WORD, part=word or value, better=same or ", ".join(variable.values))
+
+
+def _list(variable: Variable, value: str) -> Iterator[Problem]:
+    for word in value.removeprefix("^").split(",")[:64]:
+        yield from _word(variable, word, value)
+
+
+def _algo(variable: Variable, value: str) -> Iterator[Problem]:
+    """`ring,tree;allreduce:^tree`: lists per function."""
+    for clause in value.split(";")[:32]:
+        _, colon, words = clause.rpartition(":")
+        for word in (words if colon else clause).removeprefix("^").split(",")[:32]:
+            yield from _word(variable, word.strip() if colon else word, value)
+
+
+def _address(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    host, colon, port = value.rpartition(":")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST:PORT, [IPV6]:PORT")
+    elif not colon or not host or not port.isdecimal():
+        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST:PORT")
+    elif not 0 < int(port[:9]) < 65536:
+        yield Problem(kind=Kind.OUT_OF_RANGE, part=port, read=port, better="1..65535")
+
+
+def _port(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    if not re.fullmatch(r"\d{1,9}", value.strip()):
+        yield Problem(kind=Kind.STOPS, part=value)
+    elif not 0 <= int(value) < 65536:
+        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=value, better="1..65535")
+
+
+def _host(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    if re.match(r"\w+://", value) or not _HOST.fullmatch(value):
+        yield Problem(kind=Kind.MALFORMED, part=value, better="HOST")
+
+
+def _cidr(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    try:
+        ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        yield Problem(kind=Kind.MALFORMED, part=value, better="10.0.0.0/16")
+
+
+def _cpus(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    if not _CPUS.fullmatch(value.replace(" ", "")):
+        yield Problem(kind=Kind.MALFORMED, part=value, better="0-7,16")
+
+
+def _path(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+    if value.startswith("~"):
+        yield Problem(kind=Kind.LITERAL_TILDE, part=value, better="/home/USER" + value[1:])
+
+
+def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
+    if variable.readers == (Reader.CONTAINER,):
+        return
+    for word in value.split(",")[:256]:
+        if word.strip() and not _GPU.fullmatch(word.strip()):
+            yield Problem(kind=Kind.MALFORMED, part=word.strip(), better="0,1,2,3")
+            return
+
+
+def _flags(variable: Variable, value: str) -> Iterator[Problem]:
+    for word in value.split()[:256]:
+        if not word.startswith("--") and "=" in word:
+            yield Problem(kind=Kind.MALFORMED, part=word, better=f"--{word.lstrip('-')}")
+        elif word.startswith("--xla_tpu_") and variable.name == "XLA_FLAGS":
+            yield Problem(kind=Kind.STOPS, part=word, better="LIBTPU_INIT_ARGS")
+
+
+def _options(variable: Variable, value: str) -> Iterator[Problem]:
+    for option in re.split(r",(?![^\[]*\])", value)[:64]:
+        name, colon, _ = option.strip().partition(":")
+        if not colon or not name:
+            yield Problem(kind=Kind.STOPS, part=option.strip(), better="name:value")
+        elif variable.values and name not in variable.values and (near := _near(name, variable.values)):
+            yield Problem(kind=Kind.STOPS, part=name, better=near)
+
+
+def _near(word: str, words: tuple[str, ...]) -> str:
+    """The word that differs from `word` in one letter; an option may also be newer than the table."""
+    for other in words:
+        shorter, longer = sorted((word, other), key=len)
+        if len(longer) - len(shorter) == 1 and any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer))):
+            return other
+        if len(longer) == len(shorter) and sum(a != b for a, b in zip(longer, shorter, strict=True)) == 1:
+            return other
+    return ""
+
+
+_CHECKS = {
+    Type.BOOL: _bool, Type.INT: _int, Type.SIZE: _int, Type.FLOAT: _float, Type.ENUM: _enum, Type.LIST: _list,
+    Type.ALGO: _algo, Type.ADDRESS: _address, Type.PORT: _port, Type.HOST: _host, Type.CIDR: _cidr, Type.CPUS: _cpus,
+    Type.PATH: _path, Type.GPUS: _gpus, Type.FLAGS: _flags, Type.OPTIONS: _options,
+}  # fmt: skip
