@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "rules": {"model", "signatures", "text"},
+    "variables": {"model", "errors", "text"},
+    "rules": {"model", "signatures", "text", "variables"},
     "evidence": {"model", "errors", "signatures"},
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text"},
@@ -40,7 +41,7 @@ MAY_IMPORT = {
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
     "cli": {
         "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "messaging",
-        "preflight", "live", "agent", "lab", "docs",
+        "preflight", "live", "agent", "lab", "docs", "variables",
     },
     "run": {"cli"},
     "__main__": {"cli"},

@@ -1,0 +1,1 @@
+"""Assignments of environment variables in files and in this environment: `allready env lint`."""

@@ -1,0 +1,44 @@
+"""VAR004."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, assignment, hit, known, versions
+from allready.variables.versions import Standing, standing
+
+
+@Rule(
+    code="VAR004",
+    severity=Severity.INFO,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=62,
+    title="The old name of a variable",
+    message="{name} is deprecated since {owner} {version}[[: {instead} has taken its place]]",
+    remedy="[[write {instead} instead of {name}]]",
+)
+def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Names that the installed version still reads but has a successor for, such as NCCL_BLOCKING_WAIT and
+    NCCL_ASYNC_ERROR_HANDLING (TORCH_NCCL_... since torch 2.2), TORCH_NCCL_TRACE_BUFFER_SIZE (TORCH_FR_BUFFER_SIZE since
+    2.8) and NCCL_MAX_NCHANNELS. Where no version is found, the oldest supported one counts.
+    ## Why it matters
+    Old names go away: torch 2.15 dropped some. When old and new are both set, the new one wins without saying so.
+    ## Check by hand
+    `allready env explain NAME`.
+    ## When it is harmless
+    As long as the version in use reads it; and where a script must also serve older versions.
+    """
+    for variable, same in known(settings):
+        if standing(variable, versions(software)) is not Standing.DEPRECATED:
+            continue
+        bare = variable.use if variable.use.replace("_", "").isalnum() and variable.use.isupper() else ""
+        yield hit(
+            same,
+            owner=variable.owner,
+            version=variable.deprecated,
+            instead=variable.use or UNKNOWN,
+            command=assignment(same[0], bare, same[0].value) if bare and same[0].value is not None else "",
+        )

@@ -1,0 +1,67 @@
+"""VAR002."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import assignment, grouped, hit
+from allready.variables import names, table
+
+_SURE = frozenset({"NCCL", "GLOO"})
+
+
+@Rule(
+    code="VAR002",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=60,
+    title="A variable's name is misspelt",
+    message="{name} is no variable of NCCL, PyTorch, Gloo, CUDA or JAX; {near} is",
+    remedy="write {near} instead of {name}",
+)
+def name_misspelt(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Names that differ from a known one in one or two letters, in case, or in the order of their words. Names of other
+    software (build systems, cloud plugins, schedulers) are known and left alone.
+    ## Why it matters
+    No library warns of a name that it does not know: the setting has no effect, and a typo can stay for months.
+    ## Check by hand
+    `allready env explain NAME` says which names are known.
+    ## When it is harmless
+    When your own program reads exactly this name.
+    """
+    for same in grouped(settings.settings):
+        near = misspelt(same[0].name)
+        if near is None:
+            continue
+        value = same[0].value
+        yield hit(
+            same,
+            near=near,
+            command=assignment(same[0], near, value) if value is not None else "",
+            confidence=Confidence.CERTAIN if names.family(near) in _SURE else Confidence.LIKELY,
+        )
+
+
+def misspelt(name: str) -> str | None:
+    """The known name that `name` is a slip of the pen for; only within one library: NODE_RANK is no ROLE_RANK."""
+    if name in table.load() or table.is_elsewhere(name) is not None:
+        return None
+    near = names.nearest(name, most=1)
+    return near[0] if near and _is_same_library(name, near[0]) else None
+
+
+def _is_same_library(name: str, near: str) -> bool:
+    """Whether both begin with the same word, or the first word itself is misspelt and the rest is right."""
+    one, _, rest = name.upper().partition("_")
+    other, _, theirs = near.partition("_")
+    same_words = set(name.upper().split("_")) == set(near.split("_"))
+    return other in _LIBRARIES and (one == other or rest == theirs or same_words)
+
+
+_LIBRARIES = frozenset({
+    "NCCL", "TORCH", "PYTORCH", "GLOO", "CUDA", "JAX", "XLA", "OMP", "UCX", "FI", "NVSHMEM", "TORCHELASTIC", "TP", "MASTER",
+    "NVIDIA", "WORLD",
+})  # fmt: skip

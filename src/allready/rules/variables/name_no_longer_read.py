@@ -1,0 +1,42 @@
+"""VAR005."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, hit, known, removal, versions
+from allready.variables.versions import Standing, standing
+
+
+@Rule(
+    code="VAR005",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=61,
+    title="A variable that this version no longer reads",
+    message="{name}={value} has no effect: {owner} reads it no more since {version}",
+    remedy="remove {name}[[; what does it now: {instead}]]",
+)
+def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Names that an earlier release read and the installed one does not: NCCL_LL_THRESHOLD, NCCL_TREE_THRESHOLD,
+    NCCL_IB_CUDA_SUPPORT, TORCH_NCCL_AVOID_RECORD_STREAMS with torch 2.15. Where no version is found, only names that no
+    supported release reads.
+    ## Why it matters
+    The setting does nothing; whoever relies on it is mistaken about what the job does.
+    ## Check by hand
+    `allready env explain NAME`.
+    ## When it is harmless
+    When the same script also serves older versions.
+    """
+    for variable, same in known(settings):
+        if not variable.is_folk and standing(variable, versions(software)) is Standing.REMOVED:
+            yield hit(
+                same,
+                owner=variable.owner,
+                version=variable.removed,
+                instead=variable.use or UNKNOWN,
+                command=removal(same[0]),
+            )

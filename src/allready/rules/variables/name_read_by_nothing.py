@@ -1,0 +1,34 @@
+"""VAR001."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, hit, known, removal
+
+
+@Rule(
+    code="VAR001",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=60,
+    title="A variable that no library reads",
+    message="{name}={value}: no release of NCCL, PyTorch, Gloo or JAX reads a variable of this name",
+    remedy="remove {name}[[; what does it: {instead}]]",
+)
+def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Names that guides pass on and that no library has ever read: NCCL_TIMEOUT, NCCL_SOCKET_TIMEOUT, NCCL_IB_ENABLE and
+    about 20 more. `allready env explain NAME` says what each was meant to do.
+    ## Why it matters
+    Whoever sets NCCL_TIMEOUT believes that the time-out was raised; the job ends after the old one.
+    ## Check by hand
+    `strings` on libnccl.so.2 and libtorch_cuda.so, followed by `grep -w NAME`, prints nothing.
+    ## When it is harmless
+    When your own script or launcher reads it.
+    """
+    for variable, same in known(settings):
+        if variable.is_folk:
+            yield hit(same, instead=variable.use or UNKNOWN, command=removal(same[0]))

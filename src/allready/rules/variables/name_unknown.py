@@ -1,0 +1,40 @@
+"""VAR003."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import grouped, hit
+from allready.rules.variables.name_misspelt import misspelt
+from allready.variables import names, table
+
+
+@Rule(
+    code="VAR003",
+    severity=Severity.INFO,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=61,
+    title="An unknown variable of a library's family",
+    message="{name} begins like a variable of {family}, but is none of those that releases up to today read",
+    remedy="check the name; a plugin or your own program may read it",
+)
+def name_unknown(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Names that begin with NCCL_, TORCH_NCCL_, TORCH_FR_, GLOO_ or TORCHELASTIC_ and that neither the table of variables
+    nor its lists of plugins and build systems know.
+    ## Why it matters
+    These families are known completely, from the strings of the released libraries: another name has no effect, unless
+    a plugin or your own program reads it.
+    ## Check by hand
+    `strings` on libnccl.so.2 and libtorch_cuda.so, followed by `grep -w NAME`.
+    ## When it is harmless
+    With a plugin that is not public, a library newer than this table, or a script of your own.
+    """
+    for same in grouped(settings.settings):
+        name = same[0].name
+        if name in table.load() or table.is_elsewhere(name) is not None or misspelt(name) is not None:
+            continue
+        if names.family(name) in names.families() or name.startswith(("TORCH_NCCL_", "TORCH_FR_")):
+            yield hit(same, family=names.family(name))

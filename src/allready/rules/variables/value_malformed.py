@@ -1,0 +1,35 @@
+"""VAR014."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, hit, problems
+from allready.variables.values import Kind
+
+
+@Rule(
+    code="VAR014",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=59,
+    title="A value that is not of the variable's form",
+    message="{name}={value}: {part} is taken as it stands",
+    remedy="write it in the form {better}",
+)
+def value_malformed(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Addresses without a port, host names with http:// in front, ranges that are no CIDR, CPU lists and GPU lists that
+    cannot be read; quotes that are part of the value (as `docker --env-file` and NCCL's configuration files leave them);
+    and a ~ that no shell expands.
+    ## Why it matters
+    The library looks for an interface, a file or a host of exactly this name, and finds none.
+    ## Check by hand
+    `printenv NAME` shows the value as the program gets it.
+    ## When it is harmless
+    When another program reads the file and takes the quotes off.
+    """
+    for same, problem in problems(settings, Kind.MALFORMED, Kind.LITERAL_QUOTES, Kind.LITERAL_TILDE):
+        yield hit(same, part=problem.part, better=problem.better or UNKNOWN)

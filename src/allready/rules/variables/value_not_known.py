@@ -1,0 +1,35 @@
+"""VAR012."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import hit, problems
+from allready.variables.values import Kind
+
+
+@Rule(
+    code="VAR012",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=59,
+    title="A word that the variable does not take",
+    message="{name}={value}: {part} is not among the words it takes ({accepted})",
+    remedy="write one of {accepted}",
+)
+def value_not_known(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Words that are not among the accepted ones, or are in the wrong case where case matters (NCCL_P2P_LEVEL=nvl).
+    In lists each word is looked at; blanks belong to the word.
+    ## Why it matters
+    NCCL passes over an unknown level or ends at an unknown algorithm; NCCL_DEBUG with an unknown word logs nothing, and
+    one unknown word in NCCL_DEBUG_SUBSYS makes all of it invalid since 2.30.
+    ## Check by hand
+    `allready env explain NAME` lists the accepted words.
+    ## When it is harmless
+    When a newer release, or a plugin, knows the word.
+    """
+    for same, problem in problems(settings, Kind.UNKNOWN_WORD, Kind.WRONG_CASE):
+        yield hit(same, part=repr(problem.part), accepted=problem.better)

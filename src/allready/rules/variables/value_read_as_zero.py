@@ -1,0 +1,35 @@
+"""VAR008."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, assignment, hit, problems
+from allready.variables.values import Kind
+
+
+@Rule(
+    code="VAR008",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=58,
+    title="A word where a number is read: it counts as 0",
+    message="{name}={value} is read as {name}=0: a number is expected, and a word counts as 0",
+    remedy="write a number[[, {name}={better}]]",
+)
+def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Words like true, yes or on as values of variables that are read as numbers, which all switches of NCCL are.
+    Words that mean 0 anyway (false, off) are left alone.
+    ## Why it matters
+    NCCL_IB_DISABLE=true leaves InfiniBand on, and NCCL_RAS_ENABLE=true switches RAS off, both without a warning.
+    ## Check by hand
+    With NCCL_DEBUG=INFO NCCL prints "NCCL_IB_DISABLE set by environment to 0".
+    ## When it is harmless
+    When 0 is what was meant.
+    """
+    for same, problem in problems(settings, Kind.READ_AS_ZERO):
+        command = assignment(same[0], same[0].name, problem.better) if problem.better else ""
+        yield hit(same, better=problem.better or UNKNOWN, command=command)

@@ -1,0 +1,35 @@
+"""VAR010."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, hit, problems
+from allready.variables.values import Kind
+
+
+@Rule(
+    code="VAR010",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=57,
+    title="A value with which the program ends at start",
+    message="{name}={value}: the program that reads it ends with an error, because of {part}",
+    remedy="[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted",
+)
+def value_stops_program(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Values that make their reader raise an error: torch's switches take y, yes, 1, t, true, n, no, 0, f and false only
+    (on and an empty value are errors), its numbers must begin with a digit, JAX's switches also take on and off.
+    Options of PYTORCH_ALLOC_CONF are name:value, and flags for TPU do not belong in XLA_FLAGS.
+    ## Why it matters
+    The job does not start, or ends at the first use of the GPU, on every rank that has this value.
+    ## Check by hand
+    The error names the variable: "Invalid value for environment variable".
+    ## When it is harmless
+    When the program that would read it is not part of the job.
+    """
+    for same, problem in problems(settings, Kind.STOPS):
+        yield hit(same, part=problem.part or '""', better=problem.better or UNKNOWN)
