@@ -102,7 +102,19 @@ if TYPE_CHECKING:
     from allready.model.settings import Call, Malformed, Setting, Settings, SourceKind
     from allready.model.split import Split, ranges
 else:
-    _MODULES = ("events", "finding", "run_evidence", "split", "settings", "run_summary", "report", "job", "live", "facts", "fleet")
+    _MODULES = (
+        "events",
+        "finding",
+        "run_evidence",
+        "split",
+        "settings",
+        "run_summary",
+        "report",
+        "job",
+        "live",
+        "facts",
+        "fleet",
+    )
     """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
 
     def __getattr__(name):
@@ -162,9 +174,9 @@ __all__ = [
     "LimitFacts",
     "LinkRow",
     "Live",
+    "Malformed",
     "MasterContactFacts",
     "MasterPortFacts",
-    "Malformed",
     "Misfit",
     "Mismatch",
     "NameFacts",

@@ -10,6 +10,7 @@ class SourceKind(StrEnum):
 
     ENVIRONMENT = "environment"  # of this process
     SHELL = "shell"
+    BATCH = "batch"  # a shell script for a scheduler, which runs it on other machines
     DOTENV = "dotenv"
     DUMP = "dump"  # the output of env, or /proc/PID/environ
     NCCL_CONF = "nccl-conf"
@@ -23,7 +24,7 @@ class SourceKind(StrEnum):
     def is_for_this_machine(self) -> bool:
         """Whether its names of interfaces and devices are this machine's, as far as one can tell from the kind.
 
-        A container has interfaces of its own, a guide none at all.
+        A container has interfaces of its own, a batch script runs on other machines, a guide on none.
         """
         return self in {SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF}
 
@@ -67,18 +68,25 @@ class Malformed(Struct, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Everything that one lint looks at, in the order in which it stands there."""
+    """Everything that one lint judges, in the order in which it stands there."""
 
     settings: tuple[Setting, ...] = ()
     calls: tuple[Call, ...] = ()
     malformed: tuple[Malformed, ...] = ()
+    used: frozenset[str] = frozenset()  # variables that a script itself reads, as $NAME
     cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these
     missing_files: frozenset[str] = frozenset()  # paths among the values that do not exist here
     is_cluster: bool | None = None  # the job runs on several nodes; None: not known
+    is_here: bool | None = None  # the files are for this machine, or for others; None: as their kinds suggest
 
     def here(self) -> tuple[Setting, ...]:
         """Those whose names of interfaces, devices and files are this machine's."""
-        return tuple(s for s in self.settings if s.kind.is_for_this_machine)
+        return tuple(s for s in self.settings if self._is_here(s))
+
+    def _is_here(self, setting: Setting) -> bool:
+        if setting.kind is SourceKind.ENVIRONMENT or self.is_here is None:
+            return setting.kind.is_for_this_machine
+        return self.is_here
 
     def last(self, name: str) -> Setting | None:
         """The assignment of `name` that counts in the end."""

@@ -1,9 +1,21 @@
 """What the rules about settings share: grouped assignments, versions, and hits that name file and line."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from allready.model import Confidence, Culprits, Evidence, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    Hit,
+    PerNode,
+    Remedy,
+    Setting,
+    Settings,
+    Severity,
+    SoftwareFacts,
+)
 from allready.variables import table, values
 from allready.variables.table import Reader, Variable
 from allready.variables.versions import nccl_backend
@@ -17,6 +29,14 @@ UNKNOWN = "?"
 def known(settings: Settings) -> Iterator[tuple[Variable, list[Setting]]]:
     """Rows of the table that are set, each with its assignments of one value, in the order of the files."""
     for same in grouped(settings.settings):
+        variable = table.load().get(same[0].name)
+        if variable is not None:
+            yield variable, same
+
+
+def known_here(settings: Settings) -> Iterator[tuple[Variable, list[Setting]]]:
+    """The same of settings whose interfaces, devices and files are this machine's."""
+    for same in grouped(settings.here()):
         variable = table.load().get(same[0].name)
         if variable is not None:
             yield variable, same
@@ -46,6 +66,35 @@ def backend(settings: Settings, software: PerNode[SoftwareFacts] | None) -> Read
     return nccl_backend(versions(software), settings.value("TORCH_DIST_USE_NCCL2"))
 
 
+def sureness(setting: Setting) -> Confidence:
+    """How sure it is that a setting will meet this machine: a file may run elsewhere as well."""
+    return Confidence.CERTAIN if setting.line is None else Confidence.LIKELY
+
+
+def remedy(explanation: str) -> tuple[Remedy, ...]:
+    """What to do about an assignment: where it stands, and for this environment what to type."""
+    return (
+        Remedy(explanation=explanation, where="line {line} of {file}"),
+        Remedy(explanation="in this shell", command="{command}"),
+    )
+
+
+def line_remedy(explanation: str) -> tuple[Remedy, ...]:
+    """What to do about a line that is no assignment."""
+    return (Remedy(explanation=explanation, where="line {line} of {file}"),)
+
+
+def at_line(source: str, line: int, name: str, *, confidence: Confidence = Confidence.CERTAIN, **values: object) -> Hit:
+    """One finding about a line that is no assignment: a slip, or a call."""
+    text = str(values.get("text", name))
+    return Hit(
+        confidence=confidence,
+        culprits=Culprits(variables=(name,)) if name.isupper() else Culprits(),
+        values={"name": name, "file": source, "line": line, **values},
+        evidence=(Evidence(source=f"{source}:{line}", text=text),),
+    )
+
+
 def hit(
     same: list[Setting],
     *,
@@ -56,36 +105,42 @@ def hit(
 ) -> Hit:
     """One finding about assignments of one name and value.
 
-    `name`, `value` and `place` are always among the values; `command` is what to copy, "" where nothing is.
+    `name`, `value`, `file` and `line` are always among the values; `command` is what to type, "" where the assignment
+    stands in a file, which is to be edited.
     more: other assignments that belong to it, for settings that contradict each other.
     """
     first = same[0]
-    shown = first.value if first.value is not None else "$..."
     others = list(more)
     names = tuple(dict.fromkeys([first.name, *(s.name for s in others)]))
+    place = {"file": first.source, "line": UNKNOWN if first.line is None else first.line}
     return Hit(
         severity=severity,
         confidence=confidence,
         culprits=Culprits(variables=names),
-        values={"name": first.name, "value": shown[:120], "place": first.place, "command": "", **values},
+        values={"name": first.name, "value": shown(first)[:120], "command": "", **place, **values},
         evidence=tuple(
-            Evidence(source=s.place, text=f"{s.name}={'$...' if s.value is None else s.value[:200]}")
+            Evidence(source=s.place, text=f"{s.name}={shown(s)[:200]}")
             for s in [*same[:MAX_PLACES], *others[:MAX_PLACES]]
         ),
     )
 
 
+def shown(setting: Setting) -> str:
+    """The value as people read it."""
+    return "$..." if setting.value is None else setting.value
+
+
 def removal(setting: Setting) -> str:
-    """What to type to be rid of a variable of this environment; "" for a line in a file, which is to be edited."""
+    """What to type to be rid of a variable of this environment; "" for a line in a file."""
     return f"unset {setting.name}" if setting.line is None else ""
 
 
-def assignment(setting: Setting, name: str, value: str) -> str:
-    """An assignment as this kind of file writes it."""
-    text = f"{name}={value}"
-    if any(c in value for c in " ;|&<>()$`\"'\\*?#~"):
-        text = f"{name}='{value}'"
-    return f"export {text}" if setting.line is None or setting.kind.value in {"shell", "markdown"} else text
+def export(setting: Setting, value: str | None, *, name: str = "") -> str:
+    """What to type to change a variable of this environment, also to another name; "" for a line in a file."""
+    if setting.line is not None or not value:
+        return ""
+    before = f"unset {setting.name}; " if name and name != setting.name else ""
+    return f"{before}export {name or setting.name}={shlex.quote(value)}"
 
 
 def problems(settings: Settings, *kinds: values.Kind) -> Iterator[tuple[list[Setting], values.Problem]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, assignment, hit, known, versions
+from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -16,7 +16,7 @@ from allready.variables.versions import Standing, standing
     depth=62,
     title="The old name of a variable",
     message="{name} is deprecated since {owner} {version}[[: {instead} has taken its place]]",
-    remedy="[[write {instead} instead of {name}]]",
+    remedy=remedy("replace {name}[[ by {instead}]]"),
 )
 def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
@@ -25,7 +25,7 @@ def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None 
     NCCL_ASYNC_ERROR_HANDLING (TORCH_NCCL_... since torch 2.2), TORCH_NCCL_TRACE_BUFFER_SIZE (TORCH_FR_BUFFER_SIZE since
     2.8) and NCCL_MAX_NCHANNELS. Where no version is found, the oldest supported one counts.
     ## Why it matters
-    Old names go away: torch 2.15 dropped some. When old and new are both set, the new one wins without saying so.
+    Old names go away: torch 2.15 dropped some. When old and new are both set, the new one wins, with no message.
     ## Check by hand
     `allready env explain NAME`.
     ## When it is harmless
@@ -40,5 +40,5 @@ def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None 
             owner=variable.owner,
             version=variable.deprecated,
             instead=variable.use or UNKNOWN,
-            command=assignment(same[0], bare, same[0].value) if bare and same[0].value is not None else "",
+            command=export(same[0], same[0].value, name=bare) if bare else "",
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import backend, hit, known, removal, versions
+from allready.rules.variables._settings import backend, hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -16,7 +16,7 @@ from allready.variables.versions import Standing, standing
     depth=61,
     title="A variable that the NCCL back-end in use does not read",
     message="{name}={value} has no effect: torch's back-end for NCCL is {backend} here, which does not read it",
-    remedy="remove {name}, or set TORCH_DIST_USE_NCCL2=0 on all ranks to have the earlier back-end",
+    remedy=remedy("remove {name}, or set TORCH_DIST_USE_NCCL2=0 on all ranks to have the earlier back-end"),
 )
 def name_ignored_by_backend(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import assignment, grouped, hit
+from allready.rules.variables._settings import export, grouped, hit, remedy
 from allready.variables import names, table
 
 _SURE = frozenset({"NCCL", "GLOO"})
@@ -18,7 +18,7 @@ _SURE = frozenset({"NCCL", "GLOO"})
     depth=60,
     title="A variable's name is misspelt",
     message="{name} is no variable of NCCL, PyTorch, Gloo, CUDA or JAX; {near} is",
-    remedy="write {near} instead of {name}",
+    remedy=remedy("write {near} instead of {name}"),
 )
 def name_misspelt(settings: Settings) -> Iterator[Hit]:
     """
@@ -36,11 +36,10 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
         near = misspelt(same[0].name)
         if near is None:
             continue
-        value = same[0].value
         yield hit(
             same,
             near=near,
-            command=assignment(same[0], near, value) if value is not None else "",
+            command=export(same[0], same[0].value, name=near),
             confidence=Confidence.CERTAIN if names.family(near) in _SURE else Confidence.LIKELY,
         )
 
@@ -62,6 +61,6 @@ def _is_same_library(name: str, near: str) -> bool:
 
 
 _LIBRARIES = frozenset({
-    "NCCL", "TORCH", "PYTORCH", "GLOO", "CUDA", "JAX", "XLA", "OMP", "UCX", "FI", "NVSHMEM", "TORCHELASTIC", "TP", "MASTER",
-    "NVIDIA", "WORLD",
+    "NCCL", "TORCH", "PYTORCH", "GLOO", "CUDA", "JAX", "XLA", "OMP", "UCX", "FI", "NVSHMEM", "TORCHELASTIC", "TP",
+    "MASTER", "NVIDIA", "WORLD",
 })  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, hit, known, removal, versions
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -16,7 +16,7 @@ from allready.variables.versions import Standing, standing
     depth=61,
     title="A variable that this version no longer reads",
     message="{name}={value} has no effect: {owner} reads it no more since {version}",
-    remedy="remove {name}[[; what does it now: {instead}]]",
+    remedy=remedy("remove {name}[[; what does it now: {instead}]]"),
 )
 def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
@@ -25,7 +25,7 @@ def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | N
     NCCL_IB_CUDA_SUPPORT, TORCH_NCCL_AVOID_RECORD_STREAMS with torch 2.15. Where no version is found, only names that no
     supported release reads.
     ## Why it matters
-    The setting does nothing; whoever relies on it is mistaken about what the job does.
+    The setting does nothing, and the job does not do what its script says.
     ## Check by hand
     `allready env explain NAME`.
     ## When it is harmless

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import hit, known, removal, versions
+from allready.rules.variables._settings import hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, found_of, standing
 
 
@@ -16,7 +16,7 @@ from allready.variables.versions import Standing, found_of, standing
     depth=61,
     title="A variable that only a later version reads",
     message="{name}={value} has no effect with {owner} {found}: only {version} and newer read it",
-    remedy="update {owner} to {version}, or remove {name}",
+    remedy=remedy("update {owner} to {version}, or remove {name}"),
 )
 def name_not_read_yet(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, hit, known, removal
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, removal
 
 
 @Rule(
@@ -15,7 +15,7 @@ from allready.rules.variables._settings import UNKNOWN, hit, known, removal
     depth=60,
     title="A variable that no library reads",
     message="{name}={value}: no release of NCCL, PyTorch, Gloo or JAX reads a variable of this name",
-    remedy="remove {name}[[; what does it: {instead}]]",
+    remedy=remedy("remove {name}[[; what does it: {instead}]]"),
 )
 def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     """
@@ -23,7 +23,7 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     Names that guides pass on and that no library has ever read: NCCL_TIMEOUT, NCCL_SOCKET_TIMEOUT, NCCL_IB_ENABLE and
     about 20 more. `allready env explain NAME` says what each was meant to do.
     ## Why it matters
-    Whoever sets NCCL_TIMEOUT believes that the time-out was raised; the job ends after the old one.
+    With NCCL_TIMEOUT=3600 in the script the time-out is the same as before, and the job ends after it.
     ## Check by hand
     `strings` on libnccl.so.2 and libtorch_cuda.so, followed by `grep -w NAME`, prints nothing.
     ## When it is harmless

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import grouped, hit
+from allready.rules.variables._settings import grouped, hit, remedy
 from allready.rules.variables.name_misspelt import misspelt
 from allready.variables import names, table
 
@@ -17,7 +17,7 @@ from allready.variables import names, table
     depth=61,
     title="An unknown variable of a library's family",
     message="{name} begins like a variable of {family}, but is none of those that releases up to today read",
-    remedy="check the name; a plugin or your own program may read it",
+    remedy=remedy("check the name; a plugin or your own program may read it"),
 )
 def name_unknown(settings: Settings) -> Iterator[Hit]:
     """

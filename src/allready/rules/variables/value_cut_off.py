@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, assignment, hit, problems
+from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     depth=58,
     title="Only the leading digits of a value count",
     message="{name}={value} is read as {read}: reading stops before {part}",
-    remedy="write the plain number[[, {name}={better}]]",
+    remedy=remedy("write the plain number[[, {name}={better}]]"),
 )
 def value_cut_off(settings: Settings) -> Iterator[Hit]:
     """
@@ -37,5 +37,5 @@ def value_cut_off(settings: Settings) -> Iterator[Hit]:
             read=problem.read,
             part=problem.part,
             better=problem.better or UNKNOWN,
-            command=assignment(same[0], same[0].name, problem.better) if problem.better else "",
+            command=export(same[0], problem.better),
         )

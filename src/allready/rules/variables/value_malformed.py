@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, hit, problems
+from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,16 +16,16 @@ from allready.variables.values import Kind
     depth=59,
     title="A value that is not of the variable's form",
     message="{name}={value}: {part} is taken as it stands",
-    remedy="write it in the form {better}",
+    remedy=remedy("write it in the form {better}"),
 )
 def value_malformed(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    Addresses without a port, host names with http:// in front, ranges that are no CIDR, CPU lists and GPU lists that
-    cannot be read; quotes that are part of the value (as `docker --env-file` and NCCL's configuration files leave them);
+    Addresses without a port, host names with http:// in front, ranges that are no CIDR, lists of CPUs and GPUs that
+    cannot be read; quotes that are part of the value (`docker --env-file` and NCCL's configuration files keep them);
     and a ~ that no shell expands.
     ## Why it matters
-    The library looks for an interface, a file or a host of exactly this name, and finds none.
+    The library searches for an interface, a file or a host of exactly this name, and finds none.
     ## Check by hand
     `printenv NAME` shows the value as the program gets it.
     ## When it is harmless

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import hit, problems
+from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,13 +16,13 @@ from allready.variables.values import Kind
     depth=59,
     title="A word that the variable does not take",
     message="{name}={value}: {part} is not among the words it takes ({accepted})",
-    remedy="write one of {accepted}",
+    remedy=remedy("write one of {accepted}"),
 )
 def value_not_known(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
     Words that are not among the accepted ones, or are in the wrong case where case matters (NCCL_P2P_LEVEL=nvl).
-    In lists each word is looked at; blanks belong to the word.
+    In lists each word counts by itself; blanks belong to the word.
     ## Why it matters
     NCCL passes over an unknown level or ends at an unknown algorithm; NCCL_DEBUG with an unknown word logs nothing, and
     one unknown word in NCCL_DEBUG_SUBSYS makes all of it invalid since 2.30.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import hit, problems
+from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     depth=59,
     title="A value outside of what the variable takes",
     message="{name}={value} is outside of {span}",
-    remedy="choose a value within {span}; allready env explain {name} says what it does",
+    remedy=remedy("choose a value within {span}; allready env explain {name} says what it does"),
 )
 def value_out_of_range(settings: Settings) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, assignment, hit, problems
+from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     depth=58,
     title="A word where a number is read: it counts as 0",
     message="{name}={value} is read as {name}=0: a number is expected, and a word counts as 0",
-    remedy="write a number[[, {name}={better}]]",
+    remedy=remedy("write a number[[, {name}={better}]]"),
 )
 def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
     """
@@ -31,5 +31,4 @@ def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
     When 0 is what was meant.
     """
     for same, problem in problems(settings, Kind.READ_AS_ZERO):
-        command = assignment(same[0], same[0].name, problem.better) if problem.better else ""
-        yield hit(same, better=problem.better or UNKNOWN, command=command)
+        yield hit(same, better=problem.better or UNKNOWN, command=export(same[0], problem.better))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, hit, problems
+from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     depth=57,
     title="A value with which the program ends at start",
     message="{name}={value}: the program that reads it ends with an error, because of {part}",
-    remedy="[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted",
+    remedy=remedy("[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted"),
 )
 def value_stops_program(settings: Settings) -> Iterator[Hit]:
     """

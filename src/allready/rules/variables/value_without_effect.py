@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.registry import Rule
-from allready.rules.variables._settings import UNKNOWN, hit, problems
+from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy, removal
 from allready.variables.values import Kind
 
 
@@ -16,13 +16,14 @@ from allready.variables.values import Kind
     depth=59,
     title="A value that does not do what it says",
     message="{name}={value} acts like {read}",
-    remedy="[[write {name}={better}]][[{removal}]]",
+    remedy=remedy("[[write {name}={better}]][[remove {extra}]]"),
 )
 def value_without_effect(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    Switches that know one value only: torch reads TORCH_SHOW_CPP_STACKTRACES and others as on when they are exactly 1, so
-    that true means off; and PYTORCH_NO_CUDA_MEMORY_CACHING or NVTX_DISABLE are on as soon as they are set, even to 0.
+    Switches that know one value only: torch reads TORCH_SHOW_CPP_STACKTRACES and others as on when they are exactly 1,
+    so that true means off; and PYTORCH_NO_CUDA_MEMORY_CACHING or NVTX_DISABLE are on as soon as they are set, even
+    to 0.
     ## Why it matters
     The feature is off although it was switched on, or on although it was switched off.
     ## Check by hand
@@ -32,7 +33,9 @@ def value_without_effect(settings: Settings) -> Iterator[Hit]:
     """
     for same, problem in problems(settings, Kind.WITHOUT_EFFECT):
         read = f"{same[0].name}={problem.read or '0'}"
-        yield hit(same, read=read, better=problem.better or UNKNOWN, removal=UNKNOWN)
+        yield hit(
+            same, read=read, better=problem.better or UNKNOWN, extra=UNKNOWN, command=export(same[0], problem.better)
+        )
     for same, _ in problems(settings, Kind.STILL_ON):
         name = same[0].name
-        yield hit(same, read=f"{name}=1", better=UNKNOWN, removal=f"unset {name}", command=f"unset {name}")
+        yield hit(same, read=f"{name}=1", better=UNKNOWN, extra=name, command=removal(same[0]))

@@ -31,6 +31,8 @@ _NAMES = (
 _COMMAND = re.compile(
     r"^\s*(?:export|#!|#SBATCH|setenv|srun|mpirun|torchrun|python|deepspeed|accelerate)\b|^#!", re.MULTILINE
 )
+_USED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]{0,80})")
+_BATCH = re.compile(r"^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S", re.MULTILINE)
 _DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 
 
@@ -41,6 +43,7 @@ class Parsed(Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...]
     calls: tuple[Call, ...] = ()
     malformed: tuple[Malformed, ...] = ()
+    used: frozenset[str] = frozenset()  # variables that a shell script itself reads
 
 
 def read_text(source: str, text: str) -> Parsed:
@@ -68,7 +71,9 @@ def read_text(source: str, text: str) -> Parsed:
             kind = SourceKind.KUBERNETES if is_manifest else kind
         case _:
             found = parse_shell(text)
-    return _parsed(source, kind, found)
+            kind = SourceKind.BATCH if _BATCH.search(text) else SourceKind.SHELL
+    used = frozenset(_USED.findall(text)) if kind in {SourceKind.SHELL, SourceKind.BATCH} else frozenset()
+    return _parsed(source, kind, found, used)
 
 
 def read_environment(variables: Mapping[str, str], source: str = "environment") -> Parsed:
@@ -95,6 +100,6 @@ def kind_of(source: str, text: str) -> SourceKind:
     return SourceKind.SHELL
 
 
-def _parsed(source: str, kind: SourceKind, found: Found) -> Parsed:
+def _parsed(source: str, kind: SourceKind, found: Found, used: frozenset[str]) -> Parsed:
     settings, calls, malformed = found.named(source, kind)
-    return Parsed(kind=kind, settings=tuple(settings), calls=tuple(calls), malformed=tuple(malformed))
+    return Parsed(kind=kind, settings=tuple(settings), calls=tuple(calls), malformed=tuple(malformed), used=used)

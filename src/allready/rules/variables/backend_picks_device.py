@@ -1,0 +1,63 @@
+"""VAR031."""
+
+from collections.abc import Iterator
+
+from allready.model import Call, Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import backend, hit, remedy
+from allready.variables.table import Reader
+
+
+@Rule(
+    code="VAR031",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=54,
+    title="The NCCL back-end chooses the GPU by itself, and may choose a wrong one",
+    message="{name}={value}: torch's back-end nccl2 opens its communicator in init_process_group, on the GPU of "
+    "device_id, else of LOCAL_RANK, else of the rank; without device_id this may be another GPU than the rank's own",
+    remedy=remedy("pass device_id=torch.device('cuda', LOCAL_GPU) to init_process_group[[ ({call})]]"),
+)
+def backend_picks_device(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    With torch's back-end nccl2 (the default since 2.15), and init_process_group without device_id: whether RANK is set
+    without LOCAL_RANK, or CUDA_VISIBLE_DEVICES is set beside LOCAL_RANK so that each process has one GPU, number 0.
+    ## Why it matters
+    Earlier back-ends waited for the first collective, and took the GPU of its tensor. This one takes LOCAL_RANK, or the
+    rank, as the number of a GPU at once: "invalid device ordinal", or "Duplicate GPU detected" where two ranks get one.
+    ## Check by hand
+    `python -c 'import torch; print(torch.__version__)'`; read the call of init_process_group.
+    ## When it is harmless
+    When the script calls torch.cuda.set_device, passes device_id in a way that cannot be read here, or does not use NCCL.
+    """
+    if backend(settings, software) is not Reader.NCCL2:
+        return
+    calls = [c for c in settings.calls if c.function == "init_process_group" and c.backend in {None, "nccl", "nccl2"}]
+    open_calls = [c for c in calls if "device_id" not in c.keywords]
+    if calls and not open_calls:
+        return
+    odd = _odd(settings)
+    if odd is not None:
+        yield hit(
+            [odd],
+            severity=None if open_calls else Severity.INFO,
+            confidence=Confidence.POSSIBLE,
+            call=_place(open_calls),
+        )
+
+
+def _odd(settings: Settings) -> Setting | None:
+    """A setting because of which LOCAL_RANK is not the number of the rank's GPU."""
+    rank, local, gpus = (settings.last(n) for n in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES"))
+    if rank is not None and local is None:
+        return rank
+    if gpus is None or local is None:
+        return None
+    one = gpus.value is not None and gpus.value.isdecimal()
+    return gpus if one and (local.value or "").isdecimal() and local.value != "0" else None
+
+
+def _place(calls: list[Call]) -> str:
+    return f"{calls[0].source}:{calls[0].line}" if calls else "?"

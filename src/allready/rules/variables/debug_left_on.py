@@ -1,0 +1,48 @@
+"""VAR022."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import hit, known, remedy, removal
+from allready.variables.values import is_debug_value
+
+_TRANSPORTS = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"}
+"""Of these rule VAR021 knows more where the machine is known."""
+_SLOW = frozenset({
+    "CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "NCCL_BLOCKING_WAIT", "TORCH_NCCL_BLOCKING_WAIT",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_DISABLE_JIT", "NCCL_CHECK_MODE",
+    "NCCL_CHECK_POINTERS", "TF_CPP_MAX_VLOG_LEVEL", "FI_LOG_LEVEL",
+})  # fmt: skip
+
+
+@Rule(
+    code="VAR022",
+    severity=Severity.INFO,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=63,
+    title="A setting for debugging",
+    message="{name}={value} is for debugging and costs time or disk space in production",
+    remedy=remedy("remove {name} for production; allready env explain {name} says what it costs"),
+)
+def debug_left_on(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Values that are for debugging only: CUDA_LAUNCH_BLOCKING=1, TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO, the
+    blocking wait of torch, NaN checks, dumps, and transports of NCCL that a file switches off for other machines. The
+    table has the cost of each. A warning for those that slow the computation down, otherwise information.
+    ## Why it matters
+    They are set for one search and stay in the script. CUDA_LAUNCH_BLOCKING alone can make steps several times longer.
+    ## Check by hand
+    Measure the step time with and without it.
+    ## When it is harmless
+    While something is being searched for; P2P off on GPUs that do not have it.
+    """
+    here = settings.here()
+    for variable, same in known(settings):
+        value = same[0].value
+        if value is None or not is_debug_value(variable, value) or (variable.name in _TRANSPORTS and same[0] in here):
+            continue
+        severity = Severity.WARNING if variable.name in _SLOW else None
+        yield hit(same, severity=severity, command=removal(same[0]))

@@ -1,0 +1,49 @@
+"""VAR015."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import hit, known, remedy
+from allready.variables.filters import flaws
+from allready.variables.table import Type
+
+
+@Rule(
+    code="VAR015",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=45,
+    title="NCCL reads a filter otherwise than it is meant",
+    message="{name}={value}: NCCL takes {entry} literally; blanks count, and ^ and = have a meaning only in front of "
+    "the whole list, as ^, = or ^=",
+    remedy=remedy("write the list without blanks, with at most one ^ or = in front of it: {example}"),
+)
+def filter_misread(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The lists in NCCL_SOCKET_IFNAME, NCCL_OOB_NET_IFNAME and NCCL_IB_HCA: blanks around entries, a ^ or = in front of a
+    later entry, =^ instead of ^=, and ports that are no numbers.
+    ## Why it matters
+    NCCL cuts nothing off: "eth0, eth1" asks for an interface called " eth1", and ^lo,^docker0 leaves docker0 in.
+    ## Check by hand
+    `allready env explain NAME --value VALUE` shows what the value selects on this machine.
+    ## When it is harmless
+    When the other entries alone select what is wanted.
+    """
+    for variable, same in known(settings):
+        value = same[0].value
+        if value is None or variable.type not in {Type.IFNAMES, Type.HCAS}:
+            continue
+        flaw = next((f for f in flaws(value) if f.kind != "empty-entry"), None)
+        if flaw is not None:
+            yield hit(same, entry=repr(flaw.entry), example=_cleaned(value))
+
+
+def _cleaned(value: str) -> str:
+    """The list as its author most likely means it."""
+    words = [word.strip() for word in value.split(",")]
+    marks = {mark for word in words for mark in word[: len(word) - len(word.lstrip("^="))]}
+    front = "".join(mark for mark in "^=" if mark in marks)
+    return front + ",".join(bare for word in words if (bare := word.lstrip("^= ")))

@@ -1,0 +1,65 @@
+"""VAR020."""
+
+from collections.abc import Iterator
+
+from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, export, hit, known_here, remedy, sureness, this
+from allready.variables.filters import parse
+from allready.variables.values import number
+
+
+@Rule(
+    code="VAR020",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=50,
+    title="The GID index is not one of RoCE v2 here",
+    message="{name}={value}: on {device} there is no GID of RoCE v2 at this index[[, but one of {type}]]",
+    remedy=remedy("[[use {name}={better}, or ]]leave {name} out: since NCCL 2.21 the fitting one is found by itself"),
+)
+def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL_IB_GID_INDEX against the GID tables of the ACTIVE RoCE ports that NCCL_IB_HCA selects here: whether there is a
+    GID at this index, and whether its type is RoCE v2.
+    ## Why it matters
+    Without a GID no connection comes about ("ibv_modify_qp failed"). RoCE v1 is not routed, and switches do not treat
+    it as the lossless traffic that RoCE v2 is.
+    ## Check by hand
+    `show_gids`, or `cat /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3`.
+    ## When it is harmless
+    In a network of one subnet that is meant for RoCE v1; on InfiniBand ports the index means something else.
+    """
+    facts = this(rdma)
+    wanted = parse(settings.value("NCCL_IB_HCA") or "")
+    ports = [p for p in facts.ports if _counts(p) and wanted.selects(p.device, p.port)] if facts else []
+    for variable, same in known_here(settings):
+        index = number(same[0].value or "")
+        if variable.name != "NCCL_IB_GID_INDEX" or index is None or index < 0:
+            continue
+        for port in ports:
+            types = _types(port)
+            if types.get(index) == "RoCE v2":
+                continue
+            better = next((i for i, kind in sorted(types.items(), reverse=True) if kind == "RoCE v2"), None)
+            yield hit(
+                same,
+                confidence=sureness(same[0]),
+                device=f"{port.device}:{port.port}",
+                type=types.get(index, UNKNOWN),
+                better=UNKNOWN if better is None else better,
+                command="" if better is None else export(same[0], str(better)),
+            )
+            break
+
+
+def _counts(port: RdmaPort) -> bool:
+    return port.state == "ACTIVE" and port.link_layer == "Ethernet" and bool(port.gids)
+
+
+def _types(port: RdmaPort) -> dict[int, str]:
+    """Index -> type of the GIDs that are not zero."""
+    rows = (gid.split(" ") for gid in port.gids)
+    return {int(row[0]): " ".join(row[1:-1]) for row in rows if len(row) > 2 and row[0].isdecimal()}

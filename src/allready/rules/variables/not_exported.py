@@ -1,0 +1,41 @@
+"""VAR025."""
+
+from collections.abc import Iterator
+
+from allready.model import Confidence, FaultClass, Hit, Settings, Severity, SourceKind
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import hit, known, remedy
+
+
+@Rule(
+    code="VAR025",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=60,
+    title="A variable of the shell that is not exported",
+    message="{name}={value} is a variable of the shell only: without export no program that the script starts has it",
+    remedy=remedy("write export {name}={value}"),
+)
+def not_exported(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Lines NAME=VALUE of shell scripts, with a name that a library reads, which no `export` and no `set -a` gives to the
+    programs that the script starts.
+    ## Why it matters
+    NCCL and torch never see the value.
+    ## Check by hand
+    `bash -c 'source SCRIPT; env | grep NAME'`.
+    ## When it is harmless
+    When the environment has had the variable before (then the assignment changes it), when the script itself uses it
+    ($MASTER_PORT in a command line), or exports it in a file that it reads.
+    """
+    for _, same in known(settings):
+        left = [s for s in same if not s.exported and s.kind in {SourceKind.SHELL, SourceKind.BATCH}]
+        if left and same[0].name not in settings.used and not _is_exported_elsewhere(settings, same[0].name):
+            yield hit(left, confidence=Confidence.LIKELY)
+
+
+def _is_exported_elsewhere(settings: Settings, name: str) -> bool:
+    """The shell keeps the mark of a variable that was exported once, before or after."""
+    return any(s.name == name and s.exported for s in settings.settings)

@@ -1,0 +1,90 @@
+"""VAR023."""
+
+from collections.abc import Iterator, Mapping
+
+from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import hit, remedy, versions
+from allready.variables import table
+from allready.variables.values import is_on, number
+from allready.variables.versions import found_of, is_before
+
+_LOGS = ("WARN", "INFO", "TRACE", "VERSION", "ABORT")
+_NEEDS = {
+    "NCCL_DEBUG_SUBSYS": "NCCL_DEBUG=INFO",
+    "NCCL_DEBUG_FILE": "NCCL_DEBUG=INFO",
+    "NCCL_DEBUG_TIMESTAMP_FORMAT": "NCCL_DEBUG=WARN",
+    "NCCL_INSPECTOR_ENABLE": "NCCL_PROFILER_PLUGIN",
+    "NCCL_INSPECTOR_DUMP_DIR": "NCCL_INSPECTOR_ENABLE=1",
+    "NCCL_OOB_NET_IFNAME": "NCCL_OOB_NET_ENABLE=1",
+}
+"""Variable -> what has to be set for it to have an effect."""
+_DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"}
+_BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""Sizes of the Flight Recorder: 0 before torch 2.9 unless one is set."""
+FIRST_WITH_BUFFER, FIRST_FR_NAME = (2, 9), (2, 8)
+
+
+@Rule(
+    code="VAR023",
+    severity=Severity.INFO,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=63,
+    title="A setting that needs another one",
+    message="{name}={value} has an effect only with {partner}",
+    remedy=remedy("set {partner} as well, or remove {name}"),
+)
+def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE without a level in NCCL_DEBUG, the Inspector's variables without the plugin,
+    the dump on time-out with a Flight Recorder of no entries, NCCL_OOB_NET_IFNAME without NCCL_OOB_NET_ENABLE, and
+    options of InfiniBand beside NCCL_IB_DISABLE=1.
+    ## Why it matters
+    The log, the dump or the tuning that was asked for does not come.
+    ## Check by hand
+    `env | grep NAME` in the job itself.
+    ## When it is harmless
+    When the other one is set elsewhere: in the image, in /etc/nccl.conf, by the scheduler.
+    """
+    for setting in {s.name: s for s in settings.settings}.values():
+        is_dump = setting.name in _DUMPS
+        partner = _buffer(setting, settings, versions(software)) if is_dump else _missing(setting, settings)
+        if partner:
+            yield hit([setting], partner=partner, confidence=Confidence.LIKELY)
+
+
+def _missing(setting: Setting, settings: Settings) -> str:
+    """What the setting needs and does not have; "" where nothing is missing, or where a value is not known."""
+    if setting.value is None or not setting.value:
+        return ""
+    if setting.name.startswith("NCCL_IB_") and setting.name != "NCCL_IB_DISABLE":
+        return "NCCL_IB_DISABLE=0" if (settings.value("NCCL_IB_DISABLE") or "").strip() == "1" else ""
+    needed = _NEEDS.get(setting.name, "")
+    name, _, value = needed.partition("=")
+    if not needed:
+        return ""
+    found = settings.last(name)
+    if found is None:
+        return needed
+    if found.value is None:
+        return ""
+    fits = found.value.upper() in _LOGS if name == "NCCL_DEBUG" else not value or found.value.strip() != "0"
+    return "" if fits else needed
+
+
+def _buffer(setting: Setting, settings: Settings, have: Mapping[str, str]) -> str:
+    """The size that a dump needs: where it is 0, or not set with a torch whose default is 0."""
+    if setting.value is None or not is_on(table.load()[setting.name], setting.value):
+        return ""
+    sizes = [(name, found) for name in _BUFFERS if (found := settings.last(name)) is not None]
+    if any(found.value is None for _, found in sizes):
+        return ""
+    if sizes:
+        name, found = sizes[0]
+        return f"{name}=2000" if number(found.value or "") == 0 else ""
+    torch = found_of("torch", have)
+    if not torch or not is_before(torch, FIRST_WITH_BUFFER):
+        return ""
+    return f"{_BUFFERS[is_before(torch, FIRST_FR_NAME)]}=2000"

@@ -1,0 +1,125 @@
+"""VAR024."""
+
+from collections.abc import Callable, Iterator
+
+from allready.model import FaultClass, Hit, Setting, Settings, Severity
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, hit, remedy
+from allready.variables import table
+from allready.variables.values import is_on, number
+
+MAX_SOCKETS = 64
+"""NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD may be no more."""
+
+
+@Rule(
+    code="VAR024",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=56,
+    title="Settings that contradict each other",
+    message="{name}={value} and {other}={other_value} do not go together[[: {counts} is what counts]]",
+    remedy=remedy("remove one of {name} and {other}[[ (line {other_line} of {other_file})]]"),
+)
+def settings_contradict(settings: Settings) -> Iterator[Hit]:
+    """
+    ## What it checks
+    An old and a new name of one setting with different values; torch's blocking wait beside its asynchronous error
+    handling; NCCL_ALGO=NVLS with NCCL_NVLS_ENABLE=0; NCCL_NET=IB with NCCL_IB_DISABLE=1; a least number of channels or
+    CTAs above the greatest; more than 64 sockets per connection; MNNVL without NCCL's cuMem allocation; JAX's fraction
+    of memory under two names, or with an allocator that does not use it.
+    ## Why it matters
+    One of the two has no effect, and which one is in the source of the library only. Some pairs end the job at start.
+    ## Check by hand
+    With NCCL_DEBUG=INFO NCCL prints what it takes from the environment.
+    ## When it is harmless
+    When the line that does not count is a leftover.
+    """
+    done: set[tuple[str, str]] = set()
+    for check in (_pairs, _renamed, _least_and_most, _sockets):
+        for one, other, counts in check(settings):
+            if (one.name, other.name) in done:
+                continue
+            done.add((one.name, other.name))
+            yield hit(
+                [one],
+                more=[other],
+                other=other.name,
+                other_value=other.value,
+                counts=counts,
+                other_file=other.source if other.line is not None else UNKNOWN,
+                other_line=UNKNOWN if other.line is None else other.line,
+            )
+
+
+Contradiction = tuple[Setting, Setting, str]
+
+
+def _renamed(settings: Settings) -> Iterator[Contradiction]:
+    """Old and new name with different values; the new one counts."""
+    for old in {s.name: s for s in settings.settings}.values():
+        row = table.load().get(old.name)
+        new = settings.last(row.use) if row and row.deprecated and not row.is_folk else None
+        if row and new and None not in {old.value, new.value} and not _same(row, old, new):
+            yield old, new, f"{new.name}={new.value}"
+
+
+def _same(row: table.Variable, old: Setting, new: Setting) -> bool:
+    if old.value == new.value:
+        return True
+    if row.type is table.Type.BOOL:
+        return is_on(row, old.value or "") == is_on(row, new.value or "")
+    return number(old.value or "") is not None and number(old.value or "") == number(new.value or "")
+
+
+def _is(name: str) -> Callable[[str], bool]:
+    return lambda value: is_on(table.load()[name], value)
+
+
+def _off(value: str) -> bool:
+    return value.strip() == "0"
+
+
+_CONFLICTS: tuple[tuple[str, Callable[[str], bool], str, Callable[[str], bool], str], ...] = (
+    (
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING", lambda v: v.strip() in {"1", "2", "3"},
+        "TORCH_NCCL_BLOCKING_WAIT", _is("TORCH_NCCL_BLOCKING_WAIT"), "TORCH_NCCL_BLOCKING_WAIT",
+    ),
+    (
+        "NCCL_ALGO", lambda v: v.upper() in {"NVLS", "NVLSTREE", "NVLS,NVLSTREE"},
+        "NCCL_NVLS_ENABLE", _off, "NCCL_NVLS_ENABLE",
+    ),
+    ("NCCL_NET", lambda v: v.upper() == "IB", "NCCL_IB_DISABLE", lambda v: v.strip() == "1", "NCCL_IB_DISABLE"),
+    ("NCCL_MNNVL_ENABLE", lambda v: v.strip() == "1", "NCCL_CUMEM_ENABLE", _off, "NCCL_CUMEM_ENABLE"),
+    ("XLA_PYTHON_CLIENT_MEM_FRACTION", bool, "XLA_CLIENT_MEM_FRACTION", bool, UNKNOWN),  # JAX raises an error
+    (
+        "XLA_CLIENT_MEM_FRACTION", bool,
+        "XLA_PYTHON_CLIENT_ALLOCATOR", lambda v: v.lower() == "platform", "XLA_PYTHON_CLIENT_ALLOCATOR",
+    ),
+)  # fmt: skip
+"""(name, its value, other name, its value, which one counts)."""
+
+
+def _pairs(settings: Settings) -> Iterator[Contradiction]:
+    for name, fits, other_name, other_fits, counts in _CONFLICTS:
+        one, other = settings.last(name), settings.last(other_name)
+        if one and other and one.value and other.value and fits(one.value) and other_fits(other.value):
+            yield one, other, counts
+
+
+def _least_and_most(settings: Settings) -> Iterator[Contradiction]:
+    for name in ("NCHANNELS", "CTAS", "P2P_NCHANNELS"):
+        one, other = settings.last(f"NCCL_MIN_{name}"), settings.last(f"NCCL_MAX_{name}")
+        if one and other:
+            least, most = number(one.value or ""), number(other.value or "")
+            if least is not None and most is not None and least > most > 0:
+                yield one, other, other.name
+
+
+def _sockets(settings: Settings) -> Iterator[Contradiction]:
+    one, other = settings.last("NCCL_SOCKET_NTHREADS"), settings.last("NCCL_NSOCKS_PERTHREAD")
+    if one and other:
+        threads, sockets = number(one.value or "") or 0, number(other.value or "") or 0
+        if threads * sockets > MAX_SOCKETS:
+            yield one, other, f"{threads} x {sockets} <= {MAX_SOCKETS}"

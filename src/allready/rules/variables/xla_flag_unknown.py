@@ -1,0 +1,77 @@
+"""VAR033."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
+from allready.rules.registry import Rule
+from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
+from allready.variables import names, table
+from allready.variables.table import Type
+from allready.variables.versions import Standing, standing
+
+HAS_FLAGS = "XLA_FLAGS"
+
+
+@Rule(
+    code="VAR033",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.ENV_MISMATCH,
+    since="0.2",
+    depth=57,
+    title="A flag that XLA does not know",
+    message="{name} has {flag}, which[[ {owner} {version}]] does not know",
+    remedy=remedy("remove {flag}[[; in its place: {better}]]"),
+)
+def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Flags in XLA_FLAGS that no release of XLA has, that are misspelt by a letter or two, that the installed jaxlib has no
+    longer, or that only a later one has.
+    ## Why it matters
+    XLA ends the process at the first unknown flag: "Unknown flags in XLA_FLAGS".
+    ## Check by hand
+    `XLA_FLAGS=FLAG python -c 'import jax; jax.devices()'`.
+    ## When it is harmless
+    With an XLA of your own that has it.
+    """
+    have = versions(software)
+    for variable, same in known(settings):
+        if variable.type is not Type.FLAGS or variable.name != HAS_FLAGS:
+            continue
+        value = same[0].value or ""
+        for word in value.split()[:256]:
+            flag = word.partition("=")[0]
+            wrong = _judge(flag, have) if flag.startswith("--xla_") else None
+            if wrong is not None:
+                yield hit(
+                    same,
+                    confidence=wrong.confidence,
+                    flag=flag,
+                    better=wrong.better or UNKNOWN,
+                    owner=wrong.owner or UNKNOWN,
+                    version=wrong.version or UNKNOWN,
+                    command=export(same[0], value.replace(flag, wrong.better)) if wrong.better in table.load() else "",
+                )
+
+
+class _Wrong(Struct, frozen=True):
+    better: str
+    owner: str = ""
+    version: str = ""
+    confidence: Confidence = Confidence.CERTAIN
+
+
+def _judge(flag: str, have: Mapping[str, str]) -> _Wrong | None:
+    """What is wrong with a flag; None when it is right, or is no flag that the table is sure of."""
+    row = table.find(flag)
+    if row is None:
+        near = [n for n in names.nearest(flag, most=1) if n.startswith("--")]
+        return _Wrong(near[0], confidence=Confidence.LIKELY) if near else None
+    if row.is_folk:
+        return _Wrong(row.use)
+    found = have.get("jaxlib") or have.get("jax") or ""
+    if standing(row, have) in {Standing.REMOVED, Standing.NOT_YET} and found:
+        return _Wrong(row.use, "jaxlib", found)
+    return None
