@@ -75,7 +75,7 @@ def flaws(value: str) -> list[Flaw]:
 
 
 def exact_names(value: str) -> list[str]:
-    """The interfaces that Gloo or TensorPipe looks for."""
+    """The interfaces that Gloo or TensorPipe searches for."""
     return value.removesuffix(",").split(",")[:MAX_ENTRIES]
 
 

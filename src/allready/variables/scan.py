@@ -54,6 +54,7 @@ _IN_SOURCE = re.compile(
     """,
     re.MULTILINE,
 )
+_MANGLED = re.compile(rb"[A-Za-z_]\d{1,3}\Z")
 _JAX_OPTION = re.compile(r"""(?:state|flag)\(\s*(?:name\s*=\s*)?["'](jax_[a-z0-9_]+)["']""")
 _NOT_SHIPPED = re.compile(r"(^|/)(tests?|testing|_internal_test_util|internal_test_util)/|test_util|test_loader|/test_")
 MAX_BINARY_BYTES = 4 << 30
@@ -84,10 +85,15 @@ def names_of_wheel(wheel: Path) -> set[str]:
 def names_of_data(data: bytes, families: Sequence[str]) -> set[str]:
     """Names in C strings: of one of the families, ended by a zero byte.
 
-    What stands in front may be anything: compilers put constants without an end directly before a string.
+    What stands in front may be anything: compilers put constants without an end directly before a string.  A number
+    after a letter is none of these, it is the length in front of a mangled name.
     """
-    pattern = re.compile(rb"(?<![A-Z0-9_])(?:" + "|".join(families).encode() + rb")(?:_[A-Z0-9]+)+(?=\x00)")
-    return {match.decode() for match in pattern.findall(data) if len(match) < 100}
+    pattern = re.compile(rb"(?<![A-Z_])(?:" + "|".join(families).encode() + rb")(?:_[A-Z0-9]+)+(?=\x00)")
+    return {
+        match[0].decode()
+        for match in pattern.finditer(data)
+        if len(match[0]) < 100 and not _MANGLED.search(data[max(0, match.start() - 4) : match.start()])
+    }
 
 
 def names_of_source(source: str) -> set[str]:

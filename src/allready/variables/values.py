@@ -51,7 +51,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def check(variable: Variable, value: str) -> list[Problem]:
-    """What is wrong with this value as text, whatever the machine; [] when it is right or cannot be told."""
+    """What is wrong with this value as text, whatever the machine; [] when it is right or not known."""
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         return [Problem(kind=Kind.LITERAL_QUOTES, part=value, read=value, better=value[1:-1])]
     if not value and not (variable.syntax in _EMPTY_STOPS and variable.type in {Type.BOOL, Type.INT, Type.FLOAT}):
@@ -167,7 +167,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600
 
 
 def _in_units(variable: Variable, value: str) -> str:
-    """The number meant by `8M` or `30min`, in the variable's own unit; "" when it cannot be told."""
+    """The number meant by `8M` or `30min`, in the variable's own unit; "" when it is not known."""
     match = re.fullmatch(r"\s*(\d{1,12})\s*([A-Za-z]{1,3})\s*", value)
     if match is None:
         return ""

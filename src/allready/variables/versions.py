@@ -10,7 +10,7 @@ OLDEST = {"torch": "2.4.0", "nccl": "2.18.1", "jax": "0.4.30"}
 """What is assumed to be there at least where no version is found: the oldest release that allready supports."""
 
 FIRST_NCCL2, FIRST_NCCL2_DEFAULT = (2, 14), (2, 15)
-"""torch's releases that have the new NCCL back-end, and that use it unless told otherwise."""
+"""torch's releases that have the new NCCL back-end, and that use it by default."""
 
 Version = tuple[int, ...]
 

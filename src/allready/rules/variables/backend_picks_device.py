@@ -30,7 +30,7 @@ def backend_picks_device(settings: Settings, software: PerNode[SoftwareFacts] | 
     ## Check by hand
     `python -c 'import torch; print(torch.__version__)'`; read the call of init_process_group.
     ## When it is harmless
-    When the script calls torch.cuda.set_device, passes device_id in a way that cannot be read here, or does not use NCCL.
+    When the script does not use NCCL, or passes device_id in a way that cannot be read here.
     """
     if backend(settings, software) is not Reader.NCCL2:
         return

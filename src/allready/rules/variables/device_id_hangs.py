@@ -25,7 +25,7 @@ def device_id_hangs(settings: Settings, software: PerNode[SoftwareFacts] | None 
     ## What it checks
     Calls of init_process_group with device_id in the Python files given, with torch 2.6.0 to 2.7.0.
     ## Why it matters
-    In these releases the eager initialisation that device_id asks for hangs now and then (pytorch/pytorch issue 153960).
+    In these releases the eager start that device_id asks for hangs now and then (pytorch/pytorch issue 153960).
     ## Check by hand
     `python -c 'import torch; print(torch.__version__)'`.
     ## When it is harmless

@@ -23,8 +23,9 @@ from allready.variables.table import Type
 def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Whether the first interface that NCCL_SOCKET_IFNAME selects here is the loopback or a bridge for containers, although
-    another one has an address. A list that leaves out (^docker0) replaces the default, which leaves out lo and docker*.
+    Whether the first interface that NCCL_SOCKET_IFNAME selects here is the loopback or a bridge for containers,
+    although another one has an address. A list of what to leave out (^docker0) takes the place of the default, which
+    leaves out lo and docker*.
     ## Why it matters
     NCCL gives the address of its first interface to the other nodes, which then connect to themselves: the job hangs
     at start, or ends with "Connection refused".

@@ -27,8 +27,8 @@ HAS_FLAGS = "XLA_FLAGS"
 def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Flags in XLA_FLAGS that no release of XLA has, that are misspelt by a letter or two, that the installed jaxlib has no
-    longer, or that only a later one has.
+    Flags in XLA_FLAGS that no release of XLA has, that are misspelt by a letter or two, that the installed jaxlib has
+    no longer, or that only a later one has.
     ## Why it matters
     XLA ends the process at the first unknown flag: "Unknown flags in XLA_FLAGS".
     ## Check by hand
