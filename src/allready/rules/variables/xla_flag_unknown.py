@@ -21,7 +21,7 @@ HAS_FLAGS = "XLA_FLAGS"
     since="0.2",
     depth=57,
     title="A flag that XLA does not know",
-    message="{name} has {flag}, which[[ {owner} {version}]] does not know",
+    message="{name} has {flag}, a flag that XLA[[ of {owner} {version}]] does not have",
     remedy=remedy("remove {flag}[[; in its place: {better}]]"),
 )
 def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
