@@ -88,7 +88,7 @@ def exact_flaws(value: str) -> list[Flaw]:
         elif word != word.strip():
             found.append(Flaw("blank", word))
         elif not word:
-            found.append(Flaw("empty-entry", value))
+            found.append(Flaw("empty-entry", word))
     return found
 
 

@@ -15,7 +15,7 @@ def nearest(name: str, *, most: int = 3) -> list[str]:
     """
     if not 4 <= len(name) <= MAX_NAME_CHARS:
         return []
-    upper = name.upper()
+    upper = name if name.startswith("--") else name.upper()  # flags are in small letters
     known = _by_words()
     if upper != name and upper in table.load():
         return [upper]

@@ -37,6 +37,6 @@ def log_file_shared(settings: Settings) -> Iterator[Hit]:
             continue
         if value not in {"stdout", "stderr"} and not value.startswith(_NO_FILES):
             stem, dot, ending = value.rpartition(".")
-            root = stem if dot and "/" not in ending else value
-            better = f"{root}.%h.%p" + (f".{ending}" if root == stem else "")
-            yield hit(same, better=better.replace(".%h.%h", ".%h"), command=export(same[0], better))
+            root = stem if dot and not set(ending) & set("/%") else value
+            better = f"{root}{'' if '%h' in value else '.%h'}.%p" + (f".{ending}" if root == stem else "")
+            yield hit(same, better=better, command=export(same[0], better))

@@ -1,0 +1,38 @@
+from allready.model import Severity
+from tests.rules.variables.made import clear, here, hits, settings, software, values
+
+CODE = "VAR031"
+NEW = software(torch="2.15.0")
+WITHOUT = ("train.py", "import torch.distributed as dist\ndist.init_process_group('nccl')\n")
+WITH = ("train.py", "import torch.distributed as dist\ndist.init_process_group('nccl', device_id=device)\n")
+
+
+def test_a_rank_without_a_local_rank() -> None:
+    found = values(CODE, settings(WITHOUT, here={"RANK": "9", "WORLD_SIZE": "16"}), software=NEW)
+    assert (found["name"], found["call"]) == ("RANK", "train.py:2")
+
+
+def test_one_visible_gpu_beside_a_local_rank() -> None:
+    made = settings(WITHOUT, here={"RANK": "3", "LOCAL_RANK": "3", "CUDA_VISIBLE_DEVICES": "3"})
+    assert values(CODE, made, software=NEW)["name"] == "CUDA_VISIBLE_DEVICES"
+
+
+def test_without_the_script_it_is_information() -> None:
+    [hit] = hits(CODE, here(RANK="9"), software=NEW)
+    assert hit.severity is Severity.INFO
+
+
+def test_what_torchrun_sets_is_right() -> None:
+    made = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    assert clear(CODE, settings(WITHOUT, here=made), software=NEW)
+
+
+def test_device_id_is_what_it_takes() -> None:
+    assert clear(CODE, settings(WITH, here={"RANK": "9"}), software=NEW)
+
+
+def test_earlier_versions_wait_for_the_first_collective() -> None:
+    assert clear(CODE, settings(WITHOUT, here={"RANK": "9"}), software=software(torch="2.13.0"))
+    assert clear(CODE, settings(WITHOUT, here={"RANK": "9"}), software=software())
+    gloo = ("train.py", "import torch.distributed as dist\ndist.init_process_group(backend='gloo')\n")
+    assert clear(CODE, settings(gloo), software=NEW)

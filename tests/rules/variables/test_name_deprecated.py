@@ -1,0 +1,31 @@
+from tests.cases import cases
+from tests.rules.variables.made import clear, here, script, software, values
+
+CODE = "VAR004"
+
+
+@cases(
+    "old, new",
+    [
+        ("NCCL_BLOCKING_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
+        ("NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    ],
+)
+def test_with_versions_unknown_the_oldest_supported_one_counts(old: str, new: str) -> None:
+    found = values(CODE, script(f"export {old}=1"), software=software())
+    assert (found["instead"], found["command"]) == (new, "")
+
+
+def test_the_version_found_decides() -> None:
+    made = here(TORCH_NCCL_TRACE_BUFFER_SIZE="2000")
+    assert values(CODE, made, software=software(torch="2.13.0+cu130"))["instead"] == "TORCH_FR_BUFFER_SIZE"
+    assert clear(CODE, made, software=software(torch="2.7.1"))
+
+
+def test_what_can_be_typed() -> None:
+    found = values(CODE, here(NCCL_BLOCKING_WAIT="1"), software=software(torch="2.13.0"))
+    assert found["command"] == "unset NCCL_BLOCKING_WAIT; export TORCH_NCCL_BLOCKING_WAIT=1"
+
+
+def test_new_names_are_right() -> None:
+    assert clear(CODE, here(TORCH_NCCL_BLOCKING_WAIT="0", TORCH_FR_BUFFER_SIZE="2000", PYTORCH_ALLOC_CONF="a:b"))

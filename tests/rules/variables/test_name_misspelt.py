@@ -1,0 +1,49 @@
+from allready.model import Confidence
+from tests.cases import cases
+from tests.rules.variables.made import clear, here, hits, script, values
+
+CODE = "VAR002"
+
+
+@cases(
+    "wrong, right",
+    [
+        ("NCCL_DEUBG", "NCCL_DEBUG"),
+        ("NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"),
+        ("NCLL_DEBUG", "NCCL_DEBUG"),
+        ("nccl_debug", "NCCL_DEBUG"),
+        ("NCCL_DISABLE_IB", "NCCL_IB_DISABLE"),
+        ("NCCL_P2P_DISABLED", "NCCL_P2P_DISABLE"),
+        ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
+        ("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
+        ("GLOO_SOCKET_INFAME", "GLOO_SOCKET_IFNAME"),
+    ],
+)
+def test_names_the_right_one(wrong: str, right: str) -> None:
+    assert values(CODE, script(f"export {wrong}=1"))["near"] == right
+
+
+def test_in_this_environment_the_right_one_can_be_typed() -> None:
+    found = values(CODE, here(NCCL_SOCKET_IFNAMES="eth0,eth1"))
+    assert found["command"] == "unset NCCL_SOCKET_IFNAMES; export NCCL_SOCKET_IFNAME=eth0,eth1"
+
+
+@cases(
+    "name",
+    [
+        "NCCL_DEBUG", "NCCL_HOME", "NCCL_VERSION", "NODE_RANK", "MASTER_PORT", "LOCAL_RANK", "CUDA_HOME", "CUDA_PATH",
+        "NCCL_TESTS_HOME", "NUM_NODES", "WORLD", "RANKS", "TORCH_HOME", "TORCH_CUDA_ARCH_LIST", "OMPI_COMM_WORLD_RANK",
+        "UCX_HOME", "SLURM_NODEID", "PATH", "HOME", "MY_RANK",
+    ],
+)  # fmt: skip
+def test_leaves_names_of_others_alone(name: str) -> None:
+    assert clear(CODE, here(**{name: "1"}))
+
+
+def test_is_certain_of_families_that_are_known_completely() -> None:
+    assert hits(CODE, here(NCCL_DEBG="INFO"))[0].confidence is Confidence.CERTAIN
+    assert hits(CODE, here(CUDA_VISIBLE_DEVICE="0"))[0].confidence is Confidence.LIKELY
+
+
+def test_a_folk_name_is_not_misspelt() -> None:
+    assert clear(CODE, here(NCCL_TIMEOUT="1", NCCL_CONNECT_TIMEOUT="1"))

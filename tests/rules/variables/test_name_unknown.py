@@ -1,0 +1,31 @@
+from allready.model import Severity
+from allready.rules.registry import load
+from tests.cases import cases
+from tests.rules.variables.made import clear, here, values
+
+CODE = "VAR003"
+
+
+@cases(
+    "name", ["NCCL_A_NAME_OF_TOMORROW", "TORCH_NCCL_BRAND_NEW_SWITCH", "GLOO_ENTIRELY_NEW", "TORCH_FR_SOMETHING_ELSE"]
+)
+def test_names_of_known_families_that_no_list_has(name: str) -> None:
+    assert values(CODE, here(**{name: "1"}))["name"] == name
+
+
+def test_is_only_information() -> None:
+    assert load()[CODE].severity is Severity.INFO
+
+
+@cases("name", ["NCCL_TESTS_HOME", "NCCL_BUILD_DIR", "NCCL_FASTRAK_ANYTHING", "NCCL_HOME", "NCCL_VERSION"])
+def test_plugins_and_build_systems_are_known(name: str) -> None:
+    assert clear(CODE, here(**{name: "1"}))
+
+
+@cases("name", ["MY_VARIABLE", "TORCH_HOME", "CUDA_ANYTHING", "JAX_A_NEW_OPTION", "OMP_SOMETHING"])
+def test_other_families_are_open(name: str) -> None:
+    assert clear(CODE, here(**{name: "1"}))
+
+
+def test_a_misspelt_name_is_another_finding() -> None:
+    assert clear(CODE, here(NCCL_DEUBG="INFO"))

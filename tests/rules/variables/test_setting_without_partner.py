@@ -1,0 +1,47 @@
+from tests.cases import cases
+from tests.rules.variables.made import clear, here, script, software, values
+
+CODE = "VAR023"
+
+
+@cases(
+    "made, partner",
+    [
+        ({"NCCL_DEBUG_SUBSYS": "NET"}, "NCCL_DEBUG=INFO"),
+        ({"NCCL_DEBUG_FILE": "/tmp/a.%p"}, "NCCL_DEBUG=INFO"),
+        ({"NCCL_INSPECTOR_ENABLE": "1"}, "NCCL_PROFILER_PLUGIN"),
+        ({"NCCL_IB_TIMEOUT": "22", "NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=0"),
+        ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, "TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),
+        ({"NCCL_OOB_NET_IFNAME": "mlx5_0"}, "NCCL_OOB_NET_ENABLE=1"),
+    ],
+)
+def test_says_what_is_missing(made: dict[str, str], partner: str) -> None:
+    assert values(CODE, here(**made))["partner"] == partner
+
+
+@cases(
+    "made",
+    [
+        {"NCCL_DEBUG_SUBSYS": "NET", "NCCL_DEBUG": "INFO"},
+        {"NCCL_DEBUG_FILE": "/tmp/a.%p", "NCCL_DEBUG": "warn"},
+        {"NCCL_INSPECTOR_ENABLE": "1", "NCCL_PROFILER_PLUGIN": "inspector"},
+        {"NCCL_IB_TIMEOUT": "22"},
+        {"NCCL_IB_DISABLE": "1"},
+        {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_FR_BUFFER_SIZE": "2000"},
+        {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "TORCH_FR_BUFFER_SIZE": "0"},
+    ],
+)
+def test_complete_pairs_are_right(made: dict[str, str]) -> None:
+    assert clear(CODE, here(**made))
+
+
+def test_the_recorder_was_off_before_torch_2_9() -> None:
+    made = here(TORCH_NCCL_DUMP_ON_TIMEOUT="1")
+    assert values(CODE, made, software=software(torch="2.6.0"))["partner"] == "TORCH_NCCL_TRACE_BUFFER_SIZE=2000"
+    assert values(CODE, made, software=software(torch="2.8.0"))["partner"] == "TORCH_FR_BUFFER_SIZE=2000"
+    assert clear(CODE, made, software=software(torch="2.13.0"))
+    assert clear(CODE, made, software=software())
+
+
+def test_a_value_that_is_only_known_at_run_time_counts_as_set() -> None:
+    assert clear(CODE, script("export NCCL_DEBUG=$LEVEL", "export NCCL_DEBUG_SUBSYS=NET"))
