@@ -17,6 +17,7 @@ COMMANDS = {
     "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),
     "diagnose": ("allready.cli.diagnose", "after the fact: whatever is left of a run, and what it says"),
     "explain": ("allready.cli.explain", "the page of a finding: what it checks, why it matters, when it is harmless"),
+    "env": ("allready.cli.env", "environment variables: what they mean, which are wrong, which are right here"),
     "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
 }
 

@@ -79,6 +79,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     is_cluster: bool | None = None  # the job runs on several nodes; None: not known
     is_here: bool | None = None  # the files are for this machine, or for others; None: as their kinds suggest
 
+    @property
+    def is_guide(self) -> bool:
+        """Whether these are examples of a text, of which each stands for itself."""
+        return any(s.kind is SourceKind.MARKDOWN for s in self.settings)
+
     def here(self) -> tuple[Setting, ...]:
         """Those whose names of interfaces, devices and files are this machine's."""
         return tuple(s for s in self.settings if self._is_here(s))

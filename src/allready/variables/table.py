@@ -128,6 +128,7 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
 
     subsystem: str
     why: str
+    why_zh: str
     names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
 

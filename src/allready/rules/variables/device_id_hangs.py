@@ -17,7 +17,7 @@ FIRST, FIXED = (2, 6, 0), (2, 7, 1)
     since="0.2",
     depth=54,
     title="device_id can hang with this version of torch",
-    message="{file}:{line}: init_process_group with device_id can hang at random with torch {found}",
+    message="init_process_group with device_id can hang at random with torch {found}",
     remedy=line_remedy("update torch to 2.7.1 or newer, or leave device_id out and call torch.cuda.set_device before"),
 )
 def device_id_hangs(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:

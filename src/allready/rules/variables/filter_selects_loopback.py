@@ -7,6 +7,7 @@ from allready.rules.net._interfaces import is_private
 from allready.rules.registry import Rule
 from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import flaws, parse
+from allready.variables.meaning import in_order
 from allready.variables.table import Type
 
 
@@ -44,7 +45,7 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
         if variable.type is not Type.IFNAMES or not value or len(value) < 2 or flaws(value):
             continue
         chosen = parse(value)
-        first = next((i for i in _in_order(usable) if chosen.selects(i.name)), None)
+        first = next((i for i in in_order(usable) if chosen.selects(i.name)), None)
         # Naming lo is right on one node: it is a mistake only where there are several.
         if first is not None and _ends_here(first) and (chosen.exclude or settings.is_cluster):
             yield hit(
@@ -58,8 +59,3 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
 
 def _ends_here(interface: Interface) -> bool:
     return interface.is_loopback or is_private(interface.name)
-
-
-def _in_order(interfaces: list[Interface]) -> list[Interface]:
-    """IPv4 first, as NCCL goes through them."""
-    return sorted(interfaces, key=lambda i: all(":" in address for address in i.addresses))

@@ -6,6 +6,7 @@ from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settin
 from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import parse
+from allready.variables.here import gid_types, roce_v2_index
 from allready.variables.values import number
 
 
@@ -40,15 +41,15 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
         if variable.name != "NCCL_IB_GID_INDEX" or index is None or index < 0:
             continue
         for port in ports:
-            types = _types(port)
-            if types.get(index) == "RoCE v2":
+            kind, _ = gid_types(port).get(index, (UNKNOWN, ""))
+            if kind == "RoCE v2":
                 continue
-            better = next((i for i, kind in sorted(types.items(), reverse=True) if kind == "RoCE v2"), None)
+            better = roce_v2_index(port)
             yield hit(
                 same,
                 confidence=sureness(same[0]),
                 device=f"{port.device}:{port.port}",
-                type=types.get(index, UNKNOWN),
+                type=kind,
                 better=UNKNOWN if better is None else better,
                 command="" if better is None else export(same[0], str(better)),
             )
@@ -57,9 +58,3 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
 
 def _counts(port: RdmaPort) -> bool:
     return port.state == "ACTIVE" and port.link_layer == "Ethernet" and bool(port.gids)
-
-
-def _types(port: RdmaPort) -> dict[int, str]:
-    """Index -> type of the GIDs that are not zero."""
-    rows = (gid.split(" ") for gid in port.gids)
-    return {int(row[0]): " ".join(row[1:-1]) for row in rows if len(row) > 2 and row[0].isdecimal()}

@@ -20,7 +20,7 @@ _WHY = {"blank-before-equals", "blank-after-equals"}
     since="0.2",
     depth=56,
     title="A line that assigns nothing, because of blanks around =",
-    message="{file}:{line}: {text} sets no variable: there must be no blank around =",
+    message="{text} sets no variable: there must be no blank around =",
     remedy=line_remedy("write {name}=VALUE without blanks around ="),
 )
 def line_assigns_nothing(settings: Settings) -> Iterator[Hit]:

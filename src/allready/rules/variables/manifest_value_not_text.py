@@ -14,7 +14,7 @@ from allready.rules.variables._settings import at_line, line_remedy
     since="0.2",
     depth=42,
     title="A value in a manifest that is no text",
-    message="{file}:{line}: the value of {name} is a number or a truth value for YAML; Kubernetes takes texts only",
+    message="the value of {name} is a number or a truth value for YAML; Kubernetes takes texts only",
     remedy=line_remedy('put it in quotation marks: value: "{value}"'),
 )
 def manifest_value_not_text(settings: Settings) -> Iterator[Hit]:

@@ -48,7 +48,7 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
     ## When it is harmless
     When the other one is set elsewhere: in the image, in /etc/nccl.conf, by the scheduler.
     """
-    for setting in {s.name: s for s in settings.settings}.values():
+    for setting in {s.name: s for s in settings.settings}.values() if not settings.is_guide else ():
         is_dump = setting.name in _DUMPS
         partner = _buffer(setting, settings, versions(software)) if is_dump else _missing(setting, settings)
         if partner:

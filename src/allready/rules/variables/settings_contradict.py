@@ -37,6 +37,8 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
     When the line that does not count is a leftover.
     """
     done: set[tuple[str, str]] = set()
+    if settings.is_guide:  # each block of a guide stands for itself
+        return
     for check in (_pairs, _renamed, _least_and_most, _sockets):
         for one, other, counts in check(settings):
             if (one.name, other.name) in done:
@@ -57,7 +59,10 @@ Contradiction = tuple[Setting, Setting, str]
 
 
 def _renamed(settings: Settings) -> Iterator[Contradiction]:
-    """Old and new name with different values; the new one counts."""
+    """Old and new name with different values, of which the new one counts; JAX raises an error for both together."""
+    one, other = settings.last("XLA_PYTHON_CLIENT_MEM_FRACTION"), settings.last("XLA_CLIENT_MEM_FRACTION")
+    if one and other:
+        yield one, other, UNKNOWN
     for old in {s.name: s for s in settings.settings}.values():
         row = table.load().get(old.name)
         new = settings.last(row.use) if row and row.deprecated and not row.is_folk else None
@@ -92,7 +97,6 @@ _CONFLICTS: tuple[tuple[str, Callable[[str], bool], str, Callable[[str], bool], 
     ),
     ("NCCL_NET", lambda v: v.upper() == "IB", "NCCL_IB_DISABLE", lambda v: v.strip() == "1", "NCCL_IB_DISABLE"),
     ("NCCL_MNNVL_ENABLE", lambda v: v.strip() == "1", "NCCL_CUMEM_ENABLE", _off, "NCCL_CUMEM_ENABLE"),
-    ("XLA_PYTHON_CLIENT_MEM_FRACTION", bool, "XLA_CLIENT_MEM_FRACTION", bool, UNKNOWN),  # JAX raises an error
     (
         "XLA_CLIENT_MEM_FRACTION", bool,
         "XLA_PYTHON_CLIENT_ALLOCATOR", lambda v: v.lower() == "platform", "XLA_PYTHON_CLIENT_ALLOCATOR",
@@ -103,9 +107,15 @@ _CONFLICTS: tuple[tuple[str, Callable[[str], bool], str, Callable[[str], bool], 
 
 def _pairs(settings: Settings) -> Iterator[Contradiction]:
     for name, fits, other_name, other_fits, counts in _CONFLICTS:
-        one, other = settings.last(name), settings.last(other_name)
+        one, other = _last(settings, name), _last(settings, other_name)
         if one and other and one.value and other.value and fits(one.value) and other_fits(other.value):
             yield one, other, counts
+
+
+def _last(settings: Settings, name: str) -> Setting | None:
+    """The setting under this name, or under an older one."""
+    old = (n for n, row in table.load().items() if row.use == name and row.deprecated and not row.is_folk)
+    return settings.last(name) or next(filter(None, map(settings.last, old)), None)
 
 
 def _least_and_most(settings: Settings) -> Iterator[Contradiction]:

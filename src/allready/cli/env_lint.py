@@ -1,0 +1,386 @@
+"""`allready env lint`: settings that are wrong, in this environment, in files, or between nodes."""
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from allready.cli.env_machine import Machine, read_machine
+from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.errors import UsageError
+from allready.facts.env import is_read, redact
+from allready.facts.host import LiveHost
+from allready.model import (
+    EnvFacts,
+    FactMissing,
+    Finding,
+    Fleet,
+    NodeFacts,
+    NotChecked,
+    Setting,
+    Settings,
+    Severity,
+    SourceKind,
+    World,
+    WorldNode,
+)
+from allready.report.blocks import SEVERITY_STYLE
+from allready.report.pieces import Block, Gap, Line, Piece
+from allready.report.safe import plain
+from allready.report.terminal import show_blocks
+from allready.report.words import phrase, steps
+from allready.rules.engine import crashed, judge
+from allready.rules.registry import load
+from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_remedies
+from allready.text.ui import ui
+from allready.variables import table
+from allready.variables.sources.read import MAX_BYTES, Parsed, read_environment, read_text
+from allready.variables.sources.structured import YamlMissingError
+from allready.variables.table import Type
+
+SCHEMA = "allready.env-lint/1"
+ENVIRONMENT = "environment"
+_NEEDED = ("net", "rdma", "gpu", "software")
+_OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
+"""Kinds whose software is not what is installed here."""
+_INPUT_FILES = frozenset({
+    "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "NCCL_TUNER_CONFIG_FILE", "NVTX_INJECTION64_PATH",
+    "GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE", "GLOO_DEVICE_TRANSPORT_TCP_TLS_CERT", "GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY",
+})  # fmt: skip
+_NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
+
+
+class Unreadable(Struct, frozen=True):
+    """A source, or a part of it, that could not be read as what it is."""
+
+    place: str
+    why: str
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """Everything that one lint found."""
+
+    sources: tuple[str, ...]
+    num_settings: int
+    findings: tuple[Finding, ...]
+    unreadable: tuple[Unreadable, ...]
+    not_checked: tuple[NotChecked, ...]
+    versions: Mapping[str, str]
+    missing: Mapping[str, str]  # fact of this machine -> why it could not be read
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `env lint`."""
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="scripts, .env, Dockerfile, manifests, ... (- for stdin)"
+    )
+    parser.add_argument("--compare", action="store_true", help="the files are the environments of several nodes")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--here", action="store_true", help="judge the files by this machine, whatever their kind")
+    place.add_argument("--elsewhere", action="store_true", help="do not judge the files by this machine")
+    for name in ("torch", "nccl", "jax"):
+        parser.add_argument(f"--{name}", metavar="VERSION", help=f"version of {name} (default: the one found here)")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings as well")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the findings as JSON (- for standard output, and no text)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="also what each variable is, and what goes wrong")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge and show; the exit code of the contract.
+
+    Raises:
+        UsageError: a file cannot be opened.
+    """
+    language = choose_language(args.lang)
+    judged = lint(args)
+    if args.json:
+        _write_json(args.json, judged)
+    if args.json != "-":
+        show_blocks(_blocks(judged, language, verbose=args.verbose), sys.stdout, language)
+    bad = Severity.WARNING if args.strict else Severity.ERROR
+    if any(f.severity.weight >= bad.weight for f in judged.findings):
+        return EXIT_FAULT
+    return EXIT_UNCHECKED if judged.unreadable or crashed(judged.not_checked) else EXIT_HEALTHY
+
+
+def lint(args: argparse.Namespace) -> Judged:
+    """Read the sources and judge each."""
+    host = LiveHost()
+    given = {"torch": args.torch, "nccl": args.nccl, "jax": args.jax}
+    found = read_machine(host)
+    machine = found.having(**given)
+    unreadable: list[Unreadable] = []
+    texts = [(name, _text(name)) for name in args.files]
+    parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
+    if not args.files:
+        parsed = [_environment()]
+    is_here = True if args.here else False if args.elsewhere else None
+    findings: list[Finding] = []
+    unchecked: list[NotChecked] = []
+    for source in parsed:
+        settings = replace(
+            _settings(source, machine),
+            calls=tuple(call for p in parsed for call in p.calls),
+            is_here=is_here,
+            is_cluster=_is_cluster("".join(t for _, t in texts)) if args.files else _is_cluster_here(os.environ),
+        )
+        fleet = _fleet(settings, _for_kind(source.kind, machine, given))
+        more, not_checked = judge(fleet, [rule for rule in load().values() if rule.area == "variables"])
+        findings += [f for f in more if f not in findings]
+        unchecked += not_checked
+    if args.compare:
+        more, not_checked = _compare(texts, parsed)
+        findings += more
+        unchecked += not_checked
+    return Judged(
+        sources=tuple(name for name, _ in texts) or (ENVIRONMENT,),
+        num_settings=sum(s.name in table.load() for p in parsed for s in p.settings),
+        findings=tuple(sorted(findings, key=_order)),
+        unreadable=tuple(unreadable),
+        not_checked=tuple(unchecked),
+        versions={name: v for name, v in machine.versions.items() if name in {"torch", "nccl", "jax", "jaxlib"}},
+        missing=machine.missing(_NEEDED),
+    )
+
+
+def _order(finding: Finding) -> tuple[int, str, int, str]:
+    line = finding.values.get("line", "")
+    return -finding.severity.weight, finding.values.get("file", ""), int(line) if line.isdecimal() else 0, finding.code
+
+
+def _text(name: str) -> str:
+    """The content of a file, or of standard input.
+
+    Raises:
+        UsageError: it cannot be opened, or is too large to be a file of settings.
+    """
+    try:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else _bytes(Path(name))
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{name}: larger than {MAX_BYTES >> 20} MiB")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:
+    """What a file assigns; None where it cannot be read."""
+    try:
+        parsed = read_text("stdin" if name == "-" else name, text)
+    except YamlMissingError as error:
+        unreadable.append(Unreadable(name, str(error)))
+        return None
+    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.why == "unreadable"]
+    return parsed
+
+
+def _environment() -> Parsed:
+    """This environment, with what NCCL takes from its configuration files in front: the environment wins."""
+    first = os.environ.get("NCCL_CONF_FILE") or str(Path("~/.nccl.conf").expanduser())
+    settings: list[Setting] = []
+    for path in (Path("/etc/nccl.conf"), Path(first)):
+        try:
+            text = path.read_bytes()[:MAX_BYTES].decode(errors="replace")
+        except OSError:
+            continue
+        settings += read_text(str(path), text).settings if path.name.endswith("nccl.conf") else []
+    own = read_environment(os.environ, ENVIRONMENT)
+    return replace(own, settings=(*settings, *own.settings))
+
+
+def _settings(source: Parsed, machine: Machine) -> Settings:
+    """What rules judge: without secrets, and with what this machine says about paths."""
+    shown = tuple(
+        s if s.value is None or s.name in table.load() else replace(s, value=redact(s.name, s.value))
+        for s in source.settings
+    )
+    return Settings(
+        settings=shown,
+        malformed=tuple(replace(m, text=redact("", m.text)) for m in source.malformed),
+        used=source.used,
+        cloud=machine.cloud,
+        missing_files=frozenset(_missing_files(source)),
+    )
+
+
+def _missing_files(source: Parsed) -> Iterator[str]:
+    for setting in source.settings:
+        row = table.load().get(setting.name)
+        value = setting.value or ""
+        if row is None or not value.startswith("/") or "," in value:
+            continue
+        if (setting.name in _INPUT_FILES or row.type is Type.PLUGIN) and not Path(value).exists():
+            yield value
+
+
+def _is_cluster(text: str) -> bool | None:
+    """Whether launch commands in these files start on several nodes; None where none says so."""
+    numbers = {int(number) for number in _NODES.findall(text)}
+    if "--standalone" in text or numbers == {1}:
+        return False
+    return True if numbers else None
+
+
+def _is_cluster_here(environ: Mapping[str, str]) -> bool | None:
+    """Whether this process belongs to a job on several nodes."""
+    for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name]) > 1
+    world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
+    return int(world) > int(local) if world.isdecimal() and local.isdecimal() else None
+
+
+def _for_kind(kind: SourceKind, machine: Machine, given: Mapping[str, str | None]) -> Machine:
+    """The machine without the software found, for a file that belongs to another installation."""
+    if kind not in _OTHERS_SOFTWARE:
+        return machine
+    bare = replace(machine, facts=replace(machine.facts, software=FactMissing("the file is for another installation")))
+    return bare.having(**given)
+
+
+def _fleet(settings: Settings, machine: Machine) -> Fleet:
+    world = World(num_nodes=1, world_size=1, nodes=(WorldNode(node_rank=0, name="", ranks=(0,)),))
+    return Fleet(world=world, nodes={0: machine.facts}, settings=settings)
+
+
+def _compare(
+    texts: Sequence[tuple[str, str]], parsed: Sequence[Parsed]
+) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
+    """What differs between environments, by the rule that compares the nodes of a job.
+
+    Raises:
+        UsageError: there are not two.
+    """
+    if len(parsed) < 2:
+        raise UsageError("--compare takes the environments of two nodes or more")
+    facts = [
+        EnvFacts(variables={s.name: s.value for s in p.settings if s.value is not None and is_read(s.name)})
+        for p in parsed
+    ]
+    redacted = [EnvFacts(variables={n: redact(n, v) for n, v in f.variables.items()}) for f in facts]
+    world = World(
+        num_nodes=len(parsed),
+        world_size=len(parsed),
+        nodes=tuple(WorldNode(node_rank=n, name=name, ranks=(n,)) for n, (name, _) in enumerate(texts)),
+    )
+    fleet = Fleet(world=world, nodes={n: NodeFacts(env=env) for n, env in enumerate(redacted)})
+    return judge(fleet, [load()["ENV002"]])
+
+
+def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
+    for finding in judged.findings:
+        yield from _finding(finding, language, verbose=verbose)
+    for item in judged.unreadable:
+        text = ui("env.lint_unreadable", language, place=plain(item.place), why=plain(item.why))
+        yield Line((Piece(text),), lead=Piece(ui("env.lint_not_checked", language), "warn"))
+    for fact, why in judged.missing.items():
+        text = ui("env.lint_fact_missing", language, fact=fact, why=plain(why))
+        yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_not_checked", language), "dim"))
+    if judged.findings or judged.unreadable:
+        yield Gap()
+    yield Line((Piece(_summary(judged, language), "bold" if judged.findings else "good"),))
+    text = ", ".join(f"{name} {version}" for name, version in judged.versions.items())
+    known = ui("env.lint_versions", language, versions=text) if text else ui("env.lint_no_versions", language)
+    yield Line((Piece(known, "dim"),))
+
+
+def _summary(judged: Judged, language: str) -> str:
+    named = [ui("env.this_environment", language) if s == ENVIRONMENT else plain(s) for s in judged.sources]
+    sources = ui("report.comma", language).join(named)
+    if not judged.findings:
+        return ui("env.lint_clean", language, settings=judged.num_settings, sources=sources)
+    weights = [f.severity.weight for f in judged.findings]
+    return ui(
+        "env.lint_summary",
+        language,
+        errors=sum(w >= Severity.ERROR.weight for w in weights),
+        warnings=weights.count(Severity.WARNING.weight),
+        infos=weights.count(Severity.INFO.weight),
+        settings=judged.num_settings,
+        sources=sources,
+    )
+
+
+def _finding(finding: Finding, language: str, *, verbose: bool) -> Iterator[Block]:
+    style = SEVERITY_STYLE[finding.severity]
+    place = finding.evidence[0].source if finding.evidence else ""
+    shown = "" if place in {"", ENVIRONMENT} else f"{plain(place)}{ui('report.colon', language)}"
+    yield Line(
+        (Piece(f"{finding.code} ", style), Piece(shown, "dim"), Piece(phrase(finding, "message", language))),
+        lead=Piece(ui(f"report.severity_{finding.severity}", language), style),
+    )
+    for step in steps(finding, language):
+        where, explanation, command = remedy_parts(step, language)
+        pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
+        yield Line(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
+    for text in _background(finding, language) if verbose else ():
+        yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_why", language), "dim"), indent=2)
+
+
+def _background(finding: Finding, language: str) -> Iterable[str]:
+    """What the table says about the variables."""
+    for name in finding.culprits.variables:
+        row = table.load().get(name)
+        if row is not None:
+            yield from filter(None, (row.text(field, language) for field in ("what", "risk", "cost")))
+
+
+def _write_json(target: str, judged: Judged) -> None:
+    body = {
+        "schema": SCHEMA,
+        "sources": judged.sources,
+        "num_settings": judged.num_settings,
+        "versions": judged.versions,
+        "findings": [_data(finding) for finding in judged.findings],
+        "not_checked": [
+            *({"code": item.code, "why": item.why} for item in judged.not_checked),
+            *({"code": f"facts.{fact}", "why": why} for fact, why in judged.missing.items()),
+            *({"code": "source", "why": f"{item.place}: {item.why}"} for item in judged.unreadable),
+        ],
+    }
+    text = json.dumps(body, ensure_ascii=False, indent=1) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json {target}: {error.strerror}") from error
+
+
+def _data(finding: Finding) -> dict[str, Any]:
+    """A finding as in report.json, with its place, Chinese texts, and what the table says about the variable."""
+    flat: dict[str, Any] = to_builtins(finding)
+    line = finding.values.get("line", "")
+    name = finding.culprits.variables[0] if finding.culprits.variables else None
+    row = table.load().get(name or "")
+    about = (
+        {field: getattr(row, field) for field in ("what", "what_zh", "risk", "risk_zh", "cost", "cost_zh")}
+        if row
+        else {}
+    )
+    chinese = say_remedies(finding, "zh")
+    return {
+        **flat,
+        "variable": name,
+        "file": finding.values.get("file"),
+        "line": int(line) if line.isdecimal() else None,
+        "message_zh": say(finding, "message", "zh"),
+        "remedy_zh": remedy_text(chinese, "zh"),
+        "remedies_zh": to_builtins(chinese),
+        **about,
+    }

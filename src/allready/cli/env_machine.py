@@ -1,0 +1,140 @@
+"""What `allready env` reads of this machine: bounded in time, and never a reason to fail."""
+
+import ipaddress
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.gpu import collect_gpu
+from allready.facts.host import Host
+from allready.facts.limits import collect_limits
+from allready.facts.net import collect_net
+from allready.facts.rdma import collect_rdma
+from allready.facts.software import collect_software
+from allready.facts.system import collect_host
+from allready.facts.tasks import Task
+from allready.model import FactMissing, HostFacts, LimitFacts, NetFacts, NodeFacts, SoftwareFacts
+from allready.rules.net._interfaces import way_to
+from allready.variables.here import Here
+
+DEADLINE_S = 3.0
+_VENDORS = {
+    "Amazon EC2": "aws", "Google": "gcp", "Microsoft Corporation": "azure", "OracleCloud.com": "oci",
+    "Alibaba Cloud": "alibaba", "Tencent Cloud": "tencent", "CoreWeave": "coreweave",
+}  # fmt: skip
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """Facts of this machine, or why they are missing."""
+
+    facts: NodeFacts
+    cloud: str | None = None
+
+    def fact(self, name: str) -> Any:
+        """A fact, or None."""
+        value = getattr(self.facts, name)
+        return None if isinstance(value, FactMissing) else value
+
+    def missing(self, names: Iterable[str]) -> dict[str, str]:
+        """Why facts are not there, by name."""
+        values = ((name, getattr(self.facts, name)) for name in names)
+        return {name: value.why for name, value in values if isinstance(value, FactMissing)}
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of the software found, or given."""
+        software = self.fact("software")
+        return dict(software.versions) if isinstance(software, SoftwareFacts) else {}
+
+    def having(self, **versions: str | None) -> "Machine":
+        """The machine as if it had these versions (those that are not None)."""
+        given = {name: version for name, version in versions.items() if version}
+        if not given:
+            return self
+        software = SoftwareFacts(versions={**self.versions, **given})
+        return replace(self, facts=replace(self.facts, software=software))
+
+    def here(self) -> Here:
+        """The same for explaining values and computing presets."""
+        limits, host = self.fact("limits"), self.fact("host")
+        return Here(
+            net=self.fact("net"),
+            rdma=self.fact("rdma"),
+            gpu=self.fact("gpu"),
+            versions=self.versions,
+            num_cpus=host.num_cpus if isinstance(host, HostFacts) else None,
+            shm_bytes=limits.shm_total_bytes if isinstance(limits, LimitFacts) else None,
+            in_container=isinstance(host, HostFacts) and host.container is not None,
+        )
+
+
+def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[str] | None = None) -> Machine:
+    """Read facts beside each other; what is not there in time is missing.
+
+    only: names of the facts that are needed; None for all.
+    """
+    until = time.monotonic() + deadline_s
+    inner_s = max(0.1, deadline_s * 0.9)
+    collectors: dict[str, Callable[[], object]] = {
+        "net": lambda: collect_net(host, timeout_s=inner_s),
+        "rdma": lambda: collect_rdma(host),
+        "gpu": lambda: collect_gpu(host, timeout_s=inner_s),
+        "software": lambda: collect_software(host, timeout_s=inner_s),
+        "limits": lambda: collect_limits(host, timeout_s=inner_s),
+        "host": lambda: collect_host(host),
+    }
+    wanted = collectors if only is None else {name: collectors[name] for name in only}
+    tasks = {name: Task(call, f"env-{name}") for name, call in wanted.items()}
+    facts: dict[str, Any] = {name: _result(task, until) for name, task in tasks.items()}
+    return Machine(facts=NodeFacts(**facts), cloud=_cloud(host))
+
+
+def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:
+    """The interface to the first of these addresses that has a route of its own, else the default route."""
+    ways = [way for address in addresses if (way := way_to(net, address)) is not None]
+    ways = [way for way in ways if _is_usable(net, way[0])]
+    return max(ways, key=lambda way: way[1])[0] if ways else None
+
+
+def addresses_of(host: Host, peers: Iterable[str], *, timeout_s: float) -> dict[str, tuple[str, ...]]:
+    """Peer -> its addresses, () for a name that does not resolve."""
+    found: dict[str, tuple[str, ...]] = {}
+    for peer in peers:
+        try:
+            found[peer] = (str(ipaddress.ip_address(peer)),)
+        except ValueError:
+            try:
+                found[peer] = host.resolve(peer, timeout_s=timeout_s)
+            except FactUnavailable:
+                found[peer] = ()
+    return found
+
+
+def _is_usable(net: NetFacts, name: str) -> bool:
+    interface = net.interface(name)
+    return interface is not None and interface.is_up and not interface.is_loopback
+
+
+def _result(task: Task[object], until: float) -> object:
+    try:
+        return task.result(timeout_s=until - time.monotonic())
+    except FactUnavailable as error:
+        return FactMissing(str(error))
+    except DeadlineExceeded:
+        return FactMissing("not read in time")
+
+
+def _cloud(host: Host) -> str | None:
+    """Which provider's machine this is, by its firmware."""
+    for path in ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_vendor"):
+        try:
+            vendor = host.read(path).strip()
+        except FactUnavailable:
+            continue
+        if vendor in _VENDORS:
+            return _VENDORS[vendor]
+    return None

@@ -1,0 +1,236 @@
+"""What a value means on this machine: `allready env explain NAME --value VALUE`."""
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from allready.model import Interface
+from allready.variables import filters, table, values
+from allready.variables.here import Here, gid_types
+from allready.variables.table import Syntax, Type, Variable
+
+MAX_SHOWN = 16
+ACK_TIMER_S = 4.096e-6
+"""Unit of InfiniBand's acknowledgement timer, which counts in powers of two."""
+RETRIES = 7
+
+
+class Meaning(Struct, frozen=True):
+    """One sentence: `env.means_KEY` among the texts, with values for its placeholders."""
+
+    key: str
+    values: Mapping[str, object] = {}
+
+
+def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
+    """Sentences on a value, the mistakes in it first.
+
+    here: what is known of this machine; without it filters are read, but not applied.
+    """
+    problems = [
+        Meaning(
+            f"problem_{p.kind.value.replace('-', '_')}", {"part": p.part or '""', "read": p.read, "better": p.better}
+        )
+        for p in values.check(variable, value)
+    ]
+    found = [] if problems and problems[0].key == "problem_stops" else list(_readers(variable)(variable, value, here))
+    if values.is_debug_value(variable, value):
+        found.append(Meaning("debug"))
+    return problems + found
+
+
+def _readers(variable: Variable) -> Callable[[Variable, str, Here], Iterator[Meaning]]:
+    by_name = {
+        "NCCL_IB_TIMEOUT": _ack_timer,
+        "NCCL_IB_GID_INDEX": _gid,
+        "NCCL_DEBUG_FILE": _log_file,
+        "CUDA_VISIBLE_DEVICES": _gpus,
+    }
+    by_type = {
+        Type.BOOL: _switch, Type.INT: _number, Type.FLOAT: _number, Type.SIZE: _size, Type.IFNAMES: _interfaces,
+        Type.EXACT_IFNAMES: _exact_interfaces, Type.HCAS: _devices, Type.UCX_DEVICES: _ucx, Type.ENUM: _word,
+        Type.LIST: _words, Type.FLAGS: _flags,
+    }  # fmt: skip
+    return by_name.get(variable.name) or by_type.get(variable.type, _as_it_is)
+
+
+def _as_it_is(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001 - the interface's
+    yield Meaning("text" if value else "empty")
+
+
+def _switch(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if not value and variable.syntax is not Syntax.PRESENCE:
+        yield Meaning("empty")
+    else:
+        yield Meaning("on" if values.is_on(variable, value) else "off")
+
+
+def _number(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    number = values.number(value)
+    if variable.type is Type.FLOAT or number is None:
+        yield Meaning("text" if value else "empty")
+    elif variable.unit:
+        yield Meaning("number_of", {"number": number, "unit": variable.unit})
+    else:
+        yield Meaning("number", {"number": number})
+
+
+def _size(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:
+    number = values.number(value)
+    if number is None or number < 1024:
+        yield from _number(variable, value, here)
+        return
+    power = min(3, (number.bit_length() - 1) // 10)
+    yield Meaning("size", {"number": number, "size": f"{number / 1024**power:.4g} {('', 'KiB', 'MiB', 'GiB')[power]}"})
+
+
+def _word(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if value:
+        yield Meaning("word", {"word": value, "words": ", ".join(variable.values)})
+    else:
+        yield Meaning("empty")
+
+
+def _words(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if not value:
+        yield Meaning("empty")
+    elif value.startswith("^"):
+        words = {word.upper() for word in value[1:].split(",")}
+        left = [word for word in variable.values if word.upper() not in words and word != "ALL"]
+        yield Meaning("all_but", {"words": ", ".join(left)})
+    else:
+        yield Meaning("list", {"words": ", ".join(value.split(","))})
+
+
+def _ack_timer(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    number = values.number(value)
+    if number is None or not 1 <= number <= 31:
+        yield Meaning("for_ever")
+        return
+    one = ACK_TIMER_S * 2**number
+    yield Meaning("ack_timer", {"one": f"{one:.3g}", "retries": RETRIES, "all": f"{one * RETRIES:.3g}"})
+
+
+def _gid(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    index = values.number(value)
+    if index is None or index < 0:
+        yield Meaning("gid_automatic")
+        return
+    ports = here.active("Ethernet")
+    for port in ports[:MAX_SHOWN]:
+        kind, gid = gid_types(port).get(index, ("", ""))
+        device = f"{port.device}:{port.port}"
+        if kind:
+            yield Meaning("gid", {"device": device, "type": kind, "gid": gid})
+        else:
+            yield Meaning("gid_missing", {"device": device, "index": index})
+    if not ports:
+        yield Meaning("gid_nowhere" if here.rdma is not None else "not_known_here")
+
+
+def _log_file(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    yield Meaning("log_file", {"example": value.replace("%h", "node0").replace("%p", "12345")})
+
+
+def _gpus(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if here.gpu is None:
+        yield Meaning("not_known_here")
+        return
+    chosen: list[str] = []
+    for word in value.split(","):
+        gpu = next((g for g in here.gpu.gpus if word.strip() == str(g.index) or _is_uuid(word, g.uuid)), None)
+        if gpu is None:
+            break  # what follows an unknown one does not count
+        chosen.append(f"{gpu.index} ({gpu.name})")
+    yield Meaning("gpus", {"gpus": ", ".join(chosen[:MAX_SHOWN])}) if chosen else Meaning("no_gpu")
+
+
+def _is_uuid(word: str, uuid: str) -> bool:
+    return word.strip().startswith("GPU-") and uuid.startswith(word.strip())
+
+
+def _interfaces(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if len(value) < 2:
+        yield Meaning("one_letter" if value else "empty")
+        return
+    wanted = filters.parse(value)
+    yield _form(wanted)
+    if here.net is None:
+        yield Meaning("not_known_here")
+        return
+    there = in_order(here.net.interfaces)
+    yield from _selection([i.name for i in there if wanted.selects(i.name)], [i.name for i in there], first=True)
+
+
+def in_order(interfaces: Sequence[Interface]) -> list[Interface]:
+    """Those that NCCL considers, in its order: with an address, IPv4 before IPv6."""
+    usable = [i for i in interfaces if i.is_up and i.addresses]
+    return sorted(usable, key=lambda i: all(ipaddress.ip_interface(a).version == 6 for a in i.addresses))
+
+
+def _form(wanted: filters.Filter) -> Meaning:
+    names = ", ".join(f"{e.name}:{e.port}" if e.port >= 0 else e.name for e in wanted.entries)
+    kind = ("not_" if wanted.exclude else "only_") + ("exact" if wanted.exact else "prefix")
+    return Meaning(f"filter_{kind}", {"names": names})
+
+
+def _selection(chosen: Sequence[str], there: Sequence[str], *, first: bool = False) -> Iterator[Meaning]:
+    if not chosen:
+        yield Meaning("selects_nothing", {"there": ", ".join(there[:MAX_SHOWN]) or "-"})
+        return
+    yield Meaning("selects", {"names": ", ".join(chosen[:MAX_SHOWN])})
+    if left := [name for name in there if name not in chosen]:
+        yield Meaning("leaves_out", {"names": ", ".join(left[:MAX_SHOWN])})
+    if first:
+        yield Meaning("first", {"name": chosen[0]})
+
+
+def _exact_interfaces(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    if len(value) < 2:
+        yield Meaning("one_letter" if value else "empty")
+        return
+    names = filters.exact_names(value)
+    yield Meaning("exact_names", {"names": ", ".join(repr(n) if n != n.strip() else n for n in names)})
+    if here.net is None:
+        yield Meaning("not_known_here")
+        return
+    there = [i.name for i in here.net.interfaces if i.addresses]
+    for name in names:
+        if name not in there:
+            yield Meaning("no_interface", {"name": repr(name), "there": ", ".join(there[:MAX_SHOWN])})
+
+
+def _devices(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    wanted = filters.parse(value)
+    yield _form(wanted) if value else Meaning("empty")
+    if here.rdma is None:
+        yield Meaning("not_known_here")
+        return
+    active = here.active()
+    if not active:
+        yield Meaning("no_rdma")
+        return
+    chosen = [f"{p.device}:{p.port}" for p in active if wanted.selects(p.device, p.port)]
+    yield from _selection(chosen, [f"{p.device}:{p.port}" for p in active])
+
+
+def _ucx(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    there = [f"{p.device}:{p.port}" for p in here.active()]
+    there += [i.name for i in here.net.interfaces if i.addresses] if here.net else []
+    if here.net is None and here.rdma is None:
+        yield Meaning("not_known_here")
+        return
+    yield from _selection(filters.ucx_selects(value, there), there)
+
+
+def _flags(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
+    for word in value.split()[:64]:
+        flag, _, given = word.partition("=")
+        row = table.find(flag) if flag.startswith("--") else None
+        if row is not None:
+            yield Meaning("flag", {"flag": flag, "value": given or "true"})
+        else:
+            yield Meaning("flag_not_listed", {"flag": flag})
+    if not value.split():
+        yield Meaning("empty")
