@@ -3,6 +3,7 @@
 Nothing is constructed: the text is only parsed into nodes, which know their lines.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,8 @@ KEYS = {
 """Under these keys (in lower case) stand variables."""
 
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PAIRED = re.compile(r"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+"""One character beyond 16 bits, which JSON writes as two."""
 _TEXT = "tag:yaml.org,2002:str"
 MAX_NODES = 200_000
 MAX_DEPTH = 100
@@ -42,6 +45,7 @@ def parse_structured(text: str) -> tuple[Found, bool]:
     is_manifest = False
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
+        text = _PAIRED.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
     try:
         for document in yaml.compose_all(text, Loader=loader):
             if document is not None:
