@@ -4,9 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from allready.agent import messages
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded
+from allready.model import Gather
 
 
 class Overrun:
@@ -15,7 +15,7 @@ class Overrun:
     def look(self, now_s: float) -> NoReturn:
         raise DeadlineExceeded("a look at the ranks has been going on for more than 1.0 s")
 
-    def gather(self, number: int, *, deadline_s: float) -> NoReturn:
+    def gather(self, number: int, *, deadline_s: float, with_dump: bool) -> NoReturn:
         raise DeadlineExceeded("a look at the ranks has been going on for more than 1.0 s")
 
 
@@ -32,5 +32,5 @@ async def test_a_look_that_takes_too_long_ends_nothing() -> None:
     agent._observer, agent._looking, agent._node = Overrun(), asyncio.Lock(), Silent()
     await agent._look()
     await agent._look(at_once=True)
-    await agent._gather(messages.Gather(number=3, why="a wait", keep=True))
+    await agent._gather(Gather(number=3, why="a wait", keep=True))
     assert not agent._looking.locked()

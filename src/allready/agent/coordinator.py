@@ -28,6 +28,7 @@ from allready.launch.ranks import RanksError
 from allready.launch.request import Note, RunRequest
 from allready.messaging.channel import LOST, convert
 from allready.model import (
+    Gather,
     NodeEvidence,
     NodeStatus,
     Report,
@@ -297,9 +298,7 @@ class JobCoordinator(Coordinator):
             if self.job.diagnosis:
                 wanted = of_job.wants(now)
                 if wanted is not None:
-                    await self._hub.send(
-                        None, messages.GATHER, messages.Gather(number=wanted.number, why=wanted.why, keep=wanted.keep)
-                    )
+                    await self._hub.send(None, messages.GATHER, wanted)
                 report = of_job.judge(now, wall_s)
                 if report is not None:
                     await self._tell(report)
@@ -309,9 +308,7 @@ class JobCoordinator(Coordinator):
             if self._is_evidence_wished:
                 self._is_evidence_wished = False
                 self._wished_number += 1
-                await self._hub.send(
-                    None, messages.GATHER, messages.Gather(number=self._wished_number, why="asked for")
-                )
+                await self._hub.send(None, messages.GATHER, Gather(number=self._wished_number, why="asked for"))
             await self._tell_watchers(now)
             here = nodes - set(lost)
             if here <= set(self._ended_nodes):

@@ -1,8 +1,8 @@
 """What node 0 and the nodes of a job say to each other over the exchange; all bodies are JSON.
 
 Nodes to node 0: OFFER once after joining, STARTED, STATUS (a `NodeStatus`), EVIDENCE (a `NodeEvidence`), ENDED, WISH.
-Node 0 to the nodes: PLAN starts an attempt, GATHER asks for evidence, VERDICT tells the report as it stands, STOP ends
-an attempt, FINISH ends the job.
+Node 0 to the nodes: PLAN starts an attempt, GATHER (a `model.Gather`) asks for evidence, VERDICT carries the report as
+it stands, STOP ends an attempt, FINISH ends the job.
 """
 
 from collections.abc import Mapping
@@ -83,15 +83,6 @@ class Ended:
     problem_kind: str = ""  # as `launch.plan.AttemptResult`
     was_stopped: bool = False
     outcomes: tuple[RankOutcome, ...] = ()  # of all its ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gather:
-    """Evidence is wanted now."""
-
-    number: int
-    why: str = ""
-    keep: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import signal as signals
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -22,7 +22,10 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import RunRequest
 from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
-from allready.model import NodeStatus, Report
+from allready.model import Gather, NodeEvidence, NodeStatus, Report
+
+if TYPE_CHECKING:
+    from allready.live.node.observer import NodeObserver
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,7 @@ class NodeAgent:
                 if kind == messages.PLAN:
                     await self._begin(convert(body, messages.Plan))
                 elif kind == messages.GATHER:
-                    task = self._spawn(self._gather(convert(body, messages.Gather)))
+                    task = self._spawn(self._gather(convert(body, Gather)))
                     self._gathers.add(task)
                     task.add_done_callback(self._gathers.discard)
                 elif kind == messages.VERDICT:
@@ -112,7 +115,7 @@ class NodeAgent:
 
     async def look_now(self) -> None:
         """A last look at everything, for a node that has lost node 0: evidence is kept, nobody is told."""
-        await self._gather(messages.Gather(number=0, why="node 0 was lost", keep=True), tell=False)
+        await self._gather(Gather(number=0, why="node 0 was lost", keep=True), tell=False)
 
     async def end_ranks(self) -> None:
         """End what still runs, and wait for it."""
@@ -212,12 +215,12 @@ class NodeAgent:
             self._told_s = now
             await self._node.send(messages.STATUS, status)
 
-    async def _gather(self, order: messages.Gather, *, tell: bool = True) -> None:
+    async def _gather(self, order: Gather, *, tell: bool = True) -> None:
         if self._attempt is None or not self._attempt.has_started or self._observer is None:
             return
         attempt = self._attempt.number
         try:
-            evidence = await asyncio.to_thread(self._observer.gather, order.number, deadline_s=GATHER_S)
+            evidence = await asyncio.to_thread(gather, self._observer, order)
         except DeadlineExceeded as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return
@@ -228,6 +231,15 @@ class NodeAgent:
         if order.keep:
             folder = self._terms.evidence_dir(attempt, self._node.node_rank)
             await asyncio.to_thread(self._observer.keep, evidence, folder)
+
+
+def gather(observer: "NodeObserver", order: Gather) -> NodeEvidence:
+    """The answer to an order: all that it asks for, and no more.  Blocks for `GATHER_S` at most.
+
+    Raises:
+        DeadlineExceeded: another call to the observer has been going on for too long (the machine hangs).
+    """
+    return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump)
 
 
 class Attempt:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from allready.model.live import (
         ChildRow,
+        Gather,
         GroupMark,
         LinkRow,
         Live,
@@ -144,6 +145,7 @@ __all__ = [
     "FirewallFacts",
     "Fleet",
     "Frame",
+    "Gather",
     "Gpu",
     "GpuFacts",
     "GpuProcess",

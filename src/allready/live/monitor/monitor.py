@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from allready import __version__
@@ -17,6 +16,7 @@ from allready.model import (
     Confidence,
     Finding,
     Fleet,
+    Gather,
     Live,
     Mismatch,
     NodeEvidence,
@@ -65,20 +65,6 @@ DESYNC = ("DSY001", "DSY002", "DSY004")
 """Rules about what ranks did differently."""
 MAX_NOTES = 20
 MAX_KEPT = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatherOrder:
-    """Evidence is wanted of all agents.
-
-    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; not at the first question
-    of a wait, which mostly goes by.
-    """
-
-    number: int
-    why: str
-    keep: bool
-    with_dump: bool = True
 
 
 class Judge:
@@ -175,7 +161,7 @@ class Judge:
 
     # Questions
 
-    def wants(self, now: float) -> GatherOrder | None:
+    def wants(self, now: float) -> Gather | None:
         """Which evidence is wanted now, None when there is nothing to ask.  An order is given once."""
         self._suspect(now)
         if self._suspicion is None:
@@ -190,7 +176,7 @@ class Judge:
         self._number += 1
         self._num_asked += 1
         self._asked = now
-        return GatherOrder(
+        return Gather(
             number=self._number,
             why=self._suspicion.why,
             keep=self._is_worth_keeping(),
