@@ -5,12 +5,12 @@ from pathlib import Path
 
 HOLD_FACTS = """
 import time
-import allready.preflight.check.run as run
-genuine = run.collect
+import allready.preflight.check.context as context
+genuine = context.collect
 def collect(*args, **kwargs):
     time.sleep(30)
     return genuine(*args, **kwargs)
-run.collect = collect
+context.collect = collect
 """
 
 HOLD_REACH = """

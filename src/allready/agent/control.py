@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext
+from allready.agent.messages import Request
 from allready.evidence.secrets import masked
-from allready.launch.request import RunRequest
 from allready.live.node.process import read_stat
 from allready.messaging.wire import Hello, to_json
 
@@ -43,16 +43,18 @@ WATCHED_S = 4.0
 class Control:
     """The server; `open`, and `close` always."""
 
-    def __init__(self, terms: AgentContext, about: dict[str, Any]) -> None:
-        self._terms = terms
+    def __init__(self, agent: AgentContext, about: dict[str, Any]) -> None:
+        self._agent = agent
+        self._state = agent.state
         self._about = about
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._unwatch: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, run_dir: Path, terms: AgentContext, request: RunRequest, hello: Hello) -> Self:
+    async def open(cls, agent: AgentContext, hello: Hello) -> Self:
         """Listen, and write `job.json`.  Where a socket cannot be had, there is only the file."""
+        request, run_dir = agent.request, agent.run_dir
         command = masked(" ".join([request.command.target, *request.command.arguments]))
         own = read_stat(os.getpid())
         about = {
@@ -60,20 +62,20 @@ class Control:
             "tool_version": __version__,
             "pid": os.getpid(),
             "job_id": request.job_id,
-            "instance": terms.instance,
-            "name": terms.name,
+            "instance": agent.instance,
+            "name": agent.name,
             "node_rank": hello.node_rank,
             "num_nodes": hello.num_nodes,
             "master_addr": request.master_addr,
             "master_port": request.master_port,
-            "report_dir": str(terms.report_dir.absolute()),
+            "report_dir": str(agent.report_dir.absolute()),
             "started_s": time.time(),
             "command": command[:LONGEST_COMMAND].split(" "),
             "framework": request.framework,
             "start_ticks": own.start_ticks if own is not None else 0,
             "diagnosis": request.diagnosis,
         }
-        control = cls(terms, about)
+        control = cls(agent, about)
         try:
             with contextlib.suppress(FileNotFoundError):
                 (run_dir / SOCKET).unlink()  # of this agent, before it followed somebody else
@@ -123,31 +125,35 @@ class Control:
         op = request.get("op") if isinstance(request, dict) else None
         if op == "state":
             self._is_watched()
-            terms = self._terms
+            statuses = self._state.statuses
             return {
                 "job": self._about,
                 "now_s": time.time(),
-                "report": terms.last_report,
+                "report": self._state.reports.last,
                 # Nobody who watches has a use for the single operations, which are most of it.
-                "statuses": [replace(terms.statuses[n], pace=()) for n in sorted(terms.statuses)],
+                "statuses": [replace(statuses[n], pace=()) for n in sorted(statuses)],
             }
         if op == "gather":
-            has_ranks = self._terms.on_wish is not None and bool(self._terms.statuses)
-            return {"folder": self._terms.want_evidence() if has_ranks else ""}
+            return {"folder": self._gather() if self._state.statuses else ""}
         return {"error": f"no such operation: {str(op)[:40]!r}"}
+
+    def _gather(self) -> str:
+        """Ask node 0 for stacks and records of all ranks; the folder that will have this node's."""
+        self._state.requests.put_nowait(Request(gather=True))
+        return str((self._agent.report_dir / f"attempt{self._state.attempt}").absolute())
 
     def _is_watched(self) -> None:
         with contextlib.suppress(RuntimeError):
             loop = asyncio.get_running_loop()
             if self._unwatch is None:
-                self._terms.want_overview(True)
+                self._state.requests.put_nowait(Request(watch=True))
             else:
                 self._unwatch.cancel()
             self._unwatch = loop.call_later(WATCHED_S, self._nobody_watches)
 
     def _nobody_watches(self) -> None:
         self._unwatch = None
-        self._terms.want_overview(False)
+        self._state.requests.put_nowait(Request(watch=False))
 
 
 def _listen(run_dir: Path) -> socket.socket:

@@ -24,6 +24,7 @@ EXIT_OF_STATUS = {
     Status.FAULT: EXIT_FAULT,
     Status.WAITING: EXIT_UNCHECKED,
     Status.UNKNOWN: EXIT_UNCHECKED,
+    Status.INTERRUPTED: EXIT_UNCHECKED,
 }
 
 FLOAT32_BYTES = 4
@@ -127,18 +128,15 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.interrupted("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
+            return inquiry.failed("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
         report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
         output.narrator.log("check.interrupted", signal=name, stage=stage)
     except Exception as error:
         ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
-        output.interim(
-            inquiry.interrupted(
-                position[0]() if position else "start", reason(UncheckedKind.FAILED, error=f"{ours}{error}")
-            )
-        )
+        why = reason(UncheckedKind.FAILED, error=f"{ours}{error}")
+        output.interim(inquiry.failed(position[0]() if position else "start", why))
         raise
     return report, EXIT_OF_STATUS[report.status]
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
 from allready.launch.request import Note, RunRequest
-from allready.model import Report, Status
+from allready.model import Report, Status, UncheckedKind
 from allready.report import json_report, terminal
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
 from allready.report.words import sentence
 from allready.text.catalog import choose_language
+from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,11 @@ class RunShow:
             self._shown = None
             return
         said = (report.status, verdict.culprits)
+        if report.status is Status.INTERRUPTED:
+            if said != self._shown:
+                self._shown = said
+                self._write(ui("run.interrupted", self._language, sentence=sentence(report, self._language)))
+            return
         if report.status is Status.WAITING:
             now = time.monotonic()
             if said != self._shown and (now - self._waited_said_s >= WAITING_AGAIN_S or self._shown is None):
@@ -81,22 +88,27 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def finish(self, end: Any) -> None:
+    def finish(self, end: JobEnd) -> None:
         """The last report, and where everything lies."""
         self.narrator.close()
-        report = end.report or self._last
-        if report is not None:
-            self._last = report
-            self._write_json(report)
-            self._write_html(report)
+        self._write_json(end.report)
+        self._write_html(end.report)
         if self._args.quiet:
             return
-        if end.exit_code != 0 or end.why:
-            text = ui("run.ended", self._language, code=end.exit_code, why=end.why or "-")
+        if end.job.exit_code != 0 or end.why:
+            text = ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-")
             self._write(text)
-        if end.exit_code != 0 or (report is not None and report.verdict is not None):
+        if end.job.exit_code != 0 or end.report.verdict is not None:
             place = self._folder.path / f"{self._folder.report_name()}.html"
             self._write(ui("run.report", self._language, path=str(place)))
+
+    def abandon(self, error: Exception) -> None:
+        """The command itself fails: a report that was written before must not pass for the result."""
+        if self._last is not None:
+            why = not_checked("run", reason(UncheckedKind.FAILED, error=f"{type(error).__name__}: {error}"[:500]))
+            is_fault = self._last.status is Status.FAULT
+            status = Status.FAULT if is_fault else Status.UNKNOWN
+            self._write_json(replace(self._last, status=status, not_checked=(why, *self._last.not_checked)))
 
     def close(self) -> None:
         """Take the live line away."""

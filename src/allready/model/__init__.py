@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         RankStatus,
         SocketRow,
     )
-    from allready.model.report import SCHEMA, Report, Status, Verdict
+    from allready.model.report import SCHEMA, JobOutcome, Report, Status, Verdict
     from allready.model.run_evidence import (
         UNNAMED_GROUP,
         BenchRow,
@@ -157,6 +157,7 @@ __all__ = [
     "InterfaceChoice",
     "IterationCounts",
     "Iterations",
+    "JobOutcome",
     "Lag",
     "LaunchFacts",
     "LimitFacts",

@@ -19,6 +19,7 @@ class Status(StrEnum):
     WAITING = "waiting"
     FAULT = "fault"
     UNKNOWN = "unknown"
+    INTERRUPTED = "interrupted"  # a signal ended it before anything was proven
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -34,6 +35,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     detected_time: str
     detect_s: float | None
     remedies: tuple[Remedy, ...] = ()
+
+
+class JobOutcome(Struct, frozen=True, kw_only=True):
+    """How a job under `allready run` ended.  `outcome`: as `launch.outcome.End`; `attempts`: how many were made."""
+
+    exit_code: int
+    outcome: str
+    attempts: int
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -55,4 +64,5 @@ class Report(Struct, frozen=True, kw_only=True):
     facts: dict[int, dict[str, Any]] = {}  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = {}  # node rank -> codes of findings that name it
     ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
+    job: JobOutcome | None = None  # of `run`, once the job is over
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces
