@@ -150,6 +150,42 @@ def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: boo
     assert done.stdout == "rank 0 of 1 local 0\n"
 
 
+def test_a_script_that_one_node_lacks_is_told_at_the_roll_call(job: Job) -> None:
+    first = job.node(0, job.script(PRINT_WHO))
+    second = job.node(1, "nosuch.py")
+    assert [first.wait(), second.wait()] == [1, 1]
+    for node in (first, second):
+        verdict = node.report()["verdict"]
+        assert (verdict["code"], verdict["culprits"]["nodes"]) == ("JOB012", [1])
+        assert "nosuch.py" in verdict["sentence"]
+    assert "rank 0 of" not in first.out
+
+
+def test_a_second_job_on_the_port_is_told_whose_it_is_and_the_first_goes_on(job: Job, tmp_path: Path) -> None:
+    script = job.script("import os, time\nopen(os.environ['TOUCH'], 'w').close()\ntime.sleep(12)\n")
+    touches = [tmp_path / f"runs{n}" for n in (0, 1)]
+    running = [job.node(n, "--framework", "jax", script, env={"TOUCH": str(touches[n])}) for n in (0, 1)]
+    wait_for(lambda: all(t.exists() for t in touches))
+    second = [job.node(n, "--framework", "jax", script) for n in (0, 1)]
+    assert [node.wait(20) for node in second] == [1, 1]
+    for node in second:
+        verdict = node.report()["verdict"]
+        assert (verdict["code"], verdict["culprits"]["nodes"]) == ("PRT005", [0])
+        assert f"pid {running[0].process.pid}, " in verdict["sentence"]
+        assert " run --report-dir " in verdict["sentence"]
+        assert "started=20" in verdict["sentence"]
+    assert [node.wait() for node in running] == [0, 0]
+    assert all("asyncio" not in node.err for node in running)
+
+
+def test_how_the_job_ended_stands_in_the_report(job: Job) -> None:
+    node = job.start("--nproc-per-node", "1", "--framework", "jax", job.script("raise SystemExit(5)"))
+    assert node.wait() == 5
+    report = node.report()
+    assert report["job"] == {"exit_code": 5, "outcome": "exit_code", "attempts": 1}
+    assert report["status"] != "healthy"
+
+
 def test_an_excluded_node_takes_no_part(job: Job) -> None:
     import socket
 

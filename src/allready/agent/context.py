@@ -40,6 +40,7 @@ class AgentContext:
             addresses=self.addresses,
             name=self.name,
             coordinator_ports=self._coordinator_ports(),
+            missing_script=self.request.command.missing(self.request.environment.get("PATH")),
         )
 
     def _coordinator_ports(self) -> tuple[int, ...]:

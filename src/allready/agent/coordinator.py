@@ -25,7 +25,7 @@ from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
 from allready.launch.ranks import RanksError
 from allready.launch.request import Note
-from allready.model import JobOutcome, Report, RollCall, World, WorldNode
+from allready.model import JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.roll_call import RollCaller
 
@@ -104,7 +104,7 @@ class JobCoordinator:
         local = asyncio.create_task(agent.follow())
         try:
             await self._gather_offers()
-            end = await self._attempts(local)
+            end = self._without_script() or await self._attempts(local)
             await self._roll.hub.send(None, messages.VERDICT, messages.Verdict(report=end.report, is_final=True))
             await self._finish(end.job, end.why)
             with contextlib.suppress(ExchangeError):
@@ -156,6 +156,20 @@ class JobCoordinator:
         for claim in hub.roll(finished=True).claims:
             if claim.refused is None and claim.node_rank in hub.nodes and claim.node_rank not in offers:
                 offers[claim.node_rank] = messages.Offer(nproc_per_node=claim.nproc_per_node, name=claim.name)
+
+    def _without_script(self) -> JobEnd | None:
+        """The end of a job whose script does not exist on a node; None where every node has it."""
+        without = {n: offer for n, offer in self._table.offers.items() if offer.missing_script}
+        for node, offer in without.items():
+            launch = replace(
+                self._check.launch,
+                node_rank=node,
+                nproc_per_node=offer.nproc_per_node,
+                missing_script=offer.missing_script,
+            )
+            known = self._roll.facts.get(node, NodeFacts.none("the job ended before"))
+            self._roll.facts[node] = replace(known, launch=launch)
+        return self._not_begun("the script was not found") if without else None
 
     # Attempts
 

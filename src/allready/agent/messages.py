@@ -27,6 +27,7 @@ class Offer(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     name: str = ""
     coordinator_ports: tuple[int, ...] = ()  # JAX: free ones, in case it gets process 0
+    missing_script: str = ""  # what the ranks are to run, where it does not exist on this node
 
 
 class Plan(Struct, frozen=True, kw_only=True):

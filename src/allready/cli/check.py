@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
@@ -183,8 +185,9 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
         raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
     script = args.script[0] if args.script else None
+    is_missing = script is not None and not Path(script).exists()
     return CheckRequest(
-        launch=layout.launch,
+        launch=replace(layout.launch, missing_script=script or "") if is_missing else layout.launch,
         wait_s=args.wait,
         stages=stages,
         collective_stages=collective_stages,

@@ -18,6 +18,8 @@ from allready.preflight.check.waits import in_daemon_thread
 
 COLLECT_S = 15.0
 RESOLVE_S = 4.0
+LAST_FACTS_S = 3.0
+"""At the end a collector that is stuck in a driver is waited for no longer than this."""
 
 Publish = Callable[[Report], None]
 
@@ -38,6 +40,13 @@ class CheckContext:
     def launch(self) -> LaunchFacts:
         """This node's part of the job."""
         return self.request.launch
+
+    async def facts_within(self, timeout_s: float) -> NodeFacts:
+        """This node's facts; facts that say so where they are not collected in time."""
+        await asyncio.wait({self.own_facts}, timeout=timeout_s)
+        if self.own_facts.done():
+            return self.own_facts.result()
+        return replace(NodeFacts.none("still being collected"), launch=self.launch)
 
     async def resolve(self, name: str) -> tuple[str, ...]:
         """Addresses of a host; see `resolve`."""

@@ -7,14 +7,13 @@ from msgspec.structs import replace
 
 from allready.messaging.contact import HOPELESS, RETRY_S, Contact
 from allready.messaging.link import Link
-from allready.model import Fleet, HostFacts, MasterContactFacts, NodeFacts, Report, UncheckedKind, World, WorldNode
-from allready.preflight.check.context import CheckContext
+from allready.model import Fleet, HostFacts, MasterContactFacts, Report, UncheckedKind, World, WorldNode
+from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.text.reasons import reason
 
 SPEAK_FROM_S = 2.0
 REPEAT_S = 5.0
 GIVE_UP_HOPELESS_S = 5.0
-LAST_FACTS_S = 3.0  # at the end a collector that is stuck in a driver is waited for no longer than this
 
 
 class Joiner:
@@ -70,7 +69,7 @@ class Joiner:
     async def judge_alone(self, *, waiting: bool) -> Report:
         """Judge by what this node knows (its own facts, the roll if node 0 sent one with its refusal), and publish."""
         context, launch = self._context, self._context.launch
-        facts = replace(await self._facts_so_far(waiting=waiting), master_contact=self.contact)
+        facts = replace(await context.facts_within(0.0 if waiting else LAST_FACTS_S), master_contact=self.contact)
         is_lost = self.contact.outcome == "lost"
         why = reason(UncheckedKind.NODE_0_LOST if is_lost else UncheckedKind.NODE_0_UNREACHED)
         refusal = self._contact.refusal
@@ -89,16 +88,6 @@ class Joiner:
         )
         context.publish(report)
         return report
-
-    async def _facts_so_far(self, *, waiting: bool) -> NodeFacts:
-        own = self._context.own_facts
-        if not waiting:
-            await asyncio.wait({own}, timeout=LAST_FACTS_S)
-        return (
-            own.result()
-            if own.done()
-            else replace(NodeFacts.none("still being collected"), launch=self._context.launch)
-        )
 
 
 def world_of_one(context: CheckContext, name: str) -> World:

@@ -5,6 +5,8 @@ import errno
 import os
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from allready.errors import FactUnavailable
 from allready.facts.ports import port_holder
 from allready.messaging.contact import Contact
@@ -28,6 +30,7 @@ class MasterPort:
         self._port = context.launch.master_port
         self.facts = MasterPortFacts(port=self._port, opened=True)
         self.rival: RollCall | None = None
+        self._is_running = False  # the job of the allready that holds the port has begun
 
     async def open(self, *, on_taken: Callable[[float], None]) -> bool:
         """Open it, also when its holder ends within a few seconds; False when it stays taken.
@@ -49,7 +52,7 @@ class MasterPort:
                 self.rival = await self._ask_holder()
             waited_s = loop.time() - began
             patience_s = min(GIVE_UP_PORT_S, self._context.request.wait_s)
-            if self.rival is not None or self._is_final() or waited_s > patience_s:
+            if self.rival is not None or self._is_running or self._is_final() or waited_s > patience_s:
                 return False
             holder = self.facts.holder.pid if self.facts.holder else "?"
             self._context.narrator.say("check.port_taken", port=self._port, pid=holder)
@@ -74,6 +77,10 @@ class MasterPort:
         finally:
             contact.close()
         refusal = contact.refusal
+        self._is_running = refusal is not None and refusal.holder is not None
+        known = self.facts.holder
+        if refusal is not None and (known is None or known.pid is None):  # its process may not be seen from here
+            self.facts = replace(self.facts, holder=refusal.holder)
         return refusal.roll if refusal is not None and refusal.reason in _CLASHES else None
 
     async def _facts_of(self, error: OSError) -> MasterPortFacts:

@@ -11,12 +11,22 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.collect import from_json
-from allready.facts.ports import half_open
+from allready.facts.ports import half_open, process_holder
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
-from allready.model import Collectives, Fleet, NodeFacts, Reachability, Reason, Report, RollCall, UncheckedKind
-from allready.preflight.check.context import CheckContext
+from allready.model import (
+    Collectives,
+    Fleet,
+    NodeFacts,
+    PortHolder,
+    Reachability,
+    Reason,
+    Report,
+    RollCall,
+    UncheckedKind,
+)
+from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.preflight.check.gaps import gaps
 from allready.preflight.check.inquiry import plain, world_of
 from allready.preflight.check.master_port import MasterPort
@@ -73,7 +83,7 @@ class RollCaller:
         """Open the master port; False when another process keeps it, which `judge` then explains."""
         if await self._port.open(on_taken=self._speak_of_port):
             return True
-        self.facts[0] = replace(await self._context.own_facts, master_port=self._port.facts)
+        self.facts[0] = replace(await self._context.facts_within(LAST_FACTS_S), master_port=self._port.facts)
         self.why_not["roll"] = reason(UncheckedKind.NO_MASTER_PORT)
         return False
 
@@ -99,6 +109,7 @@ class RollCaller:
             self._context.inquiry.started,
             datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s),
         )
+        self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:
             await self.hub.turn_away(roll)
 
@@ -135,6 +146,16 @@ class RollCaller:
             )
         except (DeadlineExceeded, FactUnavailable):
             return set()  # this evidence is only ever an extra
+
+    async def _own_process(self) -> PortHolder:
+        """This agent, for another job that wants the port meanwhile."""
+        pid = self._context.hello.pid
+        try:
+            return await in_daemon_thread(
+                lambda: process_holder(self._context.host, pid), timeout_s=1.0, what="reading /proc"
+            )
+        except DeadlineExceeded:
+            return PortHolder(pid=pid)
 
     async def _watch_for_another_node_0(self) -> None:
         """Where the master's address is not ours, another process may be node 0 there: then we are one too many."""
