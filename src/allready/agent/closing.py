@@ -1,12 +1,19 @@
 """The last report of a job: how it ended, beside what was found."""
 
+import logging
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from allready.launch.log_relay import LAST_REPORT
 from allready.model import JobOutcome, Reason, Report, Status, UncheckedKind
+from allready.report.json_report import encode, write_atomic
 from allready.text.reasons import not_checked, reason
+
+log = logging.getLogger(__name__)
 
 STOPPED = "stopped"
 
@@ -24,6 +31,22 @@ def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Rep
     if report.status is Status.HEALTHY and job.exit_code != 0:
         return _open(report, reason(UncheckedKind.JOB_FAILED, exit_code=job.exit_code))
     return report
+
+
+def leave_for_relay(run_dir: Path, path: Path, report: Report) -> None:
+    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.
+
+    A report that is healthy so far, or waits, is not how a job ended whose agent was killed.
+    """
+    draft = run_dir / LAST_REPORT
+    try:
+        if report.status in {Status.HEALTHY, Status.WAITING}:
+            killed = _open(report, reason(UncheckedKind.AGENT_KILLED))
+            write_atomic(draft, os.fsencode(path.absolute()) + b"\n" + encode(killed))
+        else:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        log.debug("no report for the case that this agent is killed: %s", error)
 
 
 def _open(report: Report, why: Reason) -> Report:

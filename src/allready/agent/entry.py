@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import __version__
-from allready.agent.closing import STOPPED, closed
+from allready.agent.closing import STOPPED, closed, leave_for_relay
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.control import Control
 from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
@@ -56,12 +56,15 @@ class Job:
         say: Callable[[Note], None],
         on_start: Callable[[], None],
         narrator: Narrator,
+        report_path: Callable[[], Path],
     ) -> None:
+        """`report_path`: where `show` writes reports, without the ending."""
         self._request = request
         self._report_dir = report_dir
         self._host = host
         self._inquiry = inquiry
-        self._reports = ReportKeeper(show)
+        self._show = show
+        self._report_path = report_path
         self._say, self._on_start = say, on_start
         self._narrator = narrator
         self._sides: list[JobCoordinator | JobParticipant] = []
@@ -98,7 +101,7 @@ class Job:
             addresses=addresses,
             say=self._say,
             on_start=self._on_start,
-            state=AgentState(reports=self._reports),
+            state=AgentState(reports=ReportKeeper(lambda report: self._publish(report, run_dir))),
         )
         coordinates = await self._coordinates(request)
         own_facts = asyncio.ensure_future(self._collect(_check_request(request, coordinates=coordinates)))
@@ -120,7 +123,7 @@ class Job:
             own_facts=own_facts,
             host=self._host,
             inquiry=self._inquiry,
-            publish=self._reports.publish,
+            publish=agent.state.reports.publish,
             narrator=self._narrator,
         )
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
@@ -131,6 +134,11 @@ class Job:
             return await side.run_job()
         finally:
             await control.close()
+
+    def _publish(self, report: Report, run_dir: Path) -> None:
+        """Show a report, and leave one for the case that this agent is killed."""
+        self._show(report)
+        leave_for_relay(run_dir, self._report_path().with_suffix(".json"), report)
 
     async def _meet_in_folder(self, request: RunRequest, folder: str, addresses: tuple[str, ...]) -> RunRequest:
         """The request with where node 0 is and who this node is, learnt from files in a shared folder."""

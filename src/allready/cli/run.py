@@ -90,6 +90,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             say=show.say,
             on_start=show.ranks_begin,
             narrator=show.narrator,
+            report_path=show.report_path,
         )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
     except Exception as error:

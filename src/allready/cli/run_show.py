@@ -4,12 +4,14 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
+from allready.cli.output import write_all
 from allready.launch.request import Note, RunRequest
 from allready.model import Report, Status, UncheckedKind
 from allready.report import json_report, terminal
@@ -93,13 +95,16 @@ class RunShow:
         self.narrator.close()
         self._write_json(end.report)
         self._write_html(end.report)
+        if self._args.json == "-":
+            sys.stdout.buffer.write(json_report.encode(end.report))
+            sys.stdout.buffer.flush()
         if self._args.quiet:
             return
         if end.job.exit_code != 0 or end.why:
             text = ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-")
             self._write(text)
         if end.job.exit_code != 0 or end.report.verdict is not None:
-            place = self._folder.path / f"{self._folder.report_name()}.html"
+            place = self.report_path().with_suffix(".html")
             self._write(ui("run.report", self._language, path=str(place)))
 
     def abandon(self, error: Exception) -> None:
@@ -124,35 +129,20 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def _write_json(self, report: Report) -> None:
-        paths = [self._folder.path / f"{self._folder.report_name()}.json"]
-        data = json_report.encode(report)
-        if self._args.json == "-":
-            pass  # at the end only: standard output belongs to the ranks meanwhile
-        elif self._args.json:
-            from pathlib import Path
+    def report_path(self) -> Path:
+        """Where the report goes, without its ending."""
+        return self._folder.path / self._folder.report_name()
 
+    def _write_json(self, report: Report) -> None:
+        paths = [self.report_path().with_suffix(".json")]
+        if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
             paths.append(Path(self._args.json))
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
+        write_all(paths, json_report.encode(report))
 
     def _write_html(self, report: Report) -> None:
-        from pathlib import Path
+        from allready.report import html  # not before it is needed
 
-        from allready.report import html
-
-        paths = [self._folder.path / f"{self._folder.report_name()}.html"]
+        paths = [self.report_path().with_suffix(".html")]
         if self._args.html:
             paths.append(Path(self._args.html))
-        data = html.render(report, language=self._language).encode()
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
-        if self._args.json == "-":
-            sys.stdout.buffer.write(json_report.encode(report))
-            sys.stdout.buffer.flush()
+        write_all(paths, html.render(report, language=self._language).encode())
