@@ -24,11 +24,10 @@ from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
 from allready.agent.interruption import ReportKeeper
 from allready.agent.participant import JobParticipant
 from allready.agent.ports import free_port
+from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
-from allready.launch.file_rendezvous import Announcement
 from allready.launch.request import Note, RunRequest
-from allready.launch.syncdir import find_each_other
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
 from allready.messaging.channel import Narrator
@@ -87,20 +86,36 @@ class Job:
         return JobEnd(job=job, report=closed(report, job), why=f"ended by {signal}")
 
     async def _run_in(self, run_dir: Path) -> JobEnd:
-        request, addresses = self._request, own_addresses()
+        request = self._request
         if request.framework != "jax":
             _preload_torch()
-        if request.sync_dir is not None and "master_addr" not in request.sources:
-            request = await self._meet_in_folder(request, request.sync_dir, addresses)
+        if request.sync_dir is None or "master_addr" in request.sources:
+            return await self._run_known(request, run_dir, on_start=self._on_start)
+        async with self._shared_folder(request.sync_dir) as folder:
+
+            def on_start() -> None:
+                folder.release()
+                self._on_start()
+
+            found = await folder.find_node_0(
+                timeout_s=request.wait_s, choose_port=lambda: free_port(request.master_port)
+            )
+            request = dataclasses.replace(
+                request, master_addr=found.address, master_port=found.port, node_rank=found.node_rank, is_master=False
+            )
+            return await self._run_known(request, run_dir, on_start=on_start)
+
+    async def _run_known(self, request: RunRequest, run_dir: Path, *, on_start: Callable[[], None]) -> JobEnd:
+        """The job, where it is known how to find node 0."""
         agent = AgentContext(
             request=request,
             name=socket.gethostname(),
             instance=secrets.token_hex(8),
             run_dir=run_dir,
             report_dir=self._report_dir,
-            addresses=addresses,
+            addresses=own_addresses(),
             say=self._say,
-            on_start=self._on_start,
+            on_start=on_start,
             state=AgentState(reports=ReportKeeper(lambda report: self._publish(report, run_dir))),
         )
         coordinates = await self._coordinates(request)
@@ -140,17 +155,14 @@ class Job:
         self._show(report)
         leave_for_relay(run_dir, self._report_path().with_suffix(".json"), report)
 
-    async def _meet_in_folder(self, request: RunRequest, folder: str, addresses: tuple[str, ...]) -> RunRequest:
-        """The request with where node 0 is and who this node is, learnt from files in a shared folder."""
-        own = Announcement(
+    def _shared_folder(self, folder: str) -> SharedFolder:
+        request, addresses = self._request, own_addresses()
+        own = Node(
             host=socket.gethostname(),
-            nproc=request.nproc_per_node,
             num_nodes=request.max_nodes,
             pid=os.getpid(),
-            addresses=addresses,
-            job_id=request.job_id,
+            address=addresses[0] if addresses else "",
             node_rank=request.node_rank,
-            start_rank=request.start_rank,
         )
 
         def missing(number: int, here: Sequence[str]) -> None:
@@ -158,16 +170,7 @@ class Job:
                 "run.sync_missing", missing=number, num_nodes=request.max_nodes, here=", ".join(here[:16]) or "-"
             )
 
-        found = await find_each_other(
-            folder,
-            own,
-            timeout_s=request.wait_s,
-            choose_port=lambda: free_port(request.master_port),
-            on_missing=missing,
-        )
-        return dataclasses.replace(
-            request, master_addr=found.master_addr, master_port=found.master_port, node_rank=found.node_rank
-        )
+        return SharedFolder(folder, request.job_id, own, on_missing=missing)
 
     def interrupt(self, name: str) -> bool:
         """A signal came.  True when the job ends in order by it; False when there is no job yet and the task should be
