@@ -10,9 +10,7 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import time
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -20,6 +18,7 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext
+from allready.agent.jax_meeting import listen_in
 from allready.agent.messages import Request
 from allready.evidence.secrets import masked
 from allready.live.node.process import read_stat
@@ -32,7 +31,6 @@ SOCKET = "control.sock"
 ABOUT = "job.json"
 LONGEST_LINE_BYTES = 4096
 LONGEST_COMMAND = 8192
-LONGEST_ADDRESS = 100
 MAX_WATCHERS = 32
 QUIET_S = 30.0
 """A client that asks nothing for this long is closed."""
@@ -77,9 +75,7 @@ class Control:
         }
         control = cls(agent, about)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                (run_dir / SOCKET).unlink()  # of this agent, before it followed somebody else
-            sock = _listen(run_dir)
+            sock = listen_in(run_dir, SOCKET, backlog=MAX_WATCHERS)
             control._server = await asyncio.start_unix_server(control._serve, sock=sock, limit=LONGEST_LINE_BYTES)
         except OSError as error:
             log.warning("no control socket, so nobody can watch this job: %s", error)
@@ -154,25 +150,3 @@ class Control:
     def _nobody_watches(self) -> None:
         self._unwatch = None
         self._state.requests.put_nowait(Request(watch=False))
-
-
-def _listen(run_dir: Path) -> socket.socket:
-    """The listening socket; a path too long for an address is reached through a descriptor of its folder.
-
-    Raises:
-        OSError: it cannot be had.
-    """
-    path = run_dir / SOCKET
-    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        is_long = len(os.fsencode(path)) > LONGEST_ADDRESS
-        sock.bind(f"/proc/self/fd/{folder}/{SOCKET}" if is_long else str(path))
-        sock.listen(MAX_WATCHERS)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.close(folder)
-    return sock

@@ -1,19 +1,22 @@
 """What node 0 and the nodes of a job send to each other through the hub; all bodies are JSON.
 
 Nodes to node 0: OFFER after joining, STARTED, STATUS (a `NodeStatus`), EVIDENCE (a `NodeEvidence`), ENDED, REQUEST.
+Of JAX jobs: WAITING and LEFT, what a process says at its node's socket, and node 0's MEETING.
 Node 0 to the nodes: PLAN starts an attempt, GATHER (a `model.Gather`) asks for evidence, VERDICT carries the report as
 it stands, STOP ends an attempt, FINISH ends the job, OVERVIEW (statuses of all nodes) goes to nodes that are watched.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from allready.launch.outcome import RankOutcome
 from allready.model import JobOutcome, Report
 
 OFFER, STARTED, STATUS, EVIDENCE, ENDED, REQUEST = "offer", "started", "status", "evidence", "ended", "request"
+WAITING, LEFT, MEETING = "waiting", "left", "meeting"
 PLAN, GATHER, VERDICT, STOP, FINISH, OVERVIEW = "plan", "gather", "verdict", "stop", "finish", "overview"
 
 
@@ -89,6 +92,39 @@ class Request(Struct, frozen=True, kw_only=True):
     stop: str | None = None
     watch: bool | None = None
     gather: bool = False
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A JAX process as it describes itself; see `launch.jax_rendezvous.Standing`."""
+
+    process: Annotated[int, Meta(ge=0)]
+    num_processes: Annotated[int, Meta(ge=1, le=1 << 22)]
+    coordinator: str = ""
+    address: str = ""
+    is_ready: bool = False
+    problem: str = ""
+    failed: int = 0
+    patience_s: float = 0.0
+
+
+class Meeting(Struct, frozen=True, kw_only=True):
+    """The JAX processes that name the same `coordinator` ("" is ours).  `why`: what they wait for now; `notes`: one for
+    each attempt that failed; `address`: where process 0 listens; `go` or `give_up` ends it."""
+
+    number: int
+    coordinator: str
+    num_processes: int
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    address: str = ""
+    failed: int = 0
+    go: str = ""
+    give_up: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the processes go on, or give up."""
+        return bool(self.go or self.give_up)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
+from allready.agent.jax_meeting import RankServer
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
@@ -44,6 +45,8 @@ class NodeAgent:
         self._node = node
         self._context = context
         self._sampler = Sampler(node, context) if context.request.diagnosis else None
+        is_jax = context.request.framework == "jax"
+        self._ranks = RankServer(context.run_dir, self._report) if is_jax else None
         self._attempt: LocalAttempt | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gathers: set[asyncio.Task[Any]] = set()
@@ -55,6 +58,8 @@ class NodeAgent:
         Raises:
             ExchangeError: the connection to node 0 broke; the ranks still run.
         """
+        if self._ranks is not None:
+            await self._ranks.open()
         beside = {self._spawn(self._pass_on_requests())}
         if self._sampler is not None:
             beside.add(self._spawn(self._sampler.run()))
@@ -84,6 +89,8 @@ class NodeAgent:
         elif kind == messages.VERDICT:
             verdict = convert(body, messages.Verdict)
             state.reports.publish(verdict.report, is_final=verdict.is_final)
+        elif kind == messages.MEETING and self._ranks is not None:
+            self._ranks.update(convert(body, messages.Meeting))
         elif kind == messages.OVERVIEW:
             for status in convert(body, tuple[NodeStatus, ...]):
                 state.seen(status)
@@ -127,10 +134,15 @@ class NodeAgent:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=3.0)
+        if self._ranks is not None:
+            await self._ranks.close()
         if self._sampler is not None:
             self._sampler.close()
 
     # Inside
+
+    def _report(self, kind: str, body: Any) -> None:
+        self._spawn(self._node.send(kind, body))
 
     def _spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
@@ -157,6 +169,8 @@ class NodeAgent:
         if self._attempt is not None:
             await self._attempt.wait()
             self._attempt.close()
+        if self._ranks is not None:
+            self._ranks.forget()
         if self._sampler is not None:
             self._sampler.pause()
         self._context.state.attempt = plan.attempt

@@ -48,12 +48,21 @@ class NodeTable:
         self.is_evidence_wanted = False
         self.interruption: Interruption | None = None
         self.num_signals = 0
+        self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
 
     def begin(self, attempt: int) -> None:
         """Another attempt: what was known of the last one is forgotten."""
         self.attempt = attempt
-        for known in (self._state.statuses, self.statuses, self.ended, self.lost, self.answered, self._news):
+        for known in (
+            self._state.statuses,
+            self.statuses,
+            self.ended,
+            self.lost,
+            self.answered,
+            self.waiting,
+            self._news,
+        ):
             known.clear()
 
     def interrupt(self, signal: str, node: int) -> None:
@@ -94,6 +103,8 @@ class NodeTable:
             ended = convert(body, messages.Ended)
             if ended.attempt == self.attempt:
                 self.ended[node] = ended
+        elif kind in {messages.WAITING, messages.LEFT}:
+            self.waiting.append((kind, convert(body, messages.Waiting)))
         elif kind == messages.REQUEST:
             self._take_request(node, convert(body, messages.Request))
         elif kind == LOST:

@@ -221,6 +221,7 @@ class Runner:
                 host=told.coordinator,
                 ports=told.coordinator_ports,
                 token=told.token,
+                run_dir=str(self._run_dir),
                 num_gpus=len(self._request.devices) or _num_gpus(),
                 environ=env,
             )

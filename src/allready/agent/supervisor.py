@@ -12,6 +12,7 @@ from allready.agent import messages
 from allready.agent.compare import Comparison
 from allready.agent.decide import AttemptEnd
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
+from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.agent.runner import LOOK_BEFORE_END_S
 from allready.errors import ExchangeError
@@ -65,6 +66,7 @@ class Supervisor:
         self._comparison = comparison
         self._nodes = frozenset(plan.ranks_of_nodes)
         self._history = ReportHistory()
+        self._meetings = Meetings(job, plan)
         self._stop: messages.Stop | None = None
         self._stopped_s = 0.0
         self._failed_s: float | None = None
@@ -174,8 +176,12 @@ class Supervisor:
         await hub.send(None, messages.VERDICT, messages.Verdict(report=report, is_final=is_final))
 
     async def _share(self, now: float) -> None:
-        """Nodes that are watched get the statuses of all nodes."""
+        """JAX processes are told who is here; nodes that are watched get the statuses of all nodes."""
         hub = self._roll.hub
+        while self._table.waiting:
+            self._meetings.take(*self._table.waiting.popleft(), now)
+        for meeting in self._meetings.news(now):
+            await hub.send(None, messages.MEETING, meeting)
         watched = [n for n in self._table.watched if n in hub.nodes]
         if watched and now - self._overview_s >= OVERVIEW_EVERY_S:
             self._overview_s = now
