@@ -2,14 +2,14 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
 from string import Template
 
 from allready.launch.request import Command, Note
-from allready.launch.workers import Worker
+from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -66,15 +66,20 @@ class AttemptPlan:
         return self.world_size or self.num_nodes * self.nproc_per_node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStopped(Exception):  # noqa: N818 - a state, not a mistake
+    """`stop` was set while the nodes met, or while they waited for each other's end."""
+
+
+@dataclass(slots=True, kw_only=True)
 class AttemptResult:
-    """How one node's part in an attempt went.
+    """How one node's part in an attempt goes; filled while it runs.
 
     `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
-    lived when the others were ended, so that their own ends say nothing.
-    `is_stopped`: ended because `stop` was set.  `problem`: why ranks were not started or not watched to their end, ""
-    when they were; `problem_kind`: "program" (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the
-    store's port is taken), "torch" (torch's launcher failed), "".
+    ran when the others were terminated, so that their own ends are no cause.
+    `has_met`: the nodes found each other.  `is_stopped`: ended because `stop` was set.
+    `problem`: why ranks were not started or not watched to their end, "" when they were; `problem_kind`: "program"
+    (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the store's port is taken), "torch" (torch's
+    launcher failed), "".
     `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
     """
 
@@ -83,6 +88,7 @@ class AttemptResult:
     ended_by_us: frozenset[int] = frozenset()
     started_s: float = 0.0
     ended_s: float = 0.0
+    has_met: bool = False
     is_stopped: bool = False
     problem: str = ""
     problem_kind: str = ""
@@ -92,6 +98,18 @@ class AttemptResult:
     def is_success(self) -> bool:
         """All ranks were started and ended with exit code 0."""
         return bool(self.pids) and len(self.ends) == len(self.pids) and all(e.is_success for e in self.ends.values())
+
+
+BeforeStop = Callable[[Mapping[int, ProcessEnd]], None]
+
+
+def end_ranks(plan: AttemptPlan, group: WorkerGroup, result: AttemptResult, before_stop: BeforeStop | None) -> None:
+    """Terminate the ranks that still run, after `before_stop`; nothing happens where none was started."""
+    ends = group.poll()
+    if before_stop is not None and len(ends) < len(group.pids):
+        before_stop(ends)
+    result.ended_by_us |= frozenset(group.pids) - frozenset(group.poll())
+    result.ends = {**group.stop(grace_s=plan.grace_s), **result.ends}
 
 
 def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list[Worker]:

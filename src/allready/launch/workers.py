@@ -32,8 +32,8 @@ _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
 _LOOK_S = 0.02  # where the kernel has no pidfd
-STOP_LOOK_S = 0.2
-"""How often a wait looks at its `stop`, in case that nobody calls `wake`."""
+STOP_POLL_S = 0.2
+"""How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
 
 
