@@ -7,6 +7,7 @@ counts as well.
 import ast
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,18 +27,20 @@ MAY_IMPORT = {
     "signatures": {"model"},
     "rules": {"model", "signatures"},
     "evidence": {"model", "errors", "signatures"},
-    "facts": {"model", "errors"},
+    "proc": {"model"},
+    "facts": {"model", "errors", "proc"},
     "report": {"model", "errors", "text"},
     "testing": {"model", "rules"},
     "docs": {"model", "rules", "signatures", "text"},
-    "launch": {"model", "errors", "text", "signatures", "rules", "facts", "evidence", "report"},
+    "launch": {"model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "proc"},
     "messaging": {"model", "errors", "text"},
-    "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch"},
-    "live": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging"},
+    "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch", "proc"},
+    "live": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "proc"},
     "agent": {
         "model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch", "preflight", "live",
+        "proc",
     },
-    "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
+    "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "messaging",
         "preflight", "live", "agent", "lab", "docs",
@@ -189,6 +192,61 @@ def test_rules_do_no_input_or_output() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NO_IO_CALLS
         ]
     assert not wrong, "\n".join(wrong)
+
+
+PROC_FILE = re.compile(
+    r"(?!/proc/self/fd/)/proc(?:/(?:self|thread-self|\d+|\{\}))?/(?:stat|status|cgroup|mountinfo|cmdline|comm|environ|exe"
+    r"|maps|wchan|syscall|schedstat|children|task|fd|ns)(?:/|$)"
+)
+NOT_BY_PROC = {
+    "launch.log_relay": "a program that imports nothing of ours, to be there within milliseconds",
+    "lab.inject.hook.allready_lab_inject.actions": "runs in ranks where this package may not be installed",
+    "lab.netlink": "a namespace to enter",
+    "live.beacon.thread": "its own threads' folders, whether they are there",
+    "live.node.kernel": "one link of its own",
+    "evidence.inputs.workers": "its own threads, counted",
+}
+
+
+def _text(node: ast.expr) -> str:
+    """A string with {} where values stand; "" for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
+    return ""
+
+
+def _goes_through_a_host(call: ast.Call) -> bool:
+    """`host.read(path)`, or a function that takes the host first."""
+    first = [call.func.value] if isinstance(call.func, ast.Attribute) else call.args[:1]
+    return any(isinstance(node, ast.Name) and node.id == "host" for node in [*first, *call.args[:1]])
+
+
+def test_files_of_processes_are_read_by_one_part() -> None:
+    """proc/ reads and parses /proc/PID; collectors of facts give it the text that their host has read."""
+    wrong = []
+    excused = set()
+    for module in modules():
+        if module.part in {"proc", "rules"}:
+            continue
+        by_host = {
+            id(part)
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and _goes_through_a_host(node)
+            for part in ast.walk(node)
+        }
+        found = [
+            f"{where(module, node.lineno)}: {_text(node)}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.expr) and id(node) not in by_host and PROC_FILE.match(_text(node))
+        ]
+        if found and module.name in NOT_BY_PROC:
+            excused.add(module.name)
+        else:
+            wrong += found
+    assert not wrong, "\n".join(wrong)
+    assert excused == set(NOT_BY_PROC)
 
 
 def test_only_reports_and_the_command_line_print() -> None:

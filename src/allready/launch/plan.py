@@ -8,15 +8,17 @@ from pathlib import Path
 from shutil import which
 from string import Template
 
+from allready.facts.live import LiveHost
+from allready.facts.system import usable_cpus
 from allready.launch.request import Command, Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
+from allready.proc.exec_shim import shim_command
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
 _MAX_ERROR_BYTES = 1 << 20
 _RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-_SHIM = Path(__file__).with_name("exec_shim.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,7 @@ def argv_of(
         path = which(target, path=environ.get("PATH", os.defpath))
         if path is None:
             raise FileNotFoundError(2, "No such program, or it may not be executed", target)
-        return (sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), path, *arguments)
+        return shim_command(path, *arguments)
     python = (environ.get("PYTHON_EXEC") or sys.executable, "-u", *wrapper)
     if wrapper:
         flag = ("--module",) if command.is_module else ("--run-path",) if command.run_path else ()
@@ -204,7 +206,7 @@ def omp_threads(environ: Mapping[str, str], nproc_per_node: int) -> tuple[dict[s
     """
     if nproc_per_node < 2 or environ.get("OMP_NUM_THREADS"):
         return {}, []
-    cores = num_cores()
+    cores = usable_cpus(LiveHost()) or 1
     threads = max(1, cores // nproc_per_node)
     values = {"threads": str(threads), "cores": str(cores), "nproc": str(nproc_per_node)}
     return {"OMP_NUM_THREADS": str(threads)}, [Note(key="workers.omp_threads", values=values)]
@@ -233,16 +235,6 @@ def nccl_log(
     kept = {name: environ[name] for name in wanted if environ.get(name) and environ[name] != wanted[name]}
     notes = [Note(key="workers.variable_kept", values={"name": name, "value": value}) for name, value in kept.items()]
     return {name: value for name, value in wanted.items() if name not in kept}, notes
-
-
-def num_cores() -> int:
-    """Cores that this process may use: its affinity, and its cgroup's quota where there is one."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):
-        return cores
 
 
 def error_file(plan: AttemptPlan, local_rank: int) -> Path:

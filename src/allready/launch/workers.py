@@ -18,13 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allready.launch import log_relay
 from allready.launch.console_output import ConsoleOutput
 from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
 from allready.model import ProcessEnd
-from allready.model.process import end_of, signal_name
+from allready.model.process import end_of
+from allready.proc.process import ended_child, is_running
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -323,15 +326,12 @@ class WorkerGroup:
             if running.end is not None or self._running.get(running.worker.rank) is not running:
                 return
             try:
-                found = os.waitid(os.P_PID, running.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # somebody else waited for it, or SIGCHLD is ignored: its status is lost
-                code, name = None, None
-            else:
-                if found is None:
-                    return
-                killed = found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-                code, name = (None, signal_name(found.si_status)) if killed else (found.si_status, None)
-            end = end_of(code, name, rank=running.worker.rank, time_s=time.time())
+                end = ended_child(running.process.pid)
+            except ChildProcessError:  # another wait took its status, or SIGCHLD is ignored
+                end = end_of(None, None, time_s=time.time())
+            if end is None:
+                return
+            end = replace(end, rank=running.worker.rank)
         self._keeping.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_heard:
             self._on_end(end)
@@ -385,7 +385,7 @@ class WorkerGroup:
             for pid in found:
                 _send(pid, signals.SIGKILL)
             known.update(found)
-            if not found and not any(_is_running(pid) for pid in known):
+            if not found and not any(is_running(pid) for pid in known):
                 return
             time.sleep(0.005)
 
@@ -417,15 +417,6 @@ class WorkerGroup:
     def _say(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie: one that is being killed has lost its environment before."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return text[text.rfind(")") + 2 :][:1] not in {"Z", "X", ""}
 
 
 def _send(pid: int, number: int) -> None:

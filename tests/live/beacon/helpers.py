@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
 from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
 from allready.live.beacon.state import CellState
+from allready.live.node.cell import BeaconCellReader
 from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
 
 PATIENCE_S = 60.0
@@ -74,7 +74,7 @@ class Rank:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.reader = CellReader(cell_path(self.folder))
+        self.reader = BeaconCellReader(cell_path(self.folder))
         self.pid = self.process.pid
         self.output = b""
 
@@ -84,7 +84,7 @@ class Rank:
 
         def look() -> bool:
             nonlocal found
-            found = self.reader.read()
+            found = self.reader.state()
             return found is not None and said(found)
 
         try:

@@ -22,6 +22,7 @@ from allready.messaging.channel import convert
 from allready.model import ProcessState
 from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
 from allready.model.process import end_of
+from allready.proc.process import ProcessId
 from tests.live.node.nodes import SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -59,7 +60,7 @@ def test_nothing_is_left_after_closing(tmp_path: Path) -> None:
     with Node(tmp_path, [SLEEPS, SLEEPS]) as node:
         node.look()
         node.observer.gather(1)
-        node.observer._pauses.note(node.processes[0].pid, 0)
+        node.observer._pauses.note(ProcessId(node.processes[0].pid, 0))
     assert descriptors() == before
     left = until(lambda: set(threading.enumerate()) - threads, lambda found: not found, timeout_s=5.0)
     assert left == set()

@@ -1,11 +1,11 @@
-"""What an agent gives a rank so that its beacon runs: command line, variables, and when the stack signal is safe."""
+"""What an agent gives a rank so that its beacon runs: command line and variables."""
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR, STACK_SIGNAL
+from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR
 from allready.live.run_paths import rank_dir
 
 BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -77,20 +77,3 @@ def installed_torch() -> str | None:
 def _is_old(version: str | None) -> bool:
     parts = (version or "").split(".")[:2]
     return len(parts) == 2 and all(p.isdigit() for p in parts) and tuple(map(int, parts)) < _NEW_NAMES_SINCE
-
-
-def takes_stack_signal(pid: int) -> bool:
-    """Whether STACK_SIGNAL prints stacks in this process: it would kill one that has not registered it yet, that has
-    become another program, or that is no rank of ours."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    for line in status.splitlines():
-        name, _, value = line.partition(":")
-        if name == "SigCgt":
-            try:
-                return bool(int(value, 16) >> (STACK_SIGNAL - 1) & 1)
-            except ValueError:
-                return False
-    return False

@@ -14,13 +14,13 @@ from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live import run_paths
 from allready.live.node.kernel import KernelLog, chosen
-from allready.live.node.process import age_s, caught_signals, read_small, wchan_of
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
-from allready.live.node.syscalls import syscall_of
 from allready.live.node.tails import newest, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
+from allready.proc.process import has_handler, read_small, read_stat, wchan_of
+from allready.proc.syscalls import syscall_of
 
 ANSWER_S = 0.5
 """What a rank that was asked gets until it is looked at whether it can answer."""
@@ -252,8 +252,9 @@ def _with_handler(rank: RankWatch, number: int) -> list[int]:
         for row in rows
         if row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
         and row.role != "compiler"
-        and caught_signals(row.pid) >> (number - 1) & 1
-        and age_s(row.pid) > MIN_AGE_S
+        and has_handler(row.pid, number)
+        and (stat := read_stat(row.pid)) is not None
+        and stat.age_s() > MIN_AGE_S
     ]
 
 

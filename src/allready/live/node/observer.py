@@ -12,13 +12,13 @@ from pathlib import Path
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.beacon.names import STACK_SIGNAL
-from allready.live.node.cgroup import OomWatch, cpu_pressure_share, num_cpus, read_mounts
 from allready.live.node.gather import Gathering, kernel_lines
 from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
 from allready.live.node.locks import DeadlineLock
+from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
 from allready.live.node.rank import RankWatch, Shared
@@ -29,6 +29,7 @@ from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
 from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
+from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
 """Pace, sockets, links and families are looked at so often; the rest at every look."""
@@ -60,7 +61,7 @@ class NodeObserver:
         self._attempt = 0
         self._gpus: GpuWatch | None = None
         self._pauses = Pauses()
-        self._oom = OomWatch()
+        self._oom = OomKills()
         self._kernel = KernelLog()
         self._links = LinkWatch()
         self._ras = RasAsker()
@@ -86,7 +87,7 @@ class NodeObserver:
                 watch.close()
             self._pauses.forget()
             self._ends.clear()
-            self._oom = OomWatch()
+            self._oom = OomKills()
             self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
             self._attempt = attempt
             self._full_s = float("-inf")
@@ -263,7 +264,7 @@ class NodeObserver:
         return sockets, links
 
     def _was_oom(self, watch: RankWatch) -> bool:
-        self._oom.look(watch.groups, time.monotonic())
+        self._oom.sample(watch.groups, time.monotonic())
         return self._oom.claim(watch.groups) or self._kernel.names_killed(watch.handle.pid, watch.name)
 
     def _ask_ras(self, round_: Gathering, ranks: list[RankWatch]) -> str:

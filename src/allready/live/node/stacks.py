@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
-from allready.live.node.process import caught_signals, read_stat, read_thread
+from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
 from allready.model import ProcessState
+from allready.proc.process import has_handler, read_stat, read_thread
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
@@ -94,7 +94,7 @@ class StackFile:
     number: int
     pid: int | None = None
     pidfd: int | None = None
-    cell: CellReader | None = None
+    cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
     asked: dict[int, Asked] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class StackFile:
             return
         if not self.path.exists():
             self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
-        elif not caught_signals(pid) >> (self.number - 1) & 1:
+        elif not has_handler(pid, self.number):
             self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
         else:
             question = self._question(pid)
@@ -177,7 +177,7 @@ class StackFile:
         if self.cell.is_answered(request, "stacks"):
             asked.take()
             return
-        beat = self.cell.beat()
+        beat = self.cell.heartbeat()
         if beat is None:
             return
         age_s, thread = beat
@@ -191,7 +191,7 @@ class StackFile:
             # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
             # and whoever runs Python would have given it away.
             is_stuck = age_s >= NO_TURN_S and asked.looks >= MIN_LOOKS and asked.asleep * 5 >= asked.looks * 4
-        if is_stuck and not self.cell.makes_dump():  # its imports hold the GIL for long, and give it back
+        if is_stuck and not self.cell.is_dumping():  # its imports hold the GIL for long, and give it back
             self._now = None
             del self.asked[asked.pid]
             self.ask(asked.pid)

@@ -17,13 +17,13 @@ from allready.evidence.ras import read_ras
 from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
-from allready.live.node.process import read_small
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
 from allready.live.watch.find import Found, number
 from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
+from allready.proc.process import read_text
 
 RAS_EVERY_S = 5.0
 RAS_KEPT_S = 20.0
@@ -180,7 +180,7 @@ def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
         if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
     ]
     if blind and not any("py-spy" in problem for problem in found):
-        scope = (read_small("/proc/sys/kernel/yama/ptrace_scope", 16) or b"").decode(errors="replace").strip()
+        scope = read_text("/proc/sys/kernel/yama/ptrace_scope", 16).strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""
         found.append(f"py-spy got no stack of {len(blind)} of {len(evidence.ranks)} ranks{why}")
     silent = [
