@@ -20,7 +20,7 @@ from allready.agent import messages
 from allready.agent.context import AgentContext
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import RunRequest
-from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
+from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
 from allready.model import NodeStatus, ProcessEnd, Report
 
@@ -208,7 +208,7 @@ class NodeAgent:
         waiting = frozenset(rank for rank, wait_s in waits.items() if wait_s >= FLOOR_S)
         is_news = changed or at_once or not waiting <= self._waiting
         self._waiting = waiting
-        if is_news or status.pace or status.sockets or now - self._told_s >= TOLD_EVERY_S - 0.05:
+        if is_news or status.pace or status.sockets or now - self._told_s >= STATUS_EVERY_S - 0.05:
             self._told_s = now
             await self._node.send(messages.STATUS, status)
 

@@ -15,15 +15,13 @@ from allready.launch.outcome import TAIL_BYTES, explained
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
 from allready.launch.workers import WorkerGroup
-from allready.live import beacon, run_paths
-from allready.live.beacon.environment import beacon_environment, installed_torch
+from allready.live import run_paths
+from allready.live.environment import WRAPPER, beacon_environment, installed_torch, rank_environment
 from allready.live.node.handle import RankHandle
 from allready.model import ProcessEnd
 
 LOOK_BEFORE_END_S = 2.5
 """After a rank has failed, the others are looked at for at most this long before they are ended."""
-WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
-"""By its path: with -m Python would look for its own modules in the working directory first."""
 
 
 class Runner:
@@ -158,10 +156,8 @@ class Runner:
         if wrapper and request.diagnosis:
             env |= beacon_environment(environ | env, torch_version=installed_torch())
             for number, rank in enumerate(told.ranks):
-                rank_env[number] |= {
-                    "ALLREADY_RUN_DIR": str(self._run_dir),
-                    "ALLREADY_RANK_DIR": str(run_paths.make_rank_dir(self._run_dir, rank)),
-                }
+                run_paths.make_rank_dir(self._run_dir, rank)
+                rank_env[number] |= rank_environment(self._run_dir, rank)
         if request.framework == "jax":
             self._jax(environ | env, rank_env)
         if told.attempt == 0:

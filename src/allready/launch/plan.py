@@ -154,8 +154,6 @@ def argv_of(
     if wrapper:
         flag = ("--module",) if command.is_module else ("--run-path",) if command.run_path else ()
         return (*python, *flag, target, *arguments)
-    if command.is_module and wrapper:
-        return (*python, "--module", target, *arguments)
     if command.is_module:
         return (*python, "-m", target, *arguments)
     if command.run_path:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from allready.live.beacon import payload as payloads
 from allready.live.beacon.cell import BeaconCell
+from allready.live.beacon.group import Group
 from allready.live.beacon.payload import compressed, encode
-from allready.live.beacon.recorder import Group
 from allready.live.beacon.state import decode, expand
 from allready.live.node.cell import BeaconCellReader
 from allready.proc import cell
@@ -119,7 +119,7 @@ def test_a_reader_never_sees_half_a_payload(path: Path) -> None:
         import sys
         from allready.live.beacon.cell import BeaconCell
         from allready.live.beacon.payload import encode
-        from allready.live.beacon.recorder import Group
+        from allready.live.beacon.group import Group
         writer, number = BeaconCell(sys.argv[1]), 0
         while True:
             number += 1

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.stacks import read_stacks
-from allready.live.beacon.environment import rank_command, rank_environment
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
+from allready.live.environment import rank_environment
 from allready.live.run_paths import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
 from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
-from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, running, until
+from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
 
 STALE_S = 1.2
 """A beat this old is no accident on a busy machine: six are missing."""
@@ -396,9 +396,9 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import os, subprocess, time
         from pathlib import Path
-        from allready.live.beacon.environment import rank_command, rank_environment
+        from allready.live.environment import rank_environment
         env = dict(os.environ) | rank_environment(Path({str(tmp_path)!r}), 0)
-        print(subprocess.Popen(rank_command({str(script)!r}), env=env, start_new_session=True).pid, flush=True)
+        print(subprocess.Popen({rank_command(str(script))!r}, env=env, start_new_session=True).pid, flush=True)
         time.sleep(1000)
     """)
     agent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)

@@ -14,7 +14,7 @@ from typing import Any
 
 from allready.lab import Lab
 from allready.lab.lab import end_group
-from allready.live.monitor.pace_digest import digests_of
+from allready.live.digests import digests_of
 from allready.live.node.pauses import Pauses, was_continued
 from allready.model import GroupMark, LinkRow, NodeStatus, PaceSample, ProcessState, RankStatus
 from allready.proc.process import read_stat

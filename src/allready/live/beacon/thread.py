@@ -14,9 +14,10 @@ import time
 from allready.live.beacon import names
 from allready.live.beacon.calls import Calls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
+from allready.live.beacon.group import Group
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
-from allready.live.beacon.recorder import Group, Recorder
+from allready.live.beacon.recorder import Recorder
 from allready.live.beacon.stacks import all_stacks, can_tell
 
 TYPE_CHECKING = False

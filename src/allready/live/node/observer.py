@@ -24,7 +24,6 @@ from allready.live.node.pauses import Pauses
 from allready.live.node.rank import RankWatch, Shared
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
-from allready.live.node.rings import warm_up
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
 from allready.model import ProcessEnd, ProcessState
@@ -74,7 +73,6 @@ class NodeObserver:
         self._num_cpus: int | None = None
         self._problems: tuple[str, ...] = ()
         self._owned: dict[int, Owner] = {}
-        self._warm_up: Task[None] | None = None
 
     def set_ranks(self, ranks: Mapping[int, RankHandle], attempt: int) -> None:
         """An attempt's ranks were started; those before it are forgotten.
@@ -93,7 +91,6 @@ class NodeObserver:
             self._full_s = float("-inf")
             self._num_cpus = num_cpus([handle.pid for handle in ranks.values()])
             has_gpus = any(handle.gpu is not None for handle in ranks.values())
-            self._warm_up = Task(warm_up, "rings")
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
                 self._gpus = GpuWatch()
 
