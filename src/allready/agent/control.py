@@ -22,8 +22,8 @@ from allready import __version__
 from allready.agent.context import AgentContext
 from allready.evidence.secrets import masked
 from allready.launch.request import RunRequest
-from allready.live.node.process import read_stat
 from allready.messaging.wire import Hello, to_json
+from allready.proc.process import read_stat
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ FACTS = "facts"
 LAST_CALL_S = 30.0  # torchrun's: with MIN:MAX nodes, so long after MIN are here
 TICK_S = 0.2
 CALM_TICK_S = 0.5
-"""Where nothing is suspected: words that matter come by themselves, see `suspicion.TOLD_EVERY_S`."""
+"""Where nothing is suspected: statuses that matter come by themselves, see `waits.STATUS_EVERY_S`."""
 AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 

@@ -38,15 +38,6 @@ def port_holder(host: Host, port: int) -> PortHolder | None:
     return None
 
 
-def listening_ports(host: Host) -> tuple[int, ...]:
-    """All TCP ports that somebody listens on, sorted.
-
-    Raises:
-        FactUnavailable: the kernel's table cannot be read.
-    """
-    return tuple(sorted({row.port for row in _sockets(host) if row.state == LISTEN}))
-
-
 def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
     """Remote addresses and ports whose SYN reached this port and who have not acknowledged our answer.
 
