@@ -21,7 +21,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.model import Confidence, Event, FaultClass, Role, Severity
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
@@ -29,9 +28,9 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
-_ALL_DIGITS = expression(r"\\d|0-9|\{\d+(?:,\d*)?\}")
-_A_DIGIT = expression(r"\d|\(\?P=|\(\?\(")
-_A_BRACE = expression(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
+_ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
+_A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
+_A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
 
 BLAMES = ("rank", "node", "peer", "ranks", "pair", "first", "nobody")
 
