@@ -48,12 +48,7 @@ MAY_IMPORT = {
     "run": {"cli"},
     "__main__": {"cli"},
 }  # fmt: skip
-"""Part of the package -> parts whose modules it may import, besides its own and the base."""
-
-BASE = {"expressions"}
-"""What is missing in the standard library: all may build on it."""
-
-MAY_IMPORT = {**{part: set() for part in BASE}, **{part: below | BASE for part, below in MAY_IMPORT.items()}}
+"""Part of the package -> parts whose modules it may import, besides its own."""
 
 LATE = {"launch.elastic_agent"}
 """Modules that import torch at their top, and are themselves imported inside functions only."""
