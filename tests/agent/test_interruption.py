@@ -15,10 +15,12 @@ from allready.agent.interruption import (
 from allready.model import (
     Confidence,
     Culprits,
+    EndCause,
     FaultClass,
     Finding,
     JobOutcome,
     NodeStatus,
+    ProcessState,
     RankStatus,
     Report,
     Severity,
@@ -29,9 +31,9 @@ from allready.model import (
 
 AT_S = 1_000.0
 CTRL_C = Interruption(signal="SIGINT", node=1, time_s=AT_S)
-FAILED = JobOutcome(exit_code=1, outcome="exit_code", attempts=1)
-STOPPED = JobOutcome(exit_code=130, outcome="stopped", attempts=1)
-GOOD = JobOutcome(exit_code=0, outcome="success", attempts=1)
+FAILED = JobOutcome(exit_code=1, outcome=EndCause.EXIT_CODE, attempts=1)
+STOPPED = JobOutcome(exit_code=130, outcome=EndCause.STOPPED, attempts=1)
+GOOD = JobOutcome(exit_code=0, outcome=EndCause.SUCCESS, attempts=1)
 
 
 def report(status: Status, severity: Severity | None = None, sentence: str = "rank 1 sleeps") -> Report:
@@ -81,7 +83,7 @@ FAULT = report(Status.FAULT, Severity.ERROR, "rank 1 is stopped")
 def node(offset_s: float = 0.0, **ends: tuple[str, float]) -> NodeStatus:
     """Ranks that a signal ended: rank0=("SIGTERM", when)."""
     ranks = tuple(
-        RankStatus(rank=int(name[4:]), process_state="killed", signal=signal, ended_s=ended_s)
+        RankStatus(rank=int(name[4:]), process_state=ProcessState.KILLED, signal=signal, ended_s=ended_s)
         for name, (signal, ended_s) in ends.items()
     )
     return NodeStatus(node_rank=0, name="gpu0", time_s=AT_S, ranks=ranks, clock_offset_s=offset_s)
@@ -137,7 +139,7 @@ def test_a_proven_fault_stays_one_and_a_wait_becomes_the_best_explanation() -> N
     assert (explained.status, explained.verdict) == (Status.INTERRUPTED, WAITING.verdict)
     nothing = interrupted(HEALTHY, CTRL_C)
     assert (nothing.status, nothing.verdict) == (Status.INTERRUPTED, None)
-    assert (nothing.not_checked[0].node, nothing.not_checked[0].why) == (1, "interrupted by SIGINT")
+    assert (nothing.not_checked[0].node, nothing.not_checked[0].why) == (1, "interrupted by SIGINT during stage job")
 
 
 # What a node shows

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentContext
+from allready.model import ProcessEnd
 
 if TYPE_CHECKING:
     from allready.live.node.handle import RankHandle
@@ -38,7 +39,7 @@ class LocalAttempt:
         context: AgentContext,
         *,
         send: Callable[[str, Any], None],
-        on_end: Callable[[messages.End], None],
+        on_end: Callable[[ProcessEnd], None],
     ) -> None:
         from allready.agent.runner import Runner  # launchers take a moment to load, and the roll call need not wait
 
@@ -103,7 +104,7 @@ class LocalAttempt:
         self.has_started = True
         self._send(messages.STARTED, messages.Started(attempt=self.number, pids=pids, notes=notes))
 
-    def _rank_ended(self, end: messages.End) -> None:
+    def _rank_ended(self, end: ProcessEnd) -> None:
         self._in_loop(self._on_end, end)
 
     def _finished(self, ended: messages.Ended) -> None:

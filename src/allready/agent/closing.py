@@ -9,13 +9,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready.launch.log_relay import LAST_REPORT
-from allready.model import JobOutcome, Reason, Report, Status, UncheckedKind
+from allready.model import EndCause, JobOutcome, Reason, Report, Status, UncheckedKind
 from allready.report.json_report import encode, write_atomic
 from allready.text.reasons import not_checked, reason
 
 log = logging.getLogger(__name__)
-
-STOPPED = "stopped"
 
 
 def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Report:
@@ -26,7 +24,7 @@ def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Rep
     report = replace(report, job=job, duration_s=round(duration_s, 3), notes=(*report.notes, *notes))
     if report.status is Status.WAITING:
         return _open(report, reason(UncheckedKind.JOB_OVER))
-    if report.status is Status.HEALTHY and job.outcome == STOPPED:
+    if report.status is Status.HEALTHY and job.outcome is EndCause.STOPPED:
         return replace(report, status=Status.INTERRUPTED)
     if report.status is Status.HEALTHY and job.exit_code != 0:
         return _open(report, reason(UncheckedKind.JOB_FAILED, exit_code=job.exit_code))

@@ -21,8 +21,8 @@ from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import listen_in
 from allready.agent.messages import Request
 from allready.evidence.secrets import masked
-from allready.live.node.process import read_stat
 from allready.messaging.wire import Hello, to_json
+from allready.proc.process import read_stat
 
 log = logging.getLogger(__name__)
 

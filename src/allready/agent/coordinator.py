@@ -25,7 +25,7 @@ from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
 from allready.launch.ranks import RanksError
 from allready.launch.request import Note
-from allready.model import JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
+from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.roll_call import RollCaller
 
@@ -93,7 +93,9 @@ class JobCoordinator:
         except asyncio.CancelledError:
             with contextlib.suppress(ExchangeError, TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(2.0):
-                    await self._finish(JobOutcome(exit_code=1, outcome="stopped", attempts=0), "node 0 was interrupted")
+                    await self._finish(
+                        JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), "node 0 was interrupted"
+                    )
             raise
         finally:
             await self._roll.hub.close()
@@ -142,8 +144,8 @@ class JobCoordinator:
         hub = self._roll.hub
         return hub.clash_since is None and len({*hub.nodes, 0}) >= self._job.min_nodes
 
-    def _not_begun(self, why: str) -> JobEnd:
-        job = JobOutcome(exit_code=1, outcome="rendezvous", attempts=0)
+    def _not_begun(self, why: str, cause: EndCause = EndCause.RENDEZVOUS) -> JobEnd:
+        job = JobOutcome(exit_code=1, outcome=cause, attempts=0)
         return JobEnd(job=job, report=closed(self._roll.judge(waiting=False), job), why=why)
 
     async def _gather_offers(self) -> None:
@@ -169,7 +171,7 @@ class JobCoordinator:
             )
             known = self._roll.facts.get(node, NodeFacts.none("the job ended before"))
             self._roll.facts[node] = replace(known, launch=launch)
-        return self._not_begun("the script was not found") if without else None
+        return self._not_begun("the script was not found", EndCause.USAGE) if without else None
 
     # Attempts
 
@@ -178,7 +180,7 @@ class JobCoordinator:
             try:
                 assignment = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
             except RanksError as error:
-                job = JobOutcome(exit_code=2, outcome="usage", attempts=self._decider.attempt)
+                job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._decider.attempt)
                 return JobEnd(job=job, report=closed(self._last(), job), why=str(error))
             plan = await self._begin(assignment)
             supervisor = Supervisor(

@@ -69,7 +69,7 @@ class Decider:
             notes.append(f"the record of attempts: {self._attempts.problem}")
         return NextStep(
             again=decision.again,
-            job=JobOutcome(exit_code=outcome.exit_code, outcome=str(outcome.end), attempts=number + 1),
+            job=JobOutcome(exit_code=outcome.exit_code, outcome=outcome.end, attempts=number + 1),
             why="" if decision.why == "success" else outcome.reason,
             wait_s=decision.wait_s,
             notes=tuple(notes),
@@ -79,7 +79,7 @@ class Decider:
         problem = next((e for e in end.ends.values() if e.problem), None)
         is_interrupted = end.stop is not None and end.stop.cause is messages.StopCause.INTERRUPTED
         return outcome_of(
-            (outcome for ended in end.ends.values() for outcome in ended.outcomes),
+            (rank_end for ended in end.ends.values() for rank_end in ended.ends),
             clock_offsets_s=clock_offsets_s,
             lost_nodes=end.lost,
             stopped_by=_STOPPED_BY.get(end.stop.cause, "") if end.stop is not None else "",

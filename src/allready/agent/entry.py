@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import __version__
-from allready.agent.closing import STOPPED, closed, leave_for_relay
+from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.control import Control
 from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
@@ -32,7 +32,7 @@ from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
 from allready.messaging.channel import Narrator
 from allready.messaging.wire import ANY_RANK, PROTOCOL, Hello
-from allready.model import JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
+from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
@@ -81,7 +81,7 @@ class Job:
 
     def interrupted(self, signal: str) -> JobEnd:
         """The end of a job that was cancelled by a signal before any rank ran."""
-        job = JobOutcome(exit_code=1, outcome=STOPPED, attempts=0)
+        job = JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0)
         report = self._inquiry.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
         return JobEnd(job=job, report=closed(report, job), why=f"ended by {signal}")
 

@@ -12,8 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from allready.launch.outcome import RankOutcome
-from allready.model import JobOutcome, Report
+from allready.model import JobOutcome, ProcessEnd, Report
 
 OFFER, STARTED, STATUS, EVIDENCE, ENDED, REQUEST = "offer", "started", "status", "evidence", "ended", "request"
 WAITING, LEFT, MEETING = "waiting", "left", "meeting"
@@ -62,15 +61,6 @@ class Started(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class End(Struct, frozen=True, kw_only=True):
-    """How one rank ended."""
-
-    rank: int
-    exit_code: int | None
-    signal: str | None
-    time_s: float
-
-
 class Ended(Struct, frozen=True, kw_only=True):
     """A node's part in an attempt is over: all its ranks ended and were reaped.
 
@@ -78,11 +68,10 @@ class Ended(Struct, frozen=True, kw_only=True):
     """
 
     attempt: int
-    ends: tuple[End, ...] = ()
+    ends: tuple[ProcessEnd, ...] = ()  # of all its ranks
     problem: str | None = None
     problem_kind: str = ""  # as `launch.plan.AttemptResult`
     was_stopped: bool = False
-    outcomes: tuple[RankOutcome, ...] = ()  # of all its ranks
 
 
 class Request(Struct, frozen=True, kw_only=True):

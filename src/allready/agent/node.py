@@ -18,9 +18,9 @@ from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import RankServer
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
+from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
-from allready.model import Gather, NodeEvidence, NodeStatus
+from allready.model import Gather, NodeEvidence, NodeStatus, ProcessEnd
 
 if TYPE_CHECKING:
     from allready.live.node.handle import RankHandle
@@ -188,7 +188,7 @@ class NodeAgent:
                 self._sampler.begin(self._attempt.number, self._attempt.handles())
         self._spawn(self._send(kind, body))
 
-    def _rank_ended(self, end: messages.End) -> None:
+    def _rank_ended(self, end: ProcessEnd) -> None:
         if self._sampler is not None:
             self._sampler.note_end(end)
             self._spawn(self._sampler.sample(at_once=True))
@@ -236,9 +236,9 @@ class Sampler:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
         self._attempt = None
 
-    def note_end(self, end: messages.End) -> None:
+    def note_end(self, end: ProcessEnd) -> None:
         """The launcher saw a rank end; the next sample shows it."""
-        self.observer.note_end(end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s)
+        self.observer.note_end(end)
 
     def close(self) -> None:
         """End the observer's threads and child."""
@@ -273,7 +273,7 @@ class Sampler:
         waiting = frozenset(rank for rank, wait_s in waits.items() if wait_s >= FLOOR_S)
         is_news = has_changed or at_once or not waiting <= self._waiting
         self._waiting = waiting
-        if is_news or status.pace or status.sockets or now - self._sent_s >= TOLD_EVERY_S - 0.05:
+        if is_news or status.pace or status.sockets or now - self._sent_s >= STATUS_EVERY_S - 0.05:
             self._sent_s = now
             await self._node.send(messages.STATUS, status)
 

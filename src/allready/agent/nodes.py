@@ -14,7 +14,7 @@ from allready.agent.context import AgentState
 from allready.agent.interruption import Interruption
 from allready.errors import ExchangeError
 from allready.messaging.channel import LOST, convert
-from allready.model import NodeEvidence, NodeStatus
+from allready.model import NodeEvidence, NodeStatus, ProcessState
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class NodeTable:
         if any(e.problem is not None or any(end.exit_code != 0 for end in e.ends) for e in self.ended.values()):
             return True
         return any(
-            r.process_state in {"exited", "killed"} and (r.exit_code != 0 or r.signal)
+            r.is_gone and r.process_state is not ProcessState.ZOMBIE and (r.exit_code != 0 or r.signal)
             for s in self.statuses.values()
             for r in s.ranks
         )

@@ -8,7 +8,7 @@ import time
 from msgspec.structs import replace
 
 from allready.agent import messages
-from allready.agent.closing import STOPPED, closed
+from allready.agent.closing import closed
 from allready.agent.context import AgentContext, Clock
 from allready.agent.coordinator import JobEnd
 from allready.agent.interruption import Interruption, interrupted
@@ -17,7 +17,7 @@ from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
 from allready.messaging.link import Link
-from allready.model import JobOutcome, NodeStatus, Report, UncheckedKind
+from allready.model import EndCause, JobOutcome, NodeStatus, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.joining import Joiner, world_of_one
 from allready.preflight.check.participant import leaving
@@ -27,7 +27,7 @@ from allready.text.reasons import reason
 log = logging.getLogger(__name__)
 
 SAMPLE_EVERY_S = 0.5
-NOT_BEGUN = JobOutcome(exit_code=1, outcome="rendezvous", attempts=0)
+NOT_BEGUN = JobOutcome(exit_code=1, outcome=EndCause.RENDEZVOUS, attempts=0)
 
 
 class JobParticipant:
@@ -129,9 +129,9 @@ class JobParticipant:
         """Node 0's agent is gone: keep what can be seen here, end the ranks, and judge alone."""
         reports = self._context.state.reports
         last = self._last()
-        job = JobOutcome(exit_code=1, outcome="node_lost", attempts=self._context.state.attempt + 1)
+        job = JobOutcome(exit_code=1, outcome=EndCause.NODE_LOST, attempts=self._context.state.attempt + 1)
         if self._interruption is not None:
-            job = replace(job, outcome=STOPPED)
+            job = replace(job, outcome=EndCause.STOPPED)
             report = closed(interrupted(last, self._interruption), job)
             await agent.end_ranks()
             reports.publish(report, is_final=True)

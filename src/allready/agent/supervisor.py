@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.2
 CALM_TICK_S = 0.5
-"""Where nothing is suspected: what matters is sent by the nodes at once, see `suspicion.TOLD_EVERY_S`."""
+"""Where nothing is suspected: what matters is sent by the nodes at once, see `waits.STATUS_EVERY_S`."""
 AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 EXPLAINED_S = 0.3
@@ -278,4 +278,4 @@ class Supervisor:
 
 
 def _ended_ranks(statuses: Mapping[int, NodeStatus]) -> set[int]:
-    return {r.rank for s in statuses.values() for r in s.ranks if r.process_state in {"exited", "killed", "zombie"}}
+    return {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}

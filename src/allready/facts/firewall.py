@@ -11,6 +11,7 @@ from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
 from allready.facts.packet_filter import OUTBOUND, WATCHED, FilterChain, drop_rules, dropped_ports, is_active
 from allready.model import FirewallFacts
+from allready.proc.process import status_bits
 
 CAP_NET_ADMIN = 12
 MAX_DROPS = 64
@@ -86,8 +87,8 @@ def _may_read(host: Host) -> bool:
         status = host.read("/proc/self/status")
     except FactUnavailable:
         return True  # then the tools themselves will say
-    match = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
-    return match is None or bool(int(match[1], 16) >> CAP_NET_ADMIN & 1)
+    capabilities = status_bits(status, "CapEff")
+    return capabilities is None or bool(capabilities >> CAP_NET_ADMIN & 1)
 
 
 def _manager(chains: dict[str, FilterChain]) -> str | None:

@@ -43,15 +43,6 @@ def process_holder(host: Host, pid: int) -> PortHolder:
     return PortHolder(pid=pid, command=command_of(host, pid), user=user_of(host, pid), started=started_at(host, pid))
 
 
-def listening_ports(host: Host) -> tuple[int, ...]:
-    """All TCP ports that somebody listens on, sorted.
-
-    Raises:
-        FactUnavailable: the kernel's table cannot be read.
-    """
-    return tuple(sorted({row.port for row in _sockets(host) if row.state == LISTEN}))
-
-
 def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
     """Remote addresses and ports whose SYN reached this port and who have not acknowledged our answer.
 

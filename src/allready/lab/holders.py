@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allready.errors import LabError
-from allready.lab.processes import ProcessId, end, identify, reap
+from allready.proc.kill import kill_all, reap
+from allready.proc.process import ProcessId, identify
 
 END_TIMEOUT_S = 5.0
 _SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -111,7 +112,7 @@ class Holder:
         if self.pid > 0 and not self._settled:
             process = identify(self.pid)  # our child until we reap it, so it is this one and no other
             if process is not None:
-                end([process], timeout_s=END_TIMEOUT_S)
+                kill_all([process], timeout_s=END_TIMEOUT_S)
                 reap(process)
         self.pid = 0
 

@@ -13,11 +13,12 @@ from typing import IO, Any, Self
 import msgspec
 
 from allready.errors import DeadlineExceeded, LabError, UsageError
-from allready.lab import effects, holders, lifecycle, processes, record
+from allready.lab import effects, holders, lifecycle, record
 from allready.lab.faults import Fault, from_mapping
 from allready.lab.faults.base import Effect
 from allready.lab.network import LabView
 from allready.lab.record import ActiveFault, Record
+from allready.proc.process import identify, is_running
 
 Stream = int | IO[Any] | None
 
@@ -129,7 +130,7 @@ class Lab:
 
     def _whole(self, folder: Path) -> Record:
         found = record.read(folder)
-        if found is None or not found.ready or not all(processes.is_running(p) for p in found.holders):
+        if found is None or not found.ready or not all(is_running(p) for p in found.holders):
             raise LabError(f"the lab {self.name!r} is not whole; remove it with: allready lab down --name {self.name}")
         return found
 
@@ -162,7 +163,7 @@ class Lab:
                 }
                 for n, p in enumerate(own.nodes)
             ],
-            "commands": [p.pid for p in own.processes if processes.is_running(p)],
+            "commands": [p.pid for p in own.processes if is_running(p)],
             "faults": [{"id": active.id, "values": active.fault} for active in own.faults],
         }
 
@@ -209,9 +210,9 @@ class Lab:
                 start_new_session=True,
             )
             self._started.append(process)
-            started = processes.identify(process.pid)
+            started = identify(process.pid)
             if started is not None:
-                running = tuple(p for p in own.processes if processes.is_running(p))
+                running = tuple(p for p in own.processes if is_running(p))
                 record.write(folder, msgspec.structs.replace(own, processes=(*running, started)))
         return process
 

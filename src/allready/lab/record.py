@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded, LabError, UsageError
-from allready.lab.processes import ProcessId, is_running, namespace
+from allready.proc.process import ProcessId, is_running, namespace
 
 VERSION = 1
 LOCK_TIMEOUT_S = 20.0

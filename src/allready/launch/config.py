@@ -18,13 +18,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from allready.errors import UsageError
 from allready.launch.config_check import check_nodes
 from allready.launch.config_lines import line_of
+from allready.launch.config_model import ConfigFile, Section, Settings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
 from allready.launch.identity import Identity, own_identity
@@ -50,45 +50,6 @@ _SHOWN = {
     "numbers": "a list such as [0, 1]", "backoff": "[base, most, jitter]", "level": 'a level such as "INFO"',
     "streams": 'a string such as "3"', "settings": "a table or a string", "text": "a string", "switch": "true or false",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the file says for one node; flag's dest -> value, and where it stands."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    script: str | None = None
-    arguments: tuple[str, ...] = ()
-    node: str | None = None  # the section that was picked
-    num_nodes: int | None = None  # sections; None where there are none
-    master: str | None = None  # address of the node that is marked, or known to be node 0
-    is_master: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """[job] or one [node]."""
-
-    name: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    script: str | None = None
-    arguments: tuple[str, ...] = ()
-    address: str | None = None
-    master: bool = False
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFile:
-    """A whole file, read and checked for keys and types."""
-
-    path: str
-    job: Section
-    nodes: tuple[Section, ...] = ()
 
 
 def read_config(

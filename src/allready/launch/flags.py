@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config import Settings, read_config
+from allready.launch.config import read_config
+from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of

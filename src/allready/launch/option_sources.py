@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config import Settings
+from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import BY_DEST, FLAGS, Flag
 from allready.launch.request import Note

@@ -18,11 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allready.launch import log_relay
 from allready.launch.console_output import ConsoleOutput
 from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
+from allready.model import ProcessEnd
+from allready.model.process import end_of
+from allready.proc.process import ended_child, is_running
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -30,8 +35,8 @@ _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
 _LOOK_S = 0.02  # where the kernel has no pidfd
-STOP_LOOK_S = 0.2
-"""How often a wait looks at its `stop`, in case that nobody calls `wake`."""
+STOP_POLL_S = 0.2
+"""How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
 
 
@@ -52,28 +57,13 @@ class Worker:
     copies: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEnd:
-    """How one rank ended.  `time_s`: wall clock.  Neither code nor signal: somebody else took its status."""
-
-    rank: int
-    exit_code: int | None = None
-    signal: str | None = None
-    time_s: float = 0.0
-
-    @property
-    def is_success(self) -> bool:
-        """Exit code 0."""
-        return self.exit_code == 0
-
-
 @dataclass(slots=True)
 class _Running:
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
     pidfd: int = -1
-    end: WorkerEnd | None = None
+    end: ProcessEnd | None = None
     is_heard: bool = True
 
 
@@ -93,7 +83,7 @@ class WorkerGroup:
         self,
         *,
         on_line: Callable[[int, str, bytes], None] | None = None,
-        on_end: Callable[[WorkerEnd], None] | None = None,
+        on_end: Callable[[ProcessEnd], None] | None = None,
         on_batch: Callable[[], None] | None = None,
         on_problem: Callable[[Note], None] | None = None,
         scratch: Path | None = None,
@@ -149,7 +139,7 @@ class WorkerGroup:
         with self._lock:
             return {rank: running.process.pid for rank, running in self._running.items()}
 
-    def poll(self) -> Mapping[int, WorkerEnd]:
+    def poll(self) -> Mapping[int, ProcessEnd]:
         """The ranks that have ended in this attempt."""
         with self._lock:
             items = list(self._running.values())
@@ -157,7 +147,9 @@ class WorkerGroup:
             self._look(running)
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
-    def wait(self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None) -> Mapping[int, WorkerEnd]:
+    def wait(
+        self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None
+    ) -> Mapping[int, ProcessEnd]:
         """`poll` as soon as more than `num_known` ranks have ended or `stop` is set, or after `timeout_s`.
 
         Whoever sets `stop` calls `wake`.
@@ -180,7 +172,7 @@ class WorkerGroup:
             for running in self._living():
                 _send(running.process.pid, number)
 
-    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, WorkerEnd]:
+    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
@@ -334,20 +326,17 @@ class WorkerGroup:
             if running.end is not None or self._running.get(running.worker.rank) is not running:
                 return
             try:
-                found = os.waitid(os.P_PID, running.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # somebody else waited for it, or SIGCHLD is ignored: its status is lost
-                code, name = None, None
-            else:
-                if found is None:
-                    return
-                killed = found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-                code, name = (None, _signal_name(found.si_status)) if killed else (found.si_status, None)
-            end = WorkerEnd(rank=running.worker.rank, exit_code=code, signal=name, time_s=time.time())
+                end = ended_child(running.process.pid)
+            except ChildProcessError:  # another wait took its status, or SIGCHLD is ignored
+                end = end_of(None, None, time_s=time.time())
+            if end is None:
+                return
+            end = replace(end, rank=running.worker.rank)
         self._keeping.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_heard:
             self._on_end(end)
 
-    def _record(self, running: _Running, end: WorkerEnd) -> bool:
+    def _record(self, running: _Running, end: ProcessEnd) -> bool:
         """Keep how it ended; False where another thread saw it first."""
         with self._changed:
             if running.end is not None:
@@ -396,7 +385,7 @@ class WorkerGroup:
             for pid in found:
                 _send(pid, signals.SIGKILL)
             known.update(found)
-            if not found and not any(_is_running(pid) for pid in known):
+            if not found and not any(is_running(pid) for pid in known):
                 return
             time.sleep(0.005)
 
@@ -428,22 +417,6 @@ class WorkerGroup:
     def _say(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # real-time
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie: one that is being killed has lost its environment before."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return text[text.rfind(")") + 2 :][:1] not in {"Z", "X", ""}
 
 
 def _send(pid: int, number: int) -> None:

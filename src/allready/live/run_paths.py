@@ -123,11 +123,6 @@ def output_path(rank_log_dir: Path) -> Path:
     return rank_log_dir / "out.log"
 
 
-def nccl_log_pattern(rank_log_dir: Path) -> str:
-    """For NCCL_DEBUG_FILE: NCCL puts host and pid in."""
-    return f"{rank_log_dir}/nccl.%h.%p.log"
-
-
 def evidence_dir(rank_log_dir: Path) -> Path:
     """Copies of what was gathered of the rank: stacks, ring, dump."""
     return rank_log_dir / "evidence"

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.model.process import ProcessState
+
 
 class GroupMark(Struct, frozen=True, kw_only=True):
     """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
@@ -30,8 +32,6 @@ class GroupMark(Struct, frozen=True, kw_only=True):
 class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
-    process_state: "not_started", "running", "sleeping", "disk" (uninterruptible), "stopped", "traced", "zombie",
-    "exited", "killed" or "unknown".
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
     `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
@@ -44,7 +44,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     rank: int
     local_rank: int = 0
     pid: int | None = None
-    process_state: str = "not_started"
+    process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
     beat_age_s: float | None = None
     cpu_share: float | None = None
@@ -74,6 +74,16 @@ class RankStatus(Struct, frozen=True, kw_only=True):
         None  # share of the last seconds in which its main thread could run and no CPU was free
     )
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
+
+    @property
+    def is_gone(self) -> bool:
+        """It runs no more."""
+        return self.process_state in ProcessState.GONE
+
+    @property
+    def is_frozen(self) -> bool:
+        """Stopped, or held by a debugger."""
+        return self.process_state in ProcessState.FROZEN
 
 
 class PaceSample(Struct, frozen=True, kw_only=True):
@@ -170,7 +180,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     pid: int
     parent: int
     role: str
-    state: str  # as RankStatus.process_state
+    state: ProcessState
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None

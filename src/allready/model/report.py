@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
+from allready.model.process import EndCause
 from allready.model.run_summary import RunSummary
 
 SCHEMA = "allready.report/1"
@@ -38,10 +39,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class JobOutcome(Struct, frozen=True, kw_only=True):
-    """How a job under `allready run` ended.  `outcome`: as `launch.outcome.End`; `attempts`: how many were made."""
+    """How a job under `allready run` ended, after so many attempts."""
 
     exit_code: int
-    outcome: str
+    outcome: EndCause
     attempts: int
 
 

@@ -54,7 +54,7 @@ def test_what_the_large_table_calls_waiting_for_ranks_importing_or_compiling_the
     for row in load()["python"]:
         if row.kind not in {"in_collective", "import_or_compile"}:
             continue
-        for pattern in row.files.pattern.split("|"):
+        for pattern in row.files.split("|"):
             if any(c in pattern for c in "()?*+[") or not pattern.startswith("^"):
                 continue
             path = pattern.strip("^$").replace("\\", "")

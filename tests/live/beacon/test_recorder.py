@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from allready.live.beacon import recorder as module
-from allready.live.beacon.recorder import Group, Recorder, names_in_ring
+from allready.live.beacon.group import Group
+from allready.live.beacon.recorder import Recorder, names_in_ring
 from tests.cases import cases
 
 

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from allready.agent.node import gather
 from allready.live import run_paths
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.live.environment import beacon_environment, rank_environment
 from allready.live.monitor.monitor import Judge, live_rules
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.messaging.channel import convert
 from allready.messaging.wire import to_json
 from allready.model import Gather, Report, Status
+from allready.model.process import end_of
+from tests.live.beacon.helpers import rank_command
 
 HEAD = """
 import ctypes, os, signal, sys, threading, time
@@ -113,9 +115,8 @@ class Job:
             self._ended.add(rank)
             news = True
             name = signal.Signals(-code).name if code < 0 else None
-            self.observers[self.node_of[rank]].note_end(
-                rank, exit_code=None if code < 0 else code, signal=name, time_s=time.time()
-            )
+            end = end_of(None if code < 0 else code, name, rank=rank, time_s=time.time())
+            self.observers[self.node_of[rank]].note_end(end)
         return news
 
 

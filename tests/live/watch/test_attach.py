@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from allready.live.node.process import read_stat
 from allready.live.watch import attach
 from allready.live.watch.attach import Attachment, NotAnsweringError, about, is_alive, jobs
 from allready.live.watch.state import WatchedJob
+from allready.proc.process import read_stat
 from tests.cases import cases
 
 ABOUT = {

@@ -261,4 +261,4 @@ def test_knows_its_own_program(tmp_path: Path) -> None:
     ):
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1" / "cmdline").write_bytes(b"\0".join(w.encode() for w in words) + b"\0")
-        assert is_agent(1, tmp_path) is yes
+        assert is_agent(1, str(tmp_path)) is yes

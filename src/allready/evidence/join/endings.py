@@ -1,12 +1,12 @@
 """How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
-from allready.expressions import expression
 from allready.model import BenchRun, Death, Event, ProcessRecord
 
 SAME_DEATH_S = 120.0
@@ -15,7 +15,7 @@ SAME_DEATH_S = 120.0
 MAX_NEAR = 64
 """Reports of one rank or pid that a new one is compared with."""
 
-_KERNELS = expression(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
+_KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 

@@ -1,6 +1,5 @@
 """What is done from outside the ranks: the network, pulses, the end of a pause, a noisy neighbour, the tidying up."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,7 +14,8 @@ from allready.errors import LabError
 from allready.lab.inject.plan import NetFault, Plan, RankFault
 from allready.lab.inject.truth import Injected, read_truth, write_truth
 from allready.lab.lab import AppliedFault, Lab
-from allready.lab.processes import ProcessId, identify, is_running
+from allready.proc.kill import send_signal
+from allready.proc.process import ProcessId, identify, is_running
 
 LOOK_EVERY_S = 0.02
 _SPIN = "import sys, time\nend = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end:\n    pass\n"
@@ -58,7 +58,7 @@ class Driver:
         if self._thread.ident is not None:
             self._thread.join(20)
         for stopped in self._stopped.values():
-            self._signal(stopped, signal.SIGCONT)
+            send_signal(stopped, signal.SIGCONT)
         for spinner in self._spinners:
             spinner.kill()
             spinner.wait()
@@ -129,25 +129,15 @@ class Driver:
             for _ in range(int(fault.values["processes"])):
                 self._spin(truth.cpu, duration_s or _MAX_SPIN_S)
 
-    @staticmethod
-    def _signal(process: ProcessId, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            pidfd = os.pidfd_open(process.pid)
-            try:
-                if is_running(process):
-                    signal.pidfd_send_signal(pidfd, number)
-            finally:
-                os.close(pidfd)
-
     def _go_on(self, process: ProcessId) -> None:
-        self._signal(process, signal.SIGCONT)
+        send_signal(process, signal.SIGCONT)
         self._stopped.pop(process.pid, None)
 
     def _pulse(self, process: ProcessId, stop_s: float, period_s: float, until: float) -> None:
         if time.monotonic() >= until or not is_running(process):
             return
         self._stopped[process.pid] = process
-        self._signal(process, signal.SIGSTOP)
+        send_signal(process, signal.SIGSTOP)
         self._later(stop_s, lambda: self._go_on(process))
         self._later(period_s, lambda: self._pulse(process, stop_s, period_s, until))
 

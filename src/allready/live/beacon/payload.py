@@ -4,7 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allready.live.beacon.recorder import Group
+    from allready.live.beacon.group import Group
 
 try:
     from _json import encode_basestring_ascii

@@ -25,11 +25,11 @@ class CellState:
     main thread stands at the same instruction with the same callers; equal on ranks that stand at the same place of
     the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had no room.
     `ring_s`: wall clock of the ring's last writing.  `has_recorder`: torch's flight recorder is there and on; None
-    until a process group exists.  `is_whole` False: no payload could be read yet, only the beat is known.
+    until a process group exists.  `is_whole` False: no payload could be read yet, only the heartbeat is known.
     """
 
     pid: int
-    beat_age_s: float
+    heartbeat_age_s: float
     is_whole: bool = False
     phase: str = "unknown"
     site: str = ""
@@ -71,9 +71,9 @@ class _Payload(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Payload)
 
 
-def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
+def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
     """The cell's payload with what stands beside it.  Damaged or empty: `is_whole` is False."""
-    bare = CellState(pid=pid, beat_age_s=beat_age_s)
+    bare = CellState(pid=pid, heartbeat_age_s=heartbeat_age_s)
     if not payload:
         return bare
     try:
@@ -83,7 +83,7 @@ def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
         return bare
     return CellState(
         pid=pid,
-        beat_age_s=beat_age_s,
+        heartbeat_age_s=heartbeat_age_s,
         is_whole=True,
         phase=said.phase if said.phase in PHASES else "unknown",
         site=said.site[:_MAX_TEXT],

@@ -13,10 +13,11 @@ import time
 
 from allready.live.beacon import names
 from allready.live.beacon.calls import Calls
-from allready.live.beacon.cell import PAYLOAD_BYTES, CellWriter
+from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
+from allready.live.beacon.group import Group
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
-from allready.live.beacon.recorder import Group, Recorder
+from allready.live.beacon.recorder import Recorder
 from allready.live.beacon.stacks import all_stacks, can_tell
 
 TYPE_CHECKING = False
@@ -128,7 +129,7 @@ class Beacon:
             stacks: descriptor of the file that stacks are appended to.
         """
         self._stacks = stacks
-        self._cell = CellWriter(f"{rank_dir}/{names.CELL}")
+        self._cell = BeaconCell(f"{rank_dir}/{names.CELL}")
         self._recorder = Recorder(rank_dir)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
         self._own_folder = own + "/"
@@ -169,7 +170,7 @@ class Beacon:
         if os.getpid() == self._pid:
             self._beats.halt(_FORK_WAIT_S)
             self._fetches.halt(_FORK_WAIT_S)
-            self._cell.say_thread(0)
+            self._cell.set_thread(0)
 
     def resume(self) -> None:
         """After a fork, in the parent.  Newer Python looks for other threads only after this has been called."""
@@ -234,7 +235,7 @@ class Beacon:
         self._is_over = self._is_ending = True
         self._beats.halt(_END_WAIT_S)
         self._fetches.halt(_END_WAIT_S)
-        self._cell.say_thread(0)
+        self._cell.set_thread(0)
         try:
             self._write("ending", self._sight.site if self._sight is not None else "", [])
         except Exception as error:  # noqa: BLE001 - the last word; nobody reads the cell of a process that has ended
@@ -243,10 +244,10 @@ class Beacon:
     # -- every 0.2 s
 
     def _beat(self) -> None:
-        self._cell.beat()
+        self._cell.heartbeat()
         try:
             now = time.monotonic()
-            self._cell.say_thread(_thread.get_native_id() if self._can_tell else 0)
+            self._cell.set_thread(_thread.get_native_id() if self._can_tell else 0)
             ring, dump, stacks = self._cell.wanted()
             if stacks:
                 self._write_stacks(stacks)
@@ -335,12 +336,12 @@ class Beacon:
             if ring:
                 self._cell.answer("ring", ring)
             if dump:
-                self._cell.say_makes_dump(True)
+                self._cell.set_dumping(True)
                 self._recorder.write_dump()
         except Exception as error:  # noqa: BLE001 - told in the cell, and tried again later
             self._recorder.failed(error)
         finally:
-            self._cell.say_makes_dump(False)
+            self._cell.set_dumping(False)
             if ring:
                 self._cell.answer("ring", ring)
             if dump:

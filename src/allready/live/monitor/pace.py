@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of
+from allready.live.digests import UNKNOWN, call_of, differ, root_of
 from allready.live.monitor.pace_lines import Line
 from allready.model import Lag, NodeStatus, PaceSample
 

@@ -8,8 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from allready.evidence.secrets import masked
-from allready.live.node.process import Stat, children_of, command_of, read_stat, wchan_of
+from allready.model import ProcessState
 from allready.model.live import ChildRow
+from allready.proc.process import Stat, children_of, command_of, read_stat, wchan_of
 
 MAX_MEMBERS = 128
 MAX_DEPTH = 6
@@ -81,10 +82,10 @@ class Family:
                 if stat is None or pid in kept:
                     continue
                 member = self._members.get(pid)
-                if member is None or member.stat.start_ticks != stat.start_ticks:
+                if member is None or member.stat.id != stat.id:
                     member = _Member(stat=stat, parent=parent, found_s=now_s)
                 # Reading a command line waits for the process's memory, which one that hangs in the kernel may hold.
-                if now_s - member.found_s <= YOUNG_S and stat.state not in {"disk", "zombie"}:
+                if now_s - member.found_s <= YOUNG_S and stat.state not in {ProcessState.DISK, ProcessState.ZOMBIE}:
                     member.command = command_of(pid) or member.command  # before exec it has its parent's
                     member.role = role_of(
                         member.command, stat.name, parent_command=parent_command, parent_role=parent_role
@@ -100,7 +101,7 @@ class Family:
         kept: dict[int, _Member] = {}
         for pid, member in self._members.items():
             stat = read_stat(pid)
-            if stat is not None and stat.start_ticks == member.stat.start_ticks:
+            if stat is not None and stat.id == member.stat.id:
                 member.stat = stat
                 member.cpu.add(now_s, stat.cpu_s)
                 kept[pid] = member
@@ -115,7 +116,7 @@ class Family:
         """Who there is."""
         return tuple(self._members)
 
-    def states(self) -> tuple[tuple[int, str], ...]:
+    def states(self) -> tuple[tuple[int, ProcessState], ...]:
         """Pid and state of each."""
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 

@@ -12,22 +12,23 @@ from pathlib import Path
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.beacon.names import STACK_SIGNAL
-from allready.live.node.cgroup import OomWatch, cpu_pressure_share, num_cpus, read_mounts
 from allready.live.node.gather import Gathering, kernel_lines
 from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
 from allready.live.node.locks import DeadlineLock
+from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
 from allready.live.node.rank import RankWatch, Shared
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
-from allready.live.node.rings import warm_up
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
+from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
+from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
 """Pace, sockets, links and families are looked at so often; the rest at every look."""
@@ -59,20 +60,19 @@ class NodeObserver:
         self._attempt = 0
         self._gpus: GpuWatch | None = None
         self._pauses = Pauses()
-        self._oom = OomWatch()
+        self._oom = OomKills()
         self._kernel = KernelLog()
         self._links = LinkWatch()
         self._ras = RasAsker()
         self._reach = Reach()
         self._path_sizes = PathSizes()
         self._full_s = float("-inf")
-        self._ends: deque[tuple[int, int | None, str | None, float]] = deque()
+        self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
         self._is_unsaid = False  # found by a gathering's own look, which is no `look`
         self._num_cpus: int | None = None
         self._problems: tuple[str, ...] = ()
         self._owned: dict[int, Owner] = {}
-        self._warm_up: Task[None] | None = None
 
     def set_ranks(self, ranks: Mapping[int, RankHandle], attempt: int) -> None:
         """An attempt's ranks were started; those before it are forgotten.
@@ -85,24 +85,18 @@ class NodeObserver:
                 watch.close()
             self._pauses.forget()
             self._ends.clear()
-            self._oom = OomWatch()
+            self._oom = OomKills()
             self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
             self._attempt = attempt
             self._full_s = float("-inf")
             self._num_cpus = num_cpus([handle.pid for handle in ranks.values()])
             has_gpus = any(handle.gpu is not None for handle in ranks.values())
-            self._warm_up = Task(warm_up, "rings")
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
                 self._gpus = GpuWatch()
 
-    def note_end(self, rank: int, *, exit_code: int | None, signal: str | None, time_s: float) -> None:
-        """The launcher saw a rank end; the next look tells.  Never waits.
-
-        Args:
-            signal: its name, `SIGKILL`.
-            time_s: wall clock.
-        """
-        self._ends.append((rank, exit_code, signal, time_s))
+    def note_end(self, end: ProcessEnd) -> None:
+        """The launcher saw a rank end; the next status has it.  Never waits."""
+        self._ends.append(end)
 
     def look(self, now_s: float) -> NodeStatus:
         """The node now.  `now_s`: wall clock, as the status is to be dated.
@@ -218,9 +212,9 @@ class NodeObserver:
             self._full_s = now
             pace = tuple(s for watch in self._ranks.values() for s in watch.pace())
         while self._ends:
-            rank, exit_code, signal, time_s = self._ends.popleft()
-            if rank in self._ranks:
-                self._ranks[rank].note_end(exit_code, signal, time_s, is_oom=self._was_oom)
+            end = self._ends.popleft()
+            if end.rank in self._ranks:
+                self._ranks[end.rank].note_end(end, is_oom=self._was_oom)
         shared = Shared(self._pauses, self._oom, self._was_oom)
         statuses = []
         for watch in self._ranks.values():
@@ -267,7 +261,7 @@ class NodeObserver:
         return sockets, links
 
     def _was_oom(self, watch: RankWatch) -> bool:
-        self._oom.look(watch.groups, time.monotonic())
+        self._oom.sample(watch.groups, time.monotonic())
         return self._oom.claim(watch.groups) or self._kernel.names_killed(watch.handle.pid, watch.name)
 
     def _ask_ras(self, round_: Gathering, ranks: list[RankWatch]) -> str:
@@ -275,7 +269,11 @@ class NodeObserver:
         alive = [watch for watch in ranks if watch.is_alive()]
         if not alive or any(watch.status.phase in STARTING for watch in alive):
             return ""
-        pids = [watch.handle.pid for watch in alive if watch.status.process_state in {"running", "sleeping"}]
+        pids = [
+            watch.handle.pid
+            for watch in alive
+            if watch.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+        ]
         left = round_.until - time.monotonic()
         text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
         if why:

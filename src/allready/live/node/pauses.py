@@ -11,7 +11,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from allready.live.node.process import read_stat
+from allready.model import ProcessState
+from allready.proc.process import ProcessId, read_stat
 
 PERIOD_S = 0.025
 WINDOW_S = 5.0
@@ -23,8 +24,7 @@ MIN_SAMPLES_S = 0.9
 
 @dataclass(slots=True)
 class _Watched:
-    pid: int
-    start_ticks: int
+    process: ProcessId
     last_stop_s: float
     samples: deque[tuple[float, bool]] = field(default_factory=deque)
 
@@ -47,17 +47,17 @@ class Pauses:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def note(self, pid: int, start_ticks: int) -> None:
+    def note(self, process: ProcessId) -> None:
         """A rank is or was stopped: look at it closely for a while."""
         now = time.monotonic()
         with self._lock:
             if self._closed:
                 return
-            seen = self._watched.get(pid)
-            if seen is not None and seen.start_ticks == start_ticks:
+            seen = self._watched.get(process.pid)
+            if seen is not None and seen.process == process:
                 seen.last_stop_s = now
             else:
-                self._watched[pid] = _Watched(pid=pid, start_ticks=start_ticks, last_stop_s=now)
+                self._watched[process.pid] = _Watched(process, last_stop_s=now)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="allready-pauses", daemon=True)
                 self._thread.start()
@@ -99,10 +99,10 @@ class Pauses:
 
 
 def _sample(seen: _Watched, now: float) -> bool:
-    stat = read_stat(seen.pid)
-    if stat is None or stat.start_ticks != seen.start_ticks:
+    stat = read_stat(seen.process.pid)
+    if stat is None or stat.id != seen.process:
         return False
-    is_stopped = stat.state == "stopped"
+    is_stopped = stat.state is ProcessState.STOPPED
     if is_stopped:
         seen.last_stop_s = now
     seen.samples.append((now, is_stopped))

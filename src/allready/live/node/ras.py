@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.live.node.process import read_small
 from allready.live.node.sockets import Owner, listeners
+from allready.proc.process import environ_of
 
 DEFAULT = ("localhost", 28028)
 VARIABLE = "NCCL_RAS_ADDR"
@@ -41,11 +41,7 @@ class Answer:
 
 def address_of(pid: int) -> tuple[str, int]:
     """Where the RAS of a process listens: its NCCL_RAS_ADDR, else localhost:28028."""
-    for entry in (read_small(f"/proc/{pid}/environ", 1 << 20) or b"").split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name == VARIABLE.encode():
-            return parse_address(value.decode(errors="replace")) or DEFAULT
-    return DEFAULT
+    return parse_address(environ_of(pid).get(VARIABLE, "")) or DEFAULT
 
 
 def parse_address(text: str) -> tuple[str, int] | None:

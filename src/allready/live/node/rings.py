@@ -12,6 +12,7 @@ import msgspec
 
 from allready.evidence.flight.given import Given, given_of
 from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
+from allready.live.digests import UNKNOWN, digests_of, with_root
 from allready.model.live import PaceSample
 
 MAX_BYTES = 16 << 20
@@ -166,8 +167,6 @@ class Pace:
 
     def _judged(self, entries: list[Entry]) -> tuple[int, int]:
         """Digest and size, remembered: a loop makes the same few operations over and over."""
-        from allready.live.monitor.pace_digest import UNKNOWN, digests_of
-
         key = tuple(
             (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
             for e in entries
@@ -181,15 +180,8 @@ class Pace:
         return found
 
 
-def warm_up() -> None:
-    """Load what the first ring needs, which takes longer than a look may."""
-    import allready.live.monitor.pace_digest  # noqa: F401
-
-
 def _with_root(digest: int, entries: list[Entry], given: Given | None) -> int:
     """With the root that the beacon noted for just this operation."""
-    from allready.live.monitor.pace_digest import with_root
-
     if given is None or len(entries) != 1 or operation_name(entries[0].profiling_name)[0] != given.operation:
         return digest
     return with_root(digest, given.root)

@@ -1,15 +1,13 @@
 """The TCP connections of a node's ranks, as rows for the judge."""
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, Connection, connections
 from allready.model.live import SocketRow
+from allready.proc.process import socket_inodes
 
 MAX_ROWS = 512
-MAX_DESCRIPTORS = 8192
-"""Of one process; a process with more is looked at in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +25,8 @@ def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
     """
     found: dict[int, Owner] = {}
     for rank, pid in processes:
-        folder = f"/proc/{pid}/fd"
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - names, not paths
-        except OSError:  # ended, or another user's
-            continue
-        for name in names[:MAX_DESCRIPTORS]:
-            try:
-                target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - names, not paths
-            except OSError:
-                continue
-            if target.startswith("socket:[") and target[8:-1].isdigit():
-                found.setdefault(int(target[8:-1]), Owner(rank, pid))
+        for inode in socket_inodes(pid):
+            found.setdefault(inode, Owner(rank, pid))
     return found
 
 

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
-from allready.live.node.process import caught_signals, read_stat, read_thread
+from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
+from allready.model import ProcessState
+from allready.proc.process import has_handler, read_stat, read_thread
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
@@ -31,7 +32,7 @@ NO_TURN_S = 1.0
 NO_THREAD_S = 0.5
 """For so long there may be no thread that beats while the rank forks."""
 MIN_LOOKS = 5
-_SILENT = frozenset({"stopped", "traced", "disk", "zombie"})
+_SILENT = ProcessState.FROZEN | {ProcessState.DISK, ProcessState.ZOMBIE}
 SPY_S = 3.0
 MAX_SPIES = 2
 
@@ -93,7 +94,7 @@ class StackFile:
     number: int
     pid: int | None = None
     pidfd: int | None = None
-    cell: CellReader | None = None
+    cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
     asked: dict[int, Asked] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class StackFile:
             return
         if not self.path.exists():
             self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
-        elif not caught_signals(pid) >> (self.number - 1) & 1:
+        elif not has_handler(pid, self.number):
             self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
         else:
             question = self._question(pid)
@@ -147,9 +148,9 @@ class StackFile:
 
     def _is_there(self, pid: int) -> bool:
         stat = read_stat(pid)
-        if stat is None or stat.state in {"zombie", "exited"}:
+        if stat is None or stat.state in ProcessState.GONE:
             self.refused[pid] = "ended"
-        elif stat.state in {"stopped", "traced"}:
+        elif stat.state in ProcessState.FROZEN:
             self.refused[pid] = stat.state
         else:
             return True
@@ -176,7 +177,7 @@ class StackFile:
         if self.cell.is_answered(request, "stacks"):
             asked.take()
             return
-        beat = self.cell.beat()
+        beat = self.cell.heartbeat()
         if beat is None:
             return
         age_s, thread = beat
@@ -186,11 +187,11 @@ class StackFile:
         else:
             seen = read_thread(asked.pid, thread)
             asked.looks += 1
-            asked.asleep += seen is None or seen.state == "sleeping"
+            asked.asleep += seen is None or seen.state is ProcessState.SLEEPING
             # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
             # and whoever runs Python would have given it away.
             is_stuck = age_s >= NO_TURN_S and asked.looks >= MIN_LOOKS and asked.asleep * 5 >= asked.looks * 4
-        if is_stuck and not self.cell.makes_dump():  # its imports hold the GIL for long, and give it back
+        if is_stuck and not self.cell.is_dumping():  # its imports hold the GIL for long, and give it back
             self._now = None
             del self.asked[asked.pid]
             self.ask(asked.pid)

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from allready.errors import AllreadyError
-from allready.live.node.process import read_small, read_stat
 from allready.live.watch.state import WatchedJob, WatchState, remarks_on, settled
-from allready.model import NodeStatus, Report
+from allready.model import NodeStatus, ProcessState, Report
+from allready.proc.process import ProcessId, is_running, read_small, read_stat
 
 ANSWER_S = 3.0
 OTHERS_S = 3.0
@@ -80,8 +80,7 @@ def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
             except OSError:
                 return False
             return True
-    now = read_stat(job.pid)
-    return now is not None and now.state not in {"zombie", "exited"} and now.start_ticks == (start_ticks or -1)
+    return is_running(ProcessId(job.pid, start_ticks or -1))
 
 
 class Attachment:
@@ -192,8 +191,10 @@ class Attachment:
 
     def _why(self, error: BaseException) -> str:
         now = read_stat(self.job.pid)
-        if now is not None and now.state in {"stopped", "traced"}:
-            remedy = f"to go on: kill -CONT {self.job.pid}" if now.state == "stopped" else "a debugger holds it"
+        if now is not None and now.state in ProcessState.FROZEN:
+            remedy = (
+                f"to go on: kill -CONT {self.job.pid}" if now.state is ProcessState.STOPPED else "a debugger holds it"
+            )
             return f"the agent (pid {self.job.pid}) is {now.state} and does not answer; {remedy}"
         if isinstance(error, FileNotFoundError) and now is not None:
             return f"the agent (pid {self.job.pid}) has no socket for watchers"

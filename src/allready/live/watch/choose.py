@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from allready.errors import UsageError
 from allready.live.watch.attach import jobs
-from allready.live.watch.find import Found, environment, found_jobs, job_of_pids, untold
+from allready.live.watch.find import Found, found_jobs, job_of_pids, untold
 from allready.live.watch.state import WatchedJob
+from allready.proc.process import environ_of
 from allready.report.safe import plain
 
 MAX_LISTED = 20
@@ -54,7 +55,7 @@ def _meant(every: Mapping[WatchedJob, Found | None], wanted: str | None) -> list
     if wanted is None:
         meant = list(every)
     else:
-        place = environment(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
+        place = environ_of(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
         by_pid = [
             job
             for job, found in every.items()

@@ -240,7 +240,7 @@ class _Part:
         if line.event == "port":
             self._port = line.number
             self._urgent.set()
-        elif line.event != "hello":
+        else:
             self._report(
                 rank,
                 line.event,

@@ -10,13 +10,13 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.cell import CellWriter
+from allready.preflight.collectives.wire import POSITION
+from allready.proc.cell import CellWriter
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
@@ -41,9 +41,9 @@ class RankSide:
             os.set_inheritable(fd, False)  # a child of ours must not keep the pipes open
         self._progress = progress
         self._control = os.fdopen(control, "r", encoding="utf-8")
-        self.cell = CellWriter(cell)
+        self._cell = CellWriter(cell)
+        os.close(cell)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True, chain=False)
-        self.send("hello", number=threading.get_ident())
         orders = json.loads(self._control.readline())
         self.stages: tuple[str, ...] = tuple(orders["stages"])
         self.backend: str = orders["backend"]
@@ -62,6 +62,10 @@ class RankSide:
         """Report one `wire.Line`."""
         line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
         os.write(self._progress, line.encode())
+
+    def mark(self, size_bytes: int, entered: int, done: int) -> None:
+        """Show where this rank is in the sweep, see `wire.Position`; before every operation."""
+        self._cell.write(POSITION.pack(size_bytes, entered, done))
 
     def send_port(self, port: int) -> None:
         """Rank 0 only: say where the others find what it serves."""

@@ -1,5 +1,6 @@
 """What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
 
+import struct
 from dataclasses import dataclass, field
 
 from allready.model import RankState
@@ -55,7 +56,7 @@ class RunMessage:
 class Line:
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: hello, entered, finished, error, wrong, point, port, done.
+    event: entered, finished, error, wrong, point, port, done.
     """
 
     event: str
@@ -63,7 +64,7 @@ class Line:
     stage: str = ""
     text: str = ""
     stack: tuple[str, ...] = ()
-    number: int = 0  # port; of hello: the main thread's ident
+    number: int = 0  # port
     size_bytes: int = 0
     time_s: float = 0.0
     iterations: int = 0
@@ -74,7 +75,7 @@ class Line:
 class RankEvent:
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `Line` but hello and port, and: gone (the process ended), state (it is stopped, or no longer).
+    event: those of `Line` but port, and: gone (the process ended), state (it is stopped, or no longer).
     """
 
     rank: int
@@ -88,6 +89,10 @@ class RankEvent:
     num_errors: int = 0
     exit_code: int | None = None
     signal: str | None = None
+
+
+POSITION = struct.Struct("<qqq")
+"""Payload of a rank's cell: size_bytes, entered and done of a `Position`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """COL005."""
 
+import re
 from collections.abc import Iterator
 
 from allready.model import Collectives, FaultClass, Hit, Severity, World
@@ -35,7 +36,7 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.DEVICE)
     if found is None:
         return
-    is_broken = any(BROKEN_DEVICE.search(s.error or "") for s in found.states)
+    is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
     yield Hit(
         fault_class=FaultClass.HW_HANG if is_broken else None,
         culprits=culprits(found, world),

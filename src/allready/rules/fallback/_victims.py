@@ -1,8 +1,8 @@
 """Lines of those who lost somebody, where nobody's own fault is in the files."""
 
+import re
 from collections.abc import Iterable, Sequence
 
-from allready.expressions import expression
 from allready.model import Culprits, Event, RunEvidence
 from allready.rules._common import is_loopback
 from allready.rules._once import once
@@ -10,10 +10,10 @@ from allready.rules._process import chain_behind, died, got_on, is_told_to_stop,
 from allready.rules._ruins import by_signature
 from allready.signatures import load
 
-_EXCEPTION = expression(r"\b\w*(?:Error|Exception)\b: ")
+_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
 _SERVICE = "nccl.proxy_echo"
 _CLOSED = "nccl.peer_closed"
-_PORT = expression(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
+_PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
 
 
 def lost(run: RunEvidence, signatures: Iterable[str]) -> list[Event]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
 from allready.rules._once import once
 from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
@@ -33,7 +32,7 @@ PHASES = (
 )  # fmt: skip
 """Beginnings of names of NCCL's files, and the phase that they belong to."""
 
-FAILURE = expression(
+FAILURE = re.compile(
     r"fail|error|not found|could ?n[o']t|cannot|can't|unable|invalid|refused|timed? ?out|unexpected|mismatch|corrupt"
     r"|abort|not support|\bno [A-Z]|\bbad\b",
     re.IGNORECASE,

@@ -4,12 +4,9 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
-
-Fault = dict[str, Any]
+from .types import Fault, Steps
 
 P2P = {"send", "recv", "isend", "irecv"}
 ROOTED = {"broadcast": ("src", "group_src"), "scatter": ("src", "group_src"), "reduce": ("dst", "group_dst"),
@@ -77,7 +74,7 @@ def nothing(call: Call) -> Call:
 class Rewriter:
     """Replaces calls; knows which fault waits for a second call (`swap`)."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Steps) -> None:
         self._engine = engine
         self._deferred: dict[int, Call] = {}
         self._left: dict[int, int] = {}

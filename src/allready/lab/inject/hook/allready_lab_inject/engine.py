@@ -16,8 +16,8 @@ from . import actions, jax_side, pace, profile, torch_side
 from .calls import Call, Rewriter
 from .imports import AfterImport
 from .truth import Truth
+from .types import Fault
 
-Fault = dict[str, Any]
 GIVE_UP_STEPS = 5
 """A fault in a collective waits so many steps for one that it can change."""
 
@@ -215,6 +215,10 @@ class Engine:
         rank = self.rank()
         if rank is not None:
             self.truth.give_up(fault, rank, self.step, why)
+
+    def is_in_force(self, fault: Fault) -> bool:
+        """Whether a fault of pace has begun and not ended."""
+        return self.pace.is_in_force(fault)
 
     def _at_exit(self) -> None:
         for fault in [*self._calls, *self._actions, *self._paces]:

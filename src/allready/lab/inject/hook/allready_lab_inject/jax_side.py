@@ -6,10 +6,9 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Steps
 
 _local = threading.local()
 
@@ -33,7 +32,7 @@ def world_size() -> int | None:
     return None if state is None or not getattr(state, "num_processes", None) else int(state.num_processes)
 
 
-def install(engine: "Engine") -> None:
+def install(engine: Steps) -> None:
     """Wrap what `jax.jit` and `jax.pmap` return.  JAX has just been imported; its own functions stay as they are."""
     jax: Any = sys.modules["jax"]
     for name in ("jit", "pmap"):
@@ -42,7 +41,7 @@ def install(engine: "Engine") -> None:
             setattr(jax, name, _wrapped(engine, make, is_pmap=name == "pmap"))
 
 
-def _wrapped(engine: "Engine", make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
+def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
         found = make(*args, **kwargs)
@@ -58,7 +57,7 @@ def _wrapped(engine: "Engine", make: Callable[..., Any], *, is_pmap: bool) -> Ca
 class Compiled:
     """A compiled function that tells the engine when it ran over several processes."""
 
-    def __init__(self, engine: "Engine", inner: Any, *, on_all: bool) -> None:
+    def __init__(self, engine: Steps, inner: Any, *, on_all: bool) -> None:
         self._engine, self._inner, self._on_all = engine, inner, on_all
         self._last: Any = None
         self._spans = False

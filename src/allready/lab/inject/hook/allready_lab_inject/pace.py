@@ -3,10 +3,9 @@
 import gc
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Steps
 
 PACES = {"slow", "slow_loader", "rotate", "gc_pause"}
 
@@ -25,7 +24,7 @@ def pause(duration_s: float, how: str) -> None:
 class Pace:
     """What is done after each step."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Steps) -> None:
         self._engine = engine
         self._begun: dict[int, int] = {}
         self._base_s: dict[int, float] = {}
