@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.model import LaunchFacts
+from allready.model import FactMissing, LaunchFacts
 from allready.testing import check, fleet, healthy_node
 
 
@@ -21,6 +21,10 @@ def test_the_nodes_without_the_script_are_named() -> None:
 
 def test_is_clear_where_every_node_has_it() -> None:
     assert check("JOB012", fleet(3)).state == "clear"
+
+
+def test_is_not_checked_where_no_node_says_what_it_starts() -> None:
+    assert check("JOB012", fleet(2, launch=dict.fromkeys((0, 1), FactMissing("gone")))).state == "not_checked"
 
 
 def test_two_names_are_two_findings() -> None:
