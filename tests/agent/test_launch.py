@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.jobs import LOOP, PRINT_WHO, Job, lines, processes_with, wait_for
+from tests.cli.patches import patched
 
 
 def test_one_node_runs_a_script_unchanged(job: Job) -> None:
@@ -176,6 +177,23 @@ def test_a_second_job_on_the_port_is_told_whose_it_is_and_the_first_goes_on(job:
         assert "started=20" in verdict["sentence"]
     assert [node.wait() for node in running] == [0, 0]
     assert all("asyncio" not in node.err for node in running)
+
+
+WITHOUT_TORCH = """
+import importlib.util
+genuine = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else genuine(name, package)
+"""
+
+
+def test_scripts_run_where_torch_is_not_installed_and_one_that_fails_is_not_healthy(job: Job, tmp_path: Path) -> None:
+    script = job.script("import sys\nprint('ran')\nsys.exit(int(sys.argv[1]))\n")
+    env = patched(tmp_path, WITHOUT_TORCH, where="run")
+    nodes = [job.start("--nproc-per-node", "1", script, code, env=env) for code in ("0", "3")]
+    assert [node.wait() for node in nodes] == [0, 3], nodes[0].err
+    assert [node.out for node in nodes] == ["ran\n", "ran\n"]
+    assert nodes[0].report()["status"] == "healthy"
+    assert nodes[1].report()["status"] == "fault"
 
 
 def test_how_the_job_ended_stands_in_the_report(job: Job) -> None:
