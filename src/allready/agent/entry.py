@@ -144,8 +144,9 @@ class Job:
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)
         self._sides.append(side)
-        control = await Control.open(agent, check.hello)
+        control = Control(agent, check.hello)
         try:
+            await control.open()
             return await side.run_job()
         finally:
             await control.close()

@@ -46,7 +46,7 @@ class NodeAgent:
         self._context = context
         self._sampler = Sampler(node, context) if context.request.diagnosis else None
         is_jax = context.request.framework == "jax"
-        self._ranks = RankServer(context.run_dir, self._report) if is_jax else None
+        self._ranks = RankServer(self._report) if is_jax else None
         self._attempt: LocalAttempt | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gathers: set[asyncio.Task[Any]] = set()
@@ -59,7 +59,7 @@ class NodeAgent:
             ExchangeError: the connection to node 0 broke; the ranks still run.
         """
         if self._ranks is not None:
-            await self._ranks.open()
+            await self._ranks.open(self._context.run_dir)
         beside = {self._spawn(self._pass_on_requests())}
         if self._sampler is not None:
             beside.add(self._spawn(self._sampler.run()))
@@ -170,7 +170,7 @@ class NodeAgent:
             await self._attempt.wait()
             self._attempt.close()
         if self._ranks is not None:
-            self._ranks.forget()
+            self._ranks.begin(plan)
         if self._sampler is not None:
             self._sampler.pause()
         self._context.state.attempt = plan.attempt
