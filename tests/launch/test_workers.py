@@ -261,7 +261,7 @@ def test_attempt_after_attempt_leaves_no_descriptor_thread_or_process(tmp_path: 
         group.start([worker(tmp_path / str(attempt), python("print('up')"), r) for r in range(3)])
         until(lambda: len(group.poll()) == 3)
         group.stop(grace_s=1.0)
-        assert group.settle(10.0)
+        assert group.drain(10.0)
         counts.append(num_fds())
     keeping = group._keeping.pid
     assert len(set(counts)) == 1, counts

@@ -193,7 +193,7 @@ class NodeAgent:
         async with self._looking:
             attempt = self._attempt.number  # another one may have begun when the look is over
             try:
-                status = await asyncio.to_thread(self._observer.look, time.time())
+                status = await asyncio.to_thread(self._observer.sample, time.time())
             except DeadlineExceeded as error:  # this machine has more to do than it can: the next look may tell
                 log.debug("no look at the ranks: %s", error)
                 return

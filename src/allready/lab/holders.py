@@ -95,7 +95,7 @@ class Holder:
             raise LabError("a holder of the lab was killed while it started")
         return process
 
-    def settle(self) -> None:
+    def confirm(self) -> None:
         """Tell it to stay; from now on only a signal ends it."""
         try:
             os.write(self._gate, b"go\n")

@@ -84,7 +84,7 @@ class ConsoleOutput:
                 self._dirty.add(key)
         self._poke()
 
-    def settle(self, timeout_s: float) -> bool:
+    def drain(self, timeout_s: float) -> bool:
         """Wait until the lines of all finished logs are passed on; False when that takes longer."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -133,11 +133,11 @@ class ConsoleOutput:
         """A file cannot be written any more."""
         with self._lock:
             path = self._paths.get(key, "")
-        self.say_lost(path, number)
+        self.report_lost(path, number)
 
-    def say_lost(self, path: str, number: int) -> None:
+    def report_lost(self, path: str, number: int) -> None:
         """Say once for each reason that output is lost."""
-        self._say_once("workers.log_not_written", path=path, why=os.strerror(number))
+        self._report_once("workers.log_not_written", path=path, why=os.strerror(number))
 
     # -- the thread
 
@@ -168,14 +168,14 @@ class ConsoleOutput:
         for fd, events in poll.poll(timeout_s * 1000):
             if fd == self._wake:
                 os.eventfd_read(self._wake)
-            elif not self._hear(keeping, events):
+            elif not self._receive(keeping, events):
                 break
         if keeping.fileno() < 0 and not self._closing:
             self._replace(keeping)
 
-    def _hear(self, keeping: LogRelayClient, events: int) -> bool:
+    def _receive(self, keeping: LogRelayClient, events: int) -> bool:
         for _ in range(_MAX_MESSAGES):
-            if not keeping.hear():
+            if not keeping.receive():
                 return False
             if not _has_more(keeping.fileno()):
                 break
@@ -190,7 +190,7 @@ class ConsoleOutput:
         try:
             keeping.start()
         except OSError as error:
-            self._say_once("workers.no_keeper", why=error.strerror or str(error))
+            self._report_once("workers.no_keeper", why=error.strerror or str(error))
         with self._lock:
             self._dirty.update(self._sources)
 
@@ -203,7 +203,7 @@ class ConsoleOutput:
             try:
                 data = source.tail.read()
             except OSError as error:
-                self.say_lost(self._paths.get(key, ""), error.errno or 0)
+                self.report_lost(self._paths.get(key, ""), error.errno or 0)
                 data = b""
             if data:
                 took = True
@@ -234,7 +234,7 @@ class ConsoleOutput:
             for line in lines:
                 self._on_line(source.rank, source.stream, line)
 
-    def _say_once(self, key: str, **values: str) -> None:
+    def _report_once(self, key: str, **values: str) -> None:
         with self._lock:
             told = f"{key} {values.get('why')}"
             if told in self._said:

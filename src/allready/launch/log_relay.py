@@ -131,13 +131,13 @@ class LogRelay:
             for fd, _ in self.poll.poll(wait_s * 1000 + (1 if wait_s else 0)):
                 if fd in self.streams:
                     self.move(self.streams[fd])
-                elif fd == self.agent_fd or not self.hear():
+                elif fd == self.agent_fd or not self.receive():
                     return self.end()
             if self.agent_fd < 0 and os.getppid() != self.agent:
                 return self.end()
-            self.tell()
+            self.notify()
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """One message of the agent's; False when it is gone or has said goodbye."""
         room = 4 * 16 + 64
         try:
@@ -168,7 +168,7 @@ class LogRelay:
             self.groups.discard(int(rest))
         elif kind == b"F":
             self.drain()
-            self.tell(at_once=True)
+            self.notify(at_once=True)
             self.send(b"f" + rest)
         elif kind == b"B":
             self.groups.clear()
@@ -204,7 +204,7 @@ class LogRelay:
                 if not self.move(stream):
                     break
 
-    def tell(self, *, at_once: bool = False) -> None:
+    def notify(self, *, at_once: bool = False) -> None:
         """Say which files have grown; not too often, and not to somebody who does not listen."""
         now = time.monotonic()
         self.catch_up()

@@ -139,7 +139,7 @@ class LogRelayClient:
                 self._overdue = asked
             return in_time
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """Take one message, if there is one; False when the keeper is gone."""
         with self._lock:
             channel = self._socket

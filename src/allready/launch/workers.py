@@ -144,7 +144,7 @@ class WorkerGroup:
         with self._lock:
             items = list(self._running.values())
         for running in items:
-            self._look(running)
+            self._check_end(running)
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
     def wait(
@@ -205,9 +205,9 @@ class WorkerGroup:
         self._forget(items)
         return ends
 
-    def settle(self, timeout_s: float) -> bool:
+    def drain(self, timeout_s: float) -> bool:
         """After `stop`: wait until all lines are passed on; False when their reader is slower than that."""
-        return self._showing.settle(timeout_s)
+        return self._showing.drain(timeout_s)
 
     def close(self) -> None:
         """End what still runs at once, and everything beside it; the last lines are passed on before."""
@@ -282,7 +282,7 @@ class WorkerGroup:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 files.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _PRIVATE))
             except OSError as error:
-                self._showing.say_lost(str(path), error.errno or 0)
+                self._showing.report_lost(str(path), error.errno or 0)
                 for fd in files:
                     os.close(fd)
                 return []
@@ -318,9 +318,9 @@ class WorkerGroup:
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
             for running in living:
-                self._look(running)
+                self._check_end(running)
 
-    def _look(self, running: _Running) -> None:
+    def _check_end(self, running: _Running) -> None:
         """Notice whether it has ended; it stays a zombie."""
         with self._lock:
             if running.end is not None or self._running.get(running.worker.rank) is not running:
@@ -356,7 +356,7 @@ class WorkerGroup:
         deadline = time.monotonic() + timeout_s
         while True:
             for running in items:
-                self._look(running)
+                self._check_end(running)
             left_s = deadline - time.monotonic()
             with self._changed:
                 if left_s <= 0 or all(r.end is not None for r in items):
@@ -403,7 +403,7 @@ class WorkerGroup:
                 pid = running.process.pid
                 self._keeping.drop_group(pid)
                 if not _reap(running.process, has_ended=running.end is not None):
-                    self._say("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
+                    self._report("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
                 _reap_adopted(pid)
                 del self._running[running.worker.rank]
                 if running.pidfd >= 0:
@@ -414,7 +414,7 @@ class WorkerGroup:
                 self._keeping.drop_stream(key)
         self._poke()
 
-    def _say(self, key: str, **values: str) -> None:
+    def _report(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
 

@@ -185,13 +185,13 @@ def test_ras_gives_operations_and_the_view_of_all_nodes(monkeypatch: pytest.Monk
         (found,) = [f for f in found_jobs() if f.job.master == "127.0.0.1:4444"]
         watched = ForeignJob(found.job, found)
         try:
-            state = watched.look(ras_s=5.0)
+            state = watched.sample(ras_s=5.0)
             assert state is not None
             (status,) = state.statuses
             assert [(m.label, m.enqueued) for m in status.ranks[0].groups] == [("nccl 0xabc", 5)]
             assert "operations_total" in exposition(state)
             rank.kill()
-            wait_for(lambda: watched.look() is None, 10.0)
+            wait_for(lambda: watched.sample() is None, 10.0)
         finally:
             watched.close()
 
@@ -228,7 +228,7 @@ def test_metrics_of_such_a_job_say_nothing_of_operations_or_faults() -> None:
         found = wait_for(lambda: [f for f in found_jobs() if f.job.master == "127.0.0.1:5555"], 10.0)[0]
         watched = ForeignJob(found.job, found)
         try:
-            state = watched.look()
+            state = watched.sample()
             assert state is not None
             text = exposition(state)
         finally:

@@ -90,7 +90,7 @@ class Driver:
     def _run(self) -> None:
         while not self._end.wait(LOOK_EVERY_S):
             try:
-                self._look()
+                self._poll()
                 now = time.monotonic()
                 due = [entry for entry in self._due if entry[0] <= now]
                 self._due = [entry for entry in self._due if entry[0] > now]
@@ -99,7 +99,7 @@ class Driver:
             except (LabError, OSError, subprocess.SubprocessError) as error:
                 self.errors.append(str(error))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for truth in read_truth(self._folder):
             key = (truth.id, truth.rank)
             if key in self._seen or truth.status != "injected" or truth.rank is None:

@@ -93,7 +93,7 @@ class Attachment:
         self._data = b""
         self._statuses: tuple[NodeStatus, ...] = ()
 
-    def look(self, *, wait_for_all_s: float = 0.0) -> WatchState:
+    def read(self, *, wait_for_all_s: float = 0.0) -> WatchState:
         """The job as its agent sees it now.
 
         Args:
@@ -104,7 +104,7 @@ class Attachment:
         """
         deadline = time.monotonic() + wait_for_all_s
         while True:
-            state = self._look()
+            state = self._read()
             here = {s.node_rank for s in state.statuses}
             is_all = state.job.num_nodes is None or len(here) >= state.job.num_nodes
             old = any(note.key == "old_node" for note in state.notes)
@@ -126,7 +126,7 @@ class Attachment:
         if sock is not None:
             sock.close()
 
-    def _look(self) -> WatchState:
+    def _read(self) -> WatchState:
         answer = self._ask({"op": "state"})
         try:
             statuses = msgspec.convert(answer["statuses"], tuple[NodeStatus, ...], str_keys=True)

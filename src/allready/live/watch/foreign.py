@@ -58,7 +58,7 @@ class ForeignJob:
         self._ras = _Ras(self._pids)
         self._number = 0
 
-    def look(self, *, ras_s: float = 0.0) -> WatchState | None:
+    def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
         Args:
@@ -68,11 +68,11 @@ class ForeignJob:
             DeadlineExceeded: the machine hangs.
         """
         now_s = time.time()
-        status = self._observer.look(now_s)
+        status = self._observer.sample(now_s)
         if all(rank.is_gone for rank in status.ranks):
             return None
         self._statuses = settled((status,), self._statuses)
-        answer = self._ras.look(timeout_s=ras_s)
+        answer = self._ras.poll(timeout_s=ras_s)
         notes = [Remark(key="untold" if self.job.is_numbered else "no_operations")]
         if self.job.source == "allready":
             notes = [Remark(key="no_diagnosis")]
@@ -115,7 +115,7 @@ class _Ras:
         self._answer_s = float("-inf")
         self.why = ""
 
-    def look(self, *, timeout_s: float) -> RasAnswer | None:
+    def poll(self, *, timeout_s: float) -> RasAnswer | None:
         """The newest answer, at most 20 s old."""
         now = time.monotonic()
         if self._is_asking or now - self._asked_s >= RAS_EVERY_S:

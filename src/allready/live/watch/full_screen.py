@@ -35,7 +35,7 @@ def full_screen(
         painted_s, number, columns_lines = float("-inf"), -1, (0, 0)
         while not poller.is_over:
             size = screen.size()
-            told = work.told()
+            told = work.message()
             if told:
                 said, said_s = told, time.monotonic()
             elif said and time.monotonic() - said_s > SAID_S and not work.is_busy:
@@ -108,10 +108,10 @@ class _Work:
         if self._task is not None:
             return ui("watch.busy", self._language)
         work = self._gather if key == "s" else self._bundle
-        self._task = Task(lambda: self._told_of(work), "watch-key")
+        self._task = Task(lambda: self._message_of(work), "watch-key")
         return ui("watch.gathering", self._language)
 
-    def told(self) -> str:
+    def message(self) -> str:
         """The answer, once."""
         if self._task is None:
             return ""
@@ -122,7 +122,7 @@ class _Work:
         self._task = None
         return text
 
-    def _told_of(self, work: Callable[[], str]) -> str:
+    def _message_of(self, work: Callable[[], str]) -> str:
         try:
             return work()
         except (AllreadyError, OSError) as error:

@@ -30,14 +30,14 @@ class View(Protocol):
 
     job: WatchedJob
 
-    def look(self) -> WatchState | None:
+    def read(self) -> WatchState | None:
         """The job now; None when it is over.
 
         Raises:
             AllreadyError: it is there and does not answer.
         """
 
-    def look_once(self) -> WatchState | None:
+    def read_once(self) -> WatchState | None:
         """The same for somebody who looks only once: waits for what takes a moment."""
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
@@ -81,13 +81,13 @@ class RunView:
         self.job = job
         self._attachment = Attachment(job)
 
-    def look(self) -> WatchState | None:
-        """As `View.look`."""
-        return self._look(0.0)
+    def read(self) -> WatchState | None:
+        """As `View.read`."""
+        return self._read(0.0)
 
-    def look_once(self) -> WatchState | None:
-        """As `View.look_once`: node 0 sends the other nodes' statuses only while somebody watches."""
-        return self._look(OTHERS_S)
+    def read_once(self) -> WatchState | None:
+        """As `View.read_once`: node 0 sends the other nodes' statuses only while somebody watches."""
+        return self._read(OTHERS_S)
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
         """As `View.gather`: every node keeps its part in its own report folder."""
@@ -113,9 +113,9 @@ class RunView:
         """As `View.close`."""
         self._attachment.close()
 
-    def _look(self, wait_s: float) -> WatchState | None:
+    def _read(self, wait_s: float) -> WatchState | None:
         try:
-            return self._attachment.look(wait_for_all_s=wait_s)
+            return self._attachment.read(wait_for_all_s=wait_s)
         except NotAnsweringError:
             if is_alive(self.job):
                 raise
@@ -129,16 +129,16 @@ class ProcessView:
         self.job = job.job
         self._job = job
 
-    def look(self) -> WatchState | None:
-        """As `View.look`."""
-        return self._job.look()
+    def read(self) -> WatchState | None:
+        """As `View.read`."""
+        return self._job.sample()
 
-    def look_once(self) -> WatchState | None:
-        """As `View.look_once`."""
-        if self._job.look() is None:
+    def read_once(self) -> WatchState | None:
+        """As `View.read_once`."""
+        if self._job.sample() is None:
             return None
         time.sleep(SETTLE_S)
-        return self._job.look(ras_s=RAS_S)
+        return self._job.sample(ras_s=RAS_S)
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
         """As `View.gather`: a new folder in the working directory."""
@@ -201,17 +201,17 @@ class Poller:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             try:
-                state = self._view.look()
+                state = self._view.read()
             except (AllreadyError, OSError) as error:
-                self._tell(None, str(error))
+                self._publish(None, str(error))
                 continue
             if state is None:
                 self.is_over = True
-                self._tell(None, "")
+                self._publish(None, "")
                 return
-            self._tell(state, "")
+            self._publish(state, "")
 
-    def _tell(self, state: WatchState | None, problem: str) -> None:
+    def _publish(self, state: WatchState | None, problem: str) -> None:
         with self._news:
             if state is not None:
                 self.newest, self._seen_s = state, time.monotonic()

@@ -169,7 +169,7 @@ class _Part:
                 if kind == wire.PORT:
                     for process in self.ranks:
                         if process.rank != 0:
-                            process.tell({"port": message.port})
+                            process.send({"port": message.port})
                 elif kind == wire.EXAMINE:
                     asked = [p for p in self.ranks if p.rank in message.ranks]
                     states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
@@ -187,7 +187,7 @@ class _Part:
             self._remember_shared_memory()
             for process in self.ranks:
                 # A stopped process would keep SIGTERM for later.
-                process.look(time.monotonic())
+                process.sample(time.monotonic())
                 process.dismiss()
                 process.signal_group(signal.SIGKILL if process.is_stopped else signal.SIGTERM)
             if not await self._all_reaped(_GRACE_S):
@@ -268,7 +268,7 @@ class _Part:
         if now - self._looked >= _LOOK_EVERY_S:
             self._looked = now
             for process in self.ranks:
-                if process.look(now):
+                if process.sample(now):
                     self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
         if now - self._positions_sent < self._order.positions_every_s and not self._positions_wanted:
             return ()

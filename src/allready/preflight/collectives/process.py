@@ -102,11 +102,11 @@ class RankProcess:
             self._drop(fd)
         os.set_blocking(self._progress, False)
         os.set_blocking(self._output, False)
-        self.tell(orders)
+        self.send(orders)
         self._loop.add_reader(self._progress, self._read_progress)
         self._loop.add_reader(self._output, self._read_output)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Write one line to the rank; a rank that has ended is passed over."""
         if self._control in self._fds:
             with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ class RankProcess:
         """Let a rank that is through end by itself; one that is not pays no heed."""
         self._drop(self._control)
 
-    def look(self, now: float) -> bool:
+    def sample(self, now: float) -> bool:
         """Sample the process and its cell; returns whether it was stopped or continued since the last look."""
         self.read_position()
         if self._process is None or self.ended:
@@ -160,7 +160,7 @@ class RankProcess:
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.01)
-        self.look(time.monotonic())
+        self.sample(time.monotonic())
         state, stack, where = ProcessState.NOT_STARTED, self._error_stack, None
         if self._process is not None and self.pid is not None:
             if self.ended:
