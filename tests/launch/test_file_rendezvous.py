@@ -201,7 +201,7 @@ async def test_two_jobs_in_one_folder_do_not_see_each_other(nodes: Nodes, hasty:
         pytest.param([node("a", 2), node("b", 2), node("c", 2)], "3 nodes came to", marks=pytest.mark.slow),
         pytest.param([node("a", 2), node("b", 3)], "give the same --nnodes", marks=pytest.mark.slow),
         pytest.param(
-            [node("a", 2, node_rank=0), node("b", 2, node_rank=0)], "both say --node-rank 0", marks=pytest.mark.slow
+            [node("a", 2, node_rank=0), node("b", 2, node_rank=0)], "both have --node-rank 0", marks=pytest.mark.slow
         ),
         pytest.param([node("a", 2, node_rank=0), node("b", 2)], "gives none", marks=pytest.mark.slow),
         ([node("a", 2, start_rank=0), node("b", 2, start_rank=1)], "ranks overlap"),

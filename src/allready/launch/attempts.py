@@ -71,7 +71,7 @@ class Attempts:
         self.problem = ""
         self._backoff = backoff
         self._path = None if folder is None else folder / RECORD
-        self._random = random.Random(seed)  # noqa: S311 - nobody gains by guessing it
+        self._random = random.Random(seed)  # noqa: S311 - no secret
 
     @property
     def left(self) -> int:
@@ -79,7 +79,7 @@ class Attempts:
         return self.max_restarts - self.number
 
     def exclude(self, node: str, why: str) -> None:
-        """From the next attempt on this node (name or address) takes no part; told in the record."""
+        """From the next attempt on this node (name or address) takes no part; the record has the reason."""
         self.excluded.setdefault(node, why)
 
     def ended(

@@ -5,7 +5,7 @@ from their pipes into their files, and when the agent is gone, however that happ
 agent had started, writes down what was still in the pipes, and ends itself.  It imports nothing of ours and next to
 nothing of Python's, so that it is there within milliseconds.
 
-Messages on the socket (SOCK_SEQPACKET), the first byte says which:
+Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
 
     from the agent   M mark        processes with this text in their environment are the agent's
                      R path        a folder of the agent's, to be removed with everything in it when the agent is gone
@@ -117,11 +117,11 @@ class LogRelay:
         try:
             self.agent_fd = os.pidfd_open(agent)
             self.poll.register(self.agent_fd, select.POLLIN)
-        except (OSError, AttributeError):  # an old kernel: the parent's number tells, a second later
+        except (OSError, AttributeError):  # an old kernel: the parent's pid changes, seen a second later
             pass
 
     def run(self) -> None:
-        """Until the agent says goodbye or is gone."""
+        """Until the agent sends B or is gone."""
         while True:
             wait_s = _LOOK_EVERY_S
             if self.dirty:
@@ -138,7 +138,7 @@ class LogRelay:
             self.notify()
 
     def receive(self) -> bool:
-        """One message of the agent's; False when it is gone or has said goodbye."""
+        """One message of the agent's; False when it is gone or has sent B."""
         room = 4 * 16 + 64
         try:
             data, extra, _, _ = self.socket.recvmsg(_MESSAGE_BYTES, room)
@@ -205,7 +205,7 @@ class LogRelay:
                     break
 
     def notify(self, *, at_once: bool = False) -> None:
-        """Say which files have grown; not too often, and not to somebody who does not listen."""
+        """Report which files have grown; not too often, and not to an agent that does not read."""
         now = time.monotonic()
         self.catch_up()
         if self.dirty and (at_once or now - self.told_s >= _TELL_EVERY_S):

@@ -1,6 +1,6 @@
 """How an attempt ended, and whether another one is worth it.
 
-Each node describes its ranks' ends with what their logs say last (`explained`); node 0 puts those of all nodes
+Each node explains its ranks' ends by the last lines of their logs (`explained`); node 0 puts those of all nodes
 together (`outcome_of`).  What log lines mean is known to `allready.signatures` and the readers of `allready.evidence`.
 """
 
@@ -143,7 +143,7 @@ def outcome_of(
     verdict: Verdict | None = None,
     retry_user_errors: bool = False,
 ) -> Outcome:
-    """How the attempt ended, of what all nodes tell.
+    """How the attempt ended, by the reports of all nodes.
 
     Args:
         ranks: of all nodes.
@@ -180,7 +180,7 @@ def outcome_of(
 
 
 def _cause(failed: tuple[ProcessEnd, ...]) -> ProcessEnd | None:
-    """The earliest that says what happened to it; where none does, the earliest."""
+    """The earliest with an explanation; where none has one, the earliest."""
     return next((r for r in failed if r.cause not in _WEAK), failed[0] if failed else None)
 
 
@@ -212,7 +212,7 @@ def _overall(
         return kinds.get(problem_kind, EndCause.UNKNOWN), problem
     if ranks and all(r.cause is EndCause.SUCCESS for r in ranks):
         return EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
-    return EndCause.UNKNOWN, "some ranks were ended and none says why"
+    return EndCause.UNKNOWN, "some ranks ended without an explanation"
 
 
 def _sentence(cause: ProcessEnd) -> str:
@@ -296,7 +296,7 @@ def _root_of_event(event: Event | None, death: Death) -> EndCause | None:
 
 
 def _telling(events: list[Event]) -> Event | None:
-    """The line that says most: a cause before a record before a consequence, the deepest first."""
+    """The line that explains most: a cause before a record before a consequence, the deepest first."""
     order = {Role.ROOT: 0, Role.RECORD: 1, Role.CASCADE: 2}
     signatures = _signatures()
     known = [e for e in events if e.signature in signatures and e.role in order]

@@ -16,7 +16,7 @@ import pytest
 
 from allready.evidence.ras import read_ras
 from allready.live.node.stacks import spy_program
-from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, untold
+from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, unranked
 from allready.live.watch.foreign import ForeignJob, gpu_of, own_hosts, remarks_of, with_ras
 from allready.live.watch.metrics import exposition
 from allready.model import NodeStatus, RankStatus
@@ -126,8 +126,8 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
         assert (found.job.framework, found.job.master, list(found.members)) == ("jax", f"127.0.0.1:{port}", [1])
         # The other one gave its number as an argument, if it has one: nobody can see it.
         assert not jobs_with({two.pid})
-        assert two.pid in untold()
-        assert one.pid not in untold()
+        assert two.pid in unranked()
+        assert one.pid not in unranked()
         done = watch(f"{two.pid},{one.pid}", "--once", "--json", "-", cwd=tmp_path)
         state = json.loads(done.stdout)
         assert [(r["rank"], r["pid"]) for r in state["statuses"][0]["ranks"]] == [(0, two.pid), (1, one.pid)]

@@ -1,4 +1,4 @@
-"""A job that was started without allready, looked at from outside.
+"""A job that was started without allready, sampled from outside.
 
 Everything comes from /proc, INET_DIAG and, where permitted, py-spy and NCCL's RAS port; nothing is sent to the ranks.
 """
@@ -20,7 +20,7 @@ from allready.live.node.observer import NodeObserver
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
-from allready.live.watch.find import Found, number
+from allready.live.watch.find import FoundJob, number
 from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
 from allready.proc.process import read_text
@@ -33,10 +33,10 @@ MAX_GAP = 1
 
 
 class ForeignJob:
-    """Looks at the ranks of one such job; `close` at the end."""
+    """Samples the ranks of one such job; `close` at the end."""
 
-    def __init__(self, job: WatchedJob, found: Found) -> None:
-        """Nothing is looked at yet.
+    def __init__(self, job: WatchedJob, found: FoundJob) -> None:
+        """Nothing is sampled yet.
 
         Raises:
             OSError: no folder for temporary files.
@@ -62,7 +62,7 @@ class ForeignJob:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
         Args:
-            ras_s: so long for RAS; what comes later is there at a later look.
+            ras_s: so long for RAS; what comes later is in a later sample.
 
         Raises:
             DeadlineExceeded: the machine hangs.
@@ -172,7 +172,7 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
 
 
 def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
-    """What could not be had; why py-spy may not look, where that is why."""
+    """What could not be had; why py-spy may not attach, where that is the reason."""
     found = list(evidence.problems)
     blind = [
         r

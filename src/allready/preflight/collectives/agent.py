@@ -17,8 +17,8 @@ from allready.preflight.collectives import wire
 from allready.preflight.collectives.process import RankProcess
 
 _PUBLISH_EVERY_S = 0.1
-_LOOK_EVERY_S = 0.5
-_SAY_EVERY_S = 0.5
+_SAMPLE_EVERY_S = 0.5
+_NARRATE_EVERY_S = 0.5
 _GRACE_S = 0.5
 _KILL_WAIT_S = 5.0
 _LAST_WORD_S = 1.0
@@ -106,7 +106,7 @@ class _Part:
         self._urgent = asyncio.Event()
         self._outbox: list[tuple[str, Any]] = []
         self._sent_positions: dict[int, tuple[int, int, int]] = {}
-        self._looked = self._positions_sent = self._said = 0.0
+        self._sampled = self._positions_sent = self._narrated = 0.0
         self._positions_wanted = False
         self._shm: set[str] = set()
         self.ranks: list[RankProcess] = []
@@ -145,7 +145,7 @@ class _Part:
     async def serve(self) -> tuple[str, Any] | None:
         """Until the hub's STOP."""
         publisher = asyncio.create_task(self._publish())
-        heard = time.monotonic()
+        received_s = time.monotonic()
         try:
             while True:
                 try:
@@ -153,12 +153,12 @@ class _Part:
                 except DeadlineExceeded:
                     if publisher.done():
                         publisher.result()
-                    if time.monotonic() - heard > wire.HUB_SILENT_S:
+                    if time.monotonic() - received_s > wire.HUB_SILENT_S:
                         raise ExchangeError(
-                            f"node 0 has said nothing for {wire.HUB_SILENT_S:.0f} s during the collectives"
+                            f"node 0 has sent nothing for {wire.HUB_SILENT_S:.0f} s during the collectives"
                         ) from None
                     continue
-                heard = time.monotonic()
+                received_s = time.monotonic()
                 if kind not in wire.KINDS_TO_NODE:
                     return kind, body
                 message = convert(body, wire.RunMessage)
@@ -263,10 +263,10 @@ class _Part:
             text=process.error or "",
         )
 
-    def _take_looks(self) -> tuple[wire.Position, ...]:
+    def _sample_positions(self) -> tuple[wire.Position, ...]:
         now = time.monotonic()
-        if now - self._looked >= _LOOK_EVERY_S:
-            self._looked = now
+        if now - self._sampled >= _SAMPLE_EVERY_S:
+            self._sampled = now
             for process in self.ranks:
                 if process.sample(now):
                     self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
@@ -289,7 +289,7 @@ class _Part:
                 async with asyncio.timeout(_PUBLISH_EVERY_S):
                     await self._urgent.wait()
             self._urgent.clear()
-            positions = self._take_looks()
+            positions = self._sample_positions()
             now = time.monotonic()
             events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MAX_EVENTS])
             del self._events[:_MAX_EVENTS]
@@ -304,7 +304,7 @@ class _Part:
             self._narrate()
 
     def _narrate(self) -> None:
-        if self._node.node_rank == 0 or time.monotonic() - self._said < _SAY_EVERY_S:
+        if self._node.node_rank == 0 or time.monotonic() - self._narrated < _NARRATE_EVERY_S:
             return  # node 0's terminal shows the whole job
-        self._said = time.monotonic()
+        self._narrated = time.monotonic()
         self._narrator.say("collectives.local", label=self._order.label, step=self.ranks[0].last_step())

@@ -1,4 +1,4 @@
-"""One rank's process, seen from its agent: start it, hear it, look at it, end it."""
+"""One rank's process, seen from its agent: start it, read it, sample it, end it."""
 
 import asyncio
 import contextlib
@@ -117,7 +117,7 @@ class RankProcess:
         self._drop(self._control)
 
     def sample(self, now: float) -> bool:
-        """Sample the process and its cell; returns whether it was stopped or continued since the last look."""
+        """Sample the process and its cell; returns whether it was stopped or continued since the last sample."""
         self.read_position()
         if self._process is None or self.ended:
             return False
@@ -153,7 +153,7 @@ class RankProcess:
             return f"signal {-code}"
 
     async def examine(self, node_rank: int) -> RankState:
-        """Everything that can be said of it now; takes at most about a second and a half."""
+        """Everything that is known of it now; takes at most about a second and a half."""
         deadline = time.monotonic() + _ENDING_WAIT_S
         ending = self._has_failed or self._progress not in self._fds
         while ending and not self.reap():  # it goes thread by thread, and its status comes last

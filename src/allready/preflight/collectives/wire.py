@@ -17,7 +17,7 @@ STOPPED = "collectives.stopped"
 KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, STOP})
 STILL_HERE_EVERY_S = 5.0
 HUB_SILENT_S = 60.0
-"""A node ends its ranks when node 0 says nothing for this long."""
+"""A node ends its ranks when node 0 sends nothing for this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
