@@ -137,7 +137,7 @@ def _end_all(found: Record) -> None:
     deadline = time.monotonic() + END_TIMEOUT_S
     alive = {holder for holder in found.holders if is_running(holder)}
     namespaces = frozenset(n for holder in alive if (n := namespace(holder.pid, "net")) is not None)
-    namespaces -= {namespace("self", "net"), namespace(1, "net")}  # whatever a record says
+    namespaces -= {namespace("self", "net"), namespace(1, "net")}  # whatever the record contains
     while members := belonging_to(found.processes, namespaces) - alive:
         _end(members)
         if time.monotonic() > deadline:

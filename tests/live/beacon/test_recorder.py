@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from allready.live.beacon import recorder as module
-from allready.live.beacon.group import Group
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.recorder import Recorder, names_in_ring
 from tests.cases import cases
 
@@ -65,7 +65,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     return Torch(monkeypatch)
 
 
-def groups_of(recorder: Recorder) -> dict[str, Group]:
+def groups_of(recorder: Recorder) -> dict[str, GroupCounters]:
     recorder.sample(100.0)
     recorder.write_ring()
     return {g.name: g for g in recorder.sample(101.0)}
@@ -330,7 +330,7 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
 def test_waiting_begins_with_the_newest_operation(
     numbers: list[tuple[int, int | None]], pending_s: float | None, moved_s: float
 ) -> None:
-    group = Group("0")
+    group = GroupCounters("0")
     for at, (enqueued, completed) in enumerate(numbers):
         group.update(at + 1.0, enqueued, None, completed)
     assert (group.pending_s, group.moved_s) == (pending_s, moved_s)

@@ -15,8 +15,8 @@ class Kind:
     """One kind of fault.
 
     `layer`: "process" strikes once, "collective" changes a call, "pace" comes again with every step, "driver" is done
-    from outside the rank once it says that it has reached the step.  `parameters`: name -> default; a default of None
-    means that the parameter must be given, and its type is then `types`' or a number.
+    from outside the rank once it reports that it has reached the step.  `parameters`: name -> default; a default of
+    None means that the parameter must be given, and its type is then `types`' or a number.
     """
 
     name: str

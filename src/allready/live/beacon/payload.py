@@ -4,7 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allready.live.beacon.group import Group
+    from allready.live.beacon.group import GroupCounters
 
 try:
     from _json import encode_basestring_ascii
@@ -41,7 +41,7 @@ def encode(
     recorder: bool | None,
     ring_s: float | None,
     problems: "Sequence[str]",
-    groups: "Sequence[Group]",
+    groups: "Sequence[GroupCounters]",
     most_bytes: int,
 ) -> bytes:
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added."""
@@ -58,7 +58,7 @@ def encode(
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')
     parts: list[str] = []
-    chosen: Sequence[Group] = groups
+    chosen: Sequence[GroupCounters] = groups
     if len(groups) * 60 > room:
         chosen = sorted(groups, key=lambda g: (g.pending_s is None, -g.enqueued))
     left_out = 0
@@ -72,7 +72,7 @@ def encode(
     return f'{head}{",".join(parts)}}},"left_out":{left_out}}}'.encode("ascii")
 
 
-def _group(group: "Group") -> str:
+def _group(group: "GroupCounters") -> str:
     parts = [f'{quoted(_cut(group.name))}:{{"e":{group.enqueued}']
     if group.label:
         parts.append(f'"d":{quoted(_cut(group.label, 80))}')

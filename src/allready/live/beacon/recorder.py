@@ -12,7 +12,7 @@ from _thread import get_ident
 
 from allready.live.beacon import names
 from allready.live.beacon.arguments import KEY, Arguments
-from allready.live.beacon.group import Group
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
 
@@ -51,7 +51,7 @@ class Source:
     def __init__(self, ring: "Callable[..., Any] | None", dump: "Callable[..., Any] | None", files: tuple[str, str]):
         self.ring, self.dump, self.files = ring, dump, files
         self.known: dict[str, tuple[str, str]] = {}  # the recorder's number of a group -> name, description
-        self.groups: dict[str, Group] = {}  # by that number
+        self.groups: dict[str, GroupCounters] = {}  # by that number
         self.is_broken = False
         self.is_used = False
         self.notes_late = files[0] == names.CPU_RING
@@ -108,7 +108,7 @@ class Recorder:
 
     # -- the heartbeat's thread
 
-    def sample(self, now_s: float) -> list[Group]:
+    def sample(self, now_s: float) -> list[GroupCounters]:
         """The groups now; empty as long as there are none, or nothing reports them."""
         self._arguments.attach()
         if self._arguments.problem:
@@ -117,7 +117,7 @@ class Recorder:
             return []
         if self._sources is None:
             self._sources = self._find()
-        found: dict[str, Group] = {}
+        found: dict[str, GroupCounters] = {}
         self._needs_names = False
         for source in self._sources:
             if source.is_broken:
@@ -180,7 +180,7 @@ class Recorder:
                 found.append(Source(*functions, (ring_file, dump_file)))
         return found
 
-    def _sample(self, source: Source, now_s: float, found: dict[str, Group]) -> None:
+    def _sample(self, source: Source, now_s: float, found: dict[str, GroupCounters]) -> None:
         newest: dict[str, int] = {}
         for number, entry in list(source.status().items()):
             counts = _counts(entry)
@@ -197,7 +197,7 @@ class Recorder:
             if name in found and name not in newest:
                 name += ":cpu"  # a group with a backend for each kind of device
             if group is None or group.name != name:
-                group = source.groups[str(number)] = Group(name)
+                group = source.groups[str(number)] = GroupCounters(name)
             group.label = named[1]
             if group.update(now_s, *counts):
                 self._moves += 1
@@ -350,7 +350,7 @@ def _pickled(calls: "Sequence[Noted]") -> bytes:
     return dumps({KEY: [list(call) for call in calls]}, protocol=2)
 
 
-def _settle(groups: "Mapping[str, Group]", ring: bytes) -> None:
+def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:
     """Up to which operation all of a group have completed: every entry is retired when it has."""
     from json import loads
 

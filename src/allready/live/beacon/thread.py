@@ -14,7 +14,7 @@ import time
 from allready.live.beacon import names
 from allready.live.beacon.calls import Calls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
-from allready.live.beacon.group import Group
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
 from allready.live.beacon.recorder import Recorder
@@ -360,7 +360,7 @@ class Beacon:
             if found:
                 self._frames.user_root = above + folder + below.partition("/")[0]
 
-    def _write(self, phase: str, site: str, groups: "Sequence[Group]") -> None:
+    def _write(self, phase: str, site: str, groups: "Sequence[GroupCounters]") -> None:
         recorder = self._recorder
         now_s = time.time()
         self._cell.write(

@@ -166,20 +166,23 @@ class _Part:
                     continue
                 if kind == wire.STOP:
                     return None
-                if kind == wire.PORT:
-                    for process in self.ranks:
-                        if process.rank != 0:
-                            process.send({"port": message.port})
-                elif kind == wire.EXAMINE:
-                    asked = [p for p in self.ranks if p.rank in message.ranks]
-                    states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
-                    self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
-                    self._urgent.set()
+                await self._handle(kind, message)
         finally:
             publisher.cancel()
             await asyncio.wait([publisher])
             if not publisher.cancelled():
                 publisher.exception()  # the same trouble that ended this, or the caller meets it when sending
+
+    async def _handle(self, kind: str, message: wire.RunMessage) -> None:
+        if kind == wire.PORT:
+            for process in self.ranks:
+                if process.rank != 0:
+                    process.send({"port": message.port})
+        elif kind == wire.EXAMINE:
+            asked = [p for p in self.ranks if p.rank in message.ranks]
+            states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
+            self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
+            self._urgent.set()
 
     async def end(self) -> None:
         """End and reap all ranks, gently where that works; remove what they left in shared memory."""
@@ -236,7 +239,7 @@ class _Part:
         if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
             self._positions_wanted = True
 
-    def _take_line(self, rank: int, line: wire.Line) -> None:
+    def _take_line(self, rank: int, line: wire.RankLine) -> None:
         if line.event == "port":
             self._port = line.number
             self._urgent.set()

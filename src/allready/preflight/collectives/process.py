@@ -18,7 +18,7 @@ import msgspec
 
 from allready.model import ProcessState, RankState
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
-from allready.preflight.collectives.wire import POSITION, Line
+from allready.preflight.collectives.wire import POSITION, RankLine
 from allready.proc.cell import CellReader, anonymous_cell
 from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
 from allready.proc.exec_shim import shim_command
@@ -33,7 +33,7 @@ _ROOT = Path(__file__).parents[3]
 _SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$", re.MULTILINE)
 """Files of a communicator.  They stay behind when the process is killed before its communicator was complete."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$")
-_DECODER = msgspec.json.Decoder(Line)
+_DECODER = msgspec.json.Decoder(RankLine)
 
 
 class RankProcess:
@@ -43,7 +43,7 @@ class RankProcess:
     """
 
     def __init__(
-        self, *, rank: int, local_rank: int, on_line: Callable[[Line], None], on_end: Callable[[], None]
+        self, *, rank: int, local_rank: int, on_line: Callable[[RankLine], None], on_end: Callable[[], None]
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank

@@ -59,7 +59,7 @@ class RankSide:
         self.device_index: int = orders["device_index"]
 
     def send(self, event: str, **fields: Any) -> None:
-        """Report one `wire.Line`."""
+        """Report one `wire.RankLine`."""
         line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
         os.write(self._progress, line.encode())
 

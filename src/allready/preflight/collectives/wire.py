@@ -53,7 +53,7 @@ class RunMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RankLine:
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, point, port, done.
@@ -75,7 +75,7 @@ class Line:
 class RankEvent:
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `Line` but port, and: gone (the process ended), state (it is stopped, or no longer).
+    event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
     """
 
     rank: int
