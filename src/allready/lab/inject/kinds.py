@@ -6,8 +6,6 @@ from typing import Literal
 
 Layer = Literal["process", "collective", "pace", "driver"]
 Value = str | int | float
-COMMON = ("rank", "step", "at", "module")
-"""Parameters of every kind: which rank ("all" for those that allow it), from which step, or at an import."""
 
 
 @dataclass(frozen=True, slots=True)
