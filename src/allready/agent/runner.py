@@ -5,6 +5,7 @@ import signal as signals
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class Runner:
     def _run_attempt(
         self, plan: AttemptPlan, stop: threading.Event, started: Callable[[Mapping[int, int]], None]
     ) -> AttemptResult:
-        if self._request.framework == "jax":
+        if self._request.framework == "jax" or find_spec("torch") is None:
             from allready.launch.plain import run_attempt
         else:
             from allready.launch.elastic import run_attempt
@@ -213,6 +214,7 @@ class Runner:
                 host=told.coordinator,
                 ports=told.coordinator_ports,
                 token=told.token,
+                run_dir=str(self._run_dir),
                 num_gpus=len(self._request.devices) or _num_gpus(),
                 environ=env,
             )

@@ -38,6 +38,11 @@ def port_holder(host: Host, port: int) -> PortHolder | None:
     return None
 
 
+def process_holder(host: Host, pid: int) -> PortHolder:
+    """A process of this node as the holder of a port."""
+    return PortHolder(pid=pid, command=command_of(host, pid), user=user_of(host, pid), started=started_at(host, pid))
+
+
 def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
     """Remote addresses and ports whose SYN reached this port and who have not acknowledged our answer.
 
@@ -91,4 +96,4 @@ def _holder(host: Host, uid: str, inode: str) -> PortHolder:
         pid = None
     if not isinstance(pid, int):
         return PortHolder(pid=None, user=user_name(host, uid))
-    return PortHolder(pid=pid, command=command_of(host, pid), user=user_of(host, pid), started=started_at(host, pid))
+    return process_holder(host, pid)

@@ -8,7 +8,8 @@ nothing of Python's, so that it is there within milliseconds.
 Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
 
     from the agent   M mark        processes with this text in their environment are the agent's
-                     R path        a folder of the agent's, to be removed with everything in it when the agent is gone
+                     R path        a folder of the agent's: when the agent is gone, `LAST_REPORT` in it is put in its
+                                   place, and the folder is removed with everything in it
                      A key [fds]   read the pipe fds[0] into the files fds[1:]; key: 4 bytes
                      G pid / g pid a process group that is (is no longer) the agent's
                      F number      write everything that is in the pipes now, then answer f number
@@ -28,6 +29,9 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+LAST_REPORT = "if-killed"
+"""A file in the agent's folder: a path in its first line, and what shall stand there when the agent was killed."""
 
 _READ_BYTES = 256 * 1024
 _MESSAGE_BYTES = 60_000
@@ -255,7 +259,21 @@ class LogRelay:
             time.sleep(0.02)
         self.drain()
         if self.scratch:
+            put_report(self.scratch + b"/" + LAST_REPORT.encode())
             remove(self.scratch)
+
+
+def put_report(draft: bytes) -> None:
+    """Write the report that the agent left for the case that it is killed: whole or not at all."""
+    try:
+        with open(draft, "rb") as file:  # noqa: PTH123 - pathlib is one import more
+            path, content = file.readline().rstrip(b"\n"), file.read()
+        part = path + b".part"
+        with open(part, "wb") as file:  # noqa: PTH123
+            file.write(content)
+        os.replace(part, path)  # noqa: PTH105
+    except OSError:  # there is none, or the disk takes it no more
+        return
 
 
 def remove(folder: bytes) -> None:

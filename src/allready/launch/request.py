@@ -1,6 +1,8 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
 
 ON_HANG = ("report", "abort", "restart")
 DEFAULT_WAIT_S = 600.0
@@ -18,6 +20,17 @@ class Command:
     is_module: bool = False
     is_program: bool = False
     run_path: bool = False  # torchrun's --run-path: by runpy.run_path
+
+    def missing(self, search_path: str | None = None) -> str:
+        """The script or program, if it does not exist on this machine; a module's place only Python finds out.
+
+        Args:
+            search_path: of programs, where it is not this process's PATH.
+        """
+        if self.is_module or "$" in self.target:  # ${local_rank}: another file for every rank
+            return ""
+        is_found = Path(self.target).exists() or (self.is_program and which(self.target, path=search_path) is not None)
+        return "" if is_found else self.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

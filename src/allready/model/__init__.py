@@ -63,6 +63,7 @@ from allready.model.job import StageResult as StageResult
 from allready.model.job import World as World
 from allready.model.job import WorldNode as WorldNode
 from allready.model.live import ChildRow as ChildRow
+from allready.model.live import Gather as Gather
 from allready.model.live import GroupMark as GroupMark
 from allready.model.live import LinkRow as LinkRow
 from allready.model.live import Live as Live
@@ -78,6 +79,7 @@ from allready.model.process import EndKind as EndKind
 from allready.model.process import ProcessEnd as ProcessEnd
 from allready.model.process import ProcessState as ProcessState
 from allready.model.report import SCHEMA as SCHEMA
+from allready.model.report import JobOutcome as JobOutcome
 from allready.model.report import Report as Report
 from allready.model.report import Status as Status
 from allready.model.report import Verdict as Verdict

@@ -17,7 +17,7 @@ MAX_CELL = 80
 MIN_SITE = 16
 GAP = "  "
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": ""}
-_STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+_STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 
 
 def cells(line: RankLine, language: str) -> tuple[str, ...]:

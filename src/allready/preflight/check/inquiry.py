@@ -23,7 +23,7 @@ from allready.model import (
 )
 from allready.preflight.check.thinning import thin
 from allready.rules.engine import crashed, judge
-from allready.rules.verdict import keep_first_detection, status_of, verdict_of
+from allready.rules.verdict import keep_first_detection, status_of, status_when_interrupted, verdict_of
 from allready.text.reasons import not_checked
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
@@ -84,17 +84,25 @@ class Inquiry:
         return report
 
     def interrupted(self, stage: str, why: Reason) -> Report:
-        """The report when the check itself was ended: what stood, and what was not looked at."""
-        report = self.last or self.judge(
-            Fleet(world=World(num_nodes=0, world_size=0)), waiting=False, visible_since=None
-        )
-        fault = report.verdict is not None
-        ended = not_checked(stage, why)
+        """The report when a signal ended the command: what stood, and what was not looked at."""
+        report = self._so_far()
+        return self._ended(report, status_when_interrupted(report.verdict, report.findings), stage, why)
+
+    def failed(self, stage: str, why: Reason) -> Report:
+        """The report when the command itself failed: a report that stood before must not pass for the result."""
+        report = self._so_far()
+        return self._ended(report, Status.UNKNOWN if report.verdict is None else Status.FAULT, stage, why)
+
+    def _so_far(self) -> Report:
+        nothing = Fleet(world=World(num_nodes=0, world_size=0))
+        return self.last or self.judge(nothing, waiting=False, visible_since=None)
+
+    def _ended(self, report: Report, status: Status, stage: str, why: Reason) -> Report:
         self.last = replace(
             report,
-            status=Status.FAULT if fault else Status.UNKNOWN,
+            status=status,
             duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
-            not_checked=(ended, *report.not_checked),
+            not_checked=(not_checked(stage, why), *report.not_checked),
         )
         return self.last
 
