@@ -235,7 +235,7 @@ def _hello(agent: AgentContext, *, coordinates: bool) -> Hello:
 
 
 def _remove_stale_run_dirs() -> None:
-    """Run folders of agents that were killed together with the keeper that should have removed them."""
+    """Run folders of agents that were killed together with the log relay that should have removed them."""
     for folder in run_dirs():
         try:
             pid = int(json.loads((folder / "job.json").read_bytes()[:65536])["pid"])

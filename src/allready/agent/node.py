@@ -257,7 +257,7 @@ class Sampler:
         async with self._lock:
             attempt = self._attempt  # another one may have begun when the sample is taken
             try:
-                status = await asyncio.to_thread(self.observer.look, time.time())
+                status = await asyncio.to_thread(self.observer.sample, time.time())
             except DeadlineExceeded as error:  # this machine has more to do than it can: the next sample may work
                 log.debug("no sample of the ranks: %s", error)
                 return

@@ -27,7 +27,7 @@ class Socket(NamedTuple):
 
 
 def port_holder(host: Host, port: int) -> PortHolder | None:
-    """Who listens on a TCP port of this node; None when nobody does.
+    """Who listens on a TCP port of this node; None when no process does.
 
     Raises:
         FactUnavailable: the kernel's table cannot be read.

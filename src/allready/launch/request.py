@@ -55,8 +55,9 @@ class RunRequest:
     """One node's orders.  What concerns the whole job (restarts, waits, hangs) is decided by node 0's.
 
     `master_port` 0: any free port (a single node that named none).
-    `node_rank` None: by agreement, in the order of arrival.  `is_master` None: whoever has the master's address.
-    `start_rank` None: ranks follow the order of the nodes.  `devices`: one entry per rank ("0", "1"), empty: not set.
+    `node_rank` None: by agreement, in the order of arrival.  `is_master` None: the node with the master's address is
+    it. `start_rank` None: ranks follow the order of the nodes.  `devices`: one entry per rank ("0", "1"), empty: not
+    set.
     """
 
     command: Command
@@ -102,4 +103,4 @@ class RunRequest:
     log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
     sources: dict[str, str] = field(default_factory=dict)  # field -> flag, variable or FILE:LINE that decided it
-    notes: tuple[Note, ...] = ()  # to be said once at the start
+    notes: tuple[Note, ...] = ()  # printed once at the start

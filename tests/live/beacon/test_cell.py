@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from allready.live.beacon import payload as payloads
 from allready.live.beacon.cell import BeaconCell
-from allready.live.beacon.group import Group
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed, encode
 from allready.live.beacon.state import decode, expand
 from allready.live.node.cell import BeaconCellReader
@@ -24,7 +24,7 @@ from tests.live.beacon.helpers import PATIENCE_S, until
 
 
 def payload(
-    *groups: Group,
+    *groups: GroupCounters,
     at_s: float = 1000.0,
     site: str = "train.py:3 step",
     problems: tuple[str, ...] = (),
@@ -47,8 +47,8 @@ def payload(
 
 def group(
     name: str, enqueued: int = 0, completed: int | None = 0, members: str = "0-3", pending_s: float | None = None
-) -> Group:
-    made = Group(name)
+) -> GroupCounters:
+    made = GroupCounters(name)
     made.enqueued, made.completed, made.members, made.pending_s, made.label = (
         enqueued,
         completed,
@@ -119,11 +119,11 @@ def test_a_reader_never_sees_half_a_payload(path: Path) -> None:
         import sys
         from allready.live.beacon.cell import BeaconCell
         from allready.live.beacon.payload import encode
-        from allready.live.beacon.group import Group
+        from allready.live.beacon.group import GroupCounters
         writer, number = BeaconCell(sys.argv[1]), 0
         while True:
             number += 1
-            groups = [Group(str(i)) for i in range(1 + number % 60)]
+            groups = [GroupCounters(str(i)) for i in range(1 + number % 60)]
             for group in groups:
                 group.enqueued = number
             writer.heartbeat()
@@ -174,7 +174,9 @@ COUNTS = st.integers(0, 10**15)
     st.integers(1000, cell.PAYLOAD_BYTES),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_payload_fits_and_is_understood(groups: list[Group], site: str, problems: list[str], room: int) -> None:
+def test_every_payload_fits_and_is_understood(
+    groups: list[GroupCounters], site: str, problems: list[str], room: int
+) -> None:
     text = payload(*groups, site=site, problems=tuple(problems), room=room)
     assert len(text) <= room
     state = decode(text, pid=1, heartbeat_age_s=0.0)

@@ -70,7 +70,7 @@ class Job:
             if now - looked >= LOOK_S or news:
                 looked = now
                 for observer in self.observers.values():
-                    self.judge.take_status(observer.look(time.time()), time.monotonic(), time.time())
+                    self.judge.take_status(observer.sample(time.time()), time.monotonic(), time.time())
             order = self.judge.wants(time.monotonic())
             if order is not None:
                 with ThreadPoolExecutor() as pool:  # agents answer side by side, to what has arrived of the order

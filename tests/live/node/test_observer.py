@@ -89,7 +89,7 @@ def test_what_is_sent_arrives_as_it_was(make_node: MakeNode) -> None:
 def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
     observer = NodeObserver(node_rank=2, name="n2", run_dir=tmp_path)
     try:
-        status = observer.look(5.0)
+        status = observer.sample(5.0)
         assert (status.node_rank, status.name, status.time_s, status.ranks) == (2, "n2", 5.0, ())
         assert observer.gather(1, deadline_s=0.3).ranks == ()
         assert not observer.changed()

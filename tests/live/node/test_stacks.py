@@ -204,7 +204,7 @@ def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
     reader.request = answered  # type: ignore[method-assign]
     file = StackFile(path, STACK_SIGNAL, cell=reader)
     assert file.ask_rank(os.getpid(), ("ring",)) == 1
-    assert file.look()
+    assert file.poll()
     assert file.text(os.getpid()) == "Thread 0x01 (most recent call first):\n"
 
 

@@ -105,7 +105,7 @@ def _complain(text: str) -> None:
     try:
         os.write(2, f"allready: {text}\n".encode("utf-8", "replace"))
     except OSError:
-        return  # nobody to tell
+        return  # stderr is closed
 
 
 if __name__ == "__main__":

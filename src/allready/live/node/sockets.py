@@ -33,11 +33,11 @@ def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
 def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow, ...]:
     """Connections of these owners, those in trouble first, at most 512.
 
-    With them what others try to open to a port at which an owner listens: it is nobody's yet, and shows that the first
-    packet came.
+    With them half-open connections to a port at which an owner listens: they belong to no process yet, and show that
+    the first packet came.
 
     Raises:
-        FactUnavailable: the kernel does not tell.
+        FactUnavailable: the kernel does not answer.
     """
     if not owned:
         return ()
@@ -73,10 +73,10 @@ def trouble(row: SocketRow) -> tuple[int, ...]:
 
 
 def listeners(port: int, *, timeout_s: float) -> tuple[Connection, ...]:
-    """Sockets that listen on a port, whoever's.
+    """Sockets that listen on a port, of any process.
 
     Raises:
-        FactUnavailable: the kernel does not tell.
+        FactUnavailable: the kernel does not answer.
     """
     return tuple(c for c in connections(timeout_s=timeout_s, states=LISTENING) if c.local_port == port)
 
