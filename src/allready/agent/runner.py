@@ -202,6 +202,8 @@ class Runner:
         }
 
     def _jax(self, env: Mapping[str, str], rank_env: dict[int, dict[str, str]]) -> None:
+        from allready.facts.gpu import count_visible
+        from allready.facts.live import LiveHost
         from allready.launch.jax import jax_environment
 
         told = self._orders
@@ -214,7 +216,7 @@ class Runner:
                 host=told.coordinator,
                 port=told.coordinator_ports[0],
                 run_dir=str(self._run_dir),
-                num_gpus=len(self._request.devices) or _num_gpus(),
+                num_gpus=len(self._request.devices) or count_visible(LiveHost(), timeout_s=5.0),
                 environ=env,
             )
 
@@ -231,18 +233,6 @@ def _show_of(request: RunRequest) -> logs.Show:
         quiet_ranks=frozenset(request.quiet_ranks),
         local_ranks=frozenset(request.shown_local_ranks),
     )
-
-
-def _num_gpus() -> int:
-    """GPUs that the ranks see; 0 where none can be asked."""
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=5.0).visible)
-    except FactUnavailable:
-        return 0
 
 
 def _gpu_of(local_rank: int, devices: tuple[str, ...]) -> int | None:
