@@ -164,7 +164,7 @@ def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
         f"assert global_state.coordinator_address == '127.0.0.1:{own}'\n"
     )
     errors = both_summed([ranks.start(p, script + SUM) for p in (0, 1)])
-    assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's word holds" in err for err in errors)
+    assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's value holds" in err for err in errors)
 
 
 def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> None:

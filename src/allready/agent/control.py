@@ -34,7 +34,7 @@ MAX_WATCHERS = 32
 QUIET_S = 30.0
 """A client that asks nothing for this long is closed."""
 WATCHED_S = 4.0
-"""So long after the last question somebody is taken to be watching."""
+"""So long after the last question a client is taken to be watching."""
 
 
 class Control:

@@ -81,7 +81,7 @@ class JobCoordinator:
         self._table.interrupt(signal, 0)
 
     async def run_job(self) -> JobEnd:
-        """From the open port to the job's end.  All nodes are told; everything of this process is closed."""
+        """From the open port to the job's end.  All nodes are notified; everything of this process is closed."""
         try:
             if self._yields:
                 await self._open_port_first()

@@ -246,7 +246,7 @@ def _remove_stale_run_dirs() -> None:
 
 
 def _preload_torch() -> None:
-    """Import torch's launcher beside the roll call: it takes about a second.  What fails is told when it is needed."""
+    """Import torch's launcher during the roll call: it takes a second.  A failure is reported when it is needed."""
 
     def load() -> None:
         from allready.launch.elastic import preload

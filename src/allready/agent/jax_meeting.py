@@ -66,7 +66,7 @@ class RankServer:
 
 
 class _Rank:
-    """The conversation with one process.  What node 0 is told of it: `sent`."""
+    """The conversation with one process.  What goes to node 0 of it: `sent`."""
 
     def __init__(
         self,

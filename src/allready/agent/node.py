@@ -100,8 +100,8 @@ class NodeAgent:
                 self._spawn(self._stop(self._attempt, stop.signal))
 
     def interrupt(self, signal: str) -> None:
-        """A person or a scheduler ends this node's agent: node 0 is told, and has the ranks ended when it has kept what
-        they were doing.  They are ended here where it does not, and at once by another signal."""
+        """A person or a scheduler ends this node's agent: node 0 is notified, and has the ranks ended when it has kept
+        what they were doing.  They are ended here where it does not, and at once by another signal."""
         attempt = self._attempt
         if attempt is not None and self._is_interrupted:
             attempt.stop(signal)
@@ -111,7 +111,7 @@ class NodeAgent:
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
 
     async def gather_now(self) -> NodeEvidence | None:
-        """A last look at everything, for a node that has lost node 0: evidence is kept, and not sent."""
+        """A last gathering of everything, for a node that has lost node 0: evidence is kept, and not sent."""
         if self._sampler is None or self._attempt is None:
             return None
         evidence = await self._sampler.gather(Gather(number=0, why="node 0 was lost"))

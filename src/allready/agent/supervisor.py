@@ -13,7 +13,7 @@ from allready.agent.compare import Comparison
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
-from allready.agent.runner import LOOK_BEFORE_END_S
+from allready.agent.runner import GATHER_BEFORE_END_S
 from allready.errors import ExchangeError
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
@@ -185,7 +185,7 @@ class Supervisor:
         await hub.send(None, messages.VERDICT, messages.Verdict(report=report, is_final=is_final))
 
     async def _share(self, now: float) -> None:
-        """JAX processes are told who is here; nodes that are watched get the statuses of all nodes."""
+        """JAX processes get the list of those present; nodes that are watched get the statuses of all nodes."""
         hub = self._roll.hub
         while self._table.waiting:
             self._meetings.take(*self._table.waiting.popleft(), now)
@@ -214,7 +214,7 @@ class Supervisor:
         if self._table.has_failed() or self._lost():
             if self._failed_s is None:
                 self._failed_s = now
-            if now - self._failed_s > LOOK_BEFORE_END_S or self._is_explained(now - self._failed_s):
+            if now - self._failed_s > GATHER_BEFORE_END_S or self._is_explained(now - self._failed_s):
                 return messages.StopCause.RANK_FAILED
         return messages.StopCause.HUNG if self._hangs_and_must_end(now) else None
 
@@ -240,7 +240,7 @@ class Supervisor:
             return False
         if self._hung_s is None:
             self._hung_s = now
-        return self._living_nodes() <= self._table.answered or now - self._hung_s > LOOK_BEFORE_END_S
+        return self._living_nodes() <= self._table.answered or now - self._hung_s > GATHER_BEFORE_END_S
 
     # A signal
 

@@ -213,7 +213,7 @@ def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         valid = ", ".join((*STAGES, *COLLECTIVE_STAGES))
         raise UsageError(f"--stages {text!r}: {', '.join(unknown) or 'nothing'} is not a stage; there are {valid}")
     single = tuple(part for part in asked if part in COLLECTIVE_STAGES)
-    # Nodes must have met before anything else can be looked at.
+    # Nodes must have met before anything else can be checked.
     chosen = {"roll", "facts", *(part for part in asked if part in STAGES), *(["collectives"] if single else [])}
     return tuple(stage for stage in STAGES if stage in chosen), single
 

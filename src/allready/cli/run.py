@@ -148,13 +148,13 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
             target.write(encodable(line, getattr(target, "encoding", None) or "utf-8") + "\n")
             target.flush()
         except (OSError, ValueError):
-            return  # nobody reads any more; the job goes on
+            return  # the reader is gone; the job goes on
 
-    def note(said: Note) -> None:
-        sys.stderr.write(f"allready run: {plain(ui(said.key, language, **said.values), most=2000)}\n")
+    def write(note: Note) -> None:
+        sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
-        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=note))
+        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=write))
         with interrupts.cancelling(task.cancel):
             try:
                 return int(await task)

@@ -46,7 +46,7 @@ def install() -> bool:
 
 
 class _Finder:
-    """Steps aside when JAX's module is looked for, and lets it be wrapped when it is there."""
+    """Steps aside when JAX's module is searched for, and lets it be wrapped when it is there."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -121,13 +121,13 @@ def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) ->
     """The orders after the script's own arguments."""
     ours = orders.address
     address = str(given.get("coordinator_address") or os.environ.get("JAX_COORDINATOR_ADDRESS") or ours)
-    for name, said, planned in (
+    for name, own, planned in (
         ("process_id", process, orders.process),
         ("num_processes", number, orders.num_processes),
         ("coordinator_address", address, ours),
     ):
-        if said != planned:
-            say(f"the script says {name}={said}, allready run planned {planned}; the script's word holds")
+        if own != planned:
+            say(f"the script sets {name}={own}, allready run planned {planned}; the script's value holds")
     return replace(
         orders,
         process=process,
@@ -179,7 +179,7 @@ def _arguments(orders: Orders, given: dict[str, Any], names: set[str], address: 
 
 
 def _prepare_cpu() -> None:
-    """Older versions know no collectives between CPU processes unless told; GPUs never read it."""
+    """Older versions know no collectives between CPU processes unless set; GPUs never read it."""
     jax = sys.modules.get("jax")
     if jax is None or _COLLECTIVES.upper() in os.environ:
         return

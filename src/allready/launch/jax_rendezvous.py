@@ -71,7 +71,7 @@ def backoff_s(backoff: tuple[float, float, float], attempt: int) -> float:
 
 
 def say(text: str) -> None:
-    """One line for whoever reads this rank's log."""
+    """One line for this rank's log."""
     sys.stderr.write(f"allready: jax.distributed.initialize: {text}\n")
     sys.stderr.flush()
 

@@ -87,7 +87,7 @@ class Participant:
 
 @contextlib.asynccontextmanager
 async def leaving(link: Link) -> AsyncIterator[None]:
-    """Close the connection in the end; node 0 is told why where it would otherwise take it for a loss."""
+    """Close the connection in the end; node 0 gets the reason where it would otherwise take it for a loss."""
     why: str | None = None
     try:
         yield
