@@ -281,7 +281,7 @@ class JobCoordinator(Coordinator):
         failed_s: float | None = None
         stopped_s: float | None = None
         lost: dict[int, str] = {}
-        why = ""
+        why, is_hung = "", False
         while True:
             now, wall_s = time.monotonic(), time.time()
             is_calm = failed_s is None and self._wished is None and (of_job is None or of_job.is_calm)
@@ -293,7 +293,7 @@ class JobCoordinator(Coordinator):
                     self._answered.add(node)
                 elif kind == LOST and node in nodes:
                     lost[node] = str(body)
-                    of_job.lose(node, str(body), now)
+                    of_job.lose(node, body, now)
             if self.job.diagnosis:
                 wanted = of_job.wants(now)
                 if wanted is not None:
@@ -327,7 +327,7 @@ class JobCoordinator(Coordinator):
             if stopped_s is None and self._wished is not None:
                 why, stopped_s = f"ended by {self._wished}", now
             if stopped_s is None and self._hangs_and_must_end(now, here):
-                why, stopped_s = f"--on-hang {self.job.on_hang}", now
+                why, stopped_s, is_hung = f"--on-hang {self.job.on_hang}", now, True
             if stopped_s == now:
                 if self.job.diagnosis:
                     of_job.take_end(why, wall_s)
@@ -351,7 +351,7 @@ class JobCoordinator(Coordinator):
             wished=self._wished,
             why=why,
             report=self.terms.last_report,
-            hung=why.startswith("--on-hang"),
+            hung=is_hung,
         )
 
     def _clock_offsets(self) -> dict[int, float]:

@@ -16,8 +16,9 @@ from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
 from allready.launch.request import RunRequest
+from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
-from allready.model import NodeStatus, Report, World, WorldNode
+from allready.model import Loss, NodeStatus, Report, World, WorldNode
 from allready.preflight.check.participant import Participant
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class JobParticipant(Participant):
             over = await agent.follow()
             return JobEnd(exit_code=over.exit_code or 0, report=self.terms.last_report, why=over.why)
         except ExchangeError as error:
-            return await self._without_node_0(agent, view, link, str(error))
+            return await self._without_node_0(agent, view, link, loss_of(error))
         except asyncio.CancelledError:
             why = "interrupted on that node"
             raise
@@ -148,17 +149,17 @@ class JobParticipant(Participant):
             elif told is not None and before is not None:
                 self.terms.publish(before)
 
-    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, why: str) -> JobEnd:
+    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, loss: Loss) -> JobEnd:
         """Node 0's agent is gone: keep what can be seen here, end the ranks, say so."""
         with contextlib.suppress(OSError, ExchangeError):
             await agent.look_now()
         report = view.judge(time.time(), silent_s=link.silent_s, evidence=agent.last_evidence)
         await agent.end_ranks()
         if report is None:
-            report = await self._judge_loss(why)
+            report = await self._judge_loss(loss)
         else:
             self.terms.publish(report)
-        return JobEnd(exit_code=1, report=report, why=f"node 0 was lost: {why}")
+        return JobEnd(exit_code=1, report=report, why=f"node 0 was lost: {loss}")
 
     def _judged(self) -> Any:
         return self.terms.last_report

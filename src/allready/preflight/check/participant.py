@@ -9,13 +9,15 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
-from allready.messaging.channel import Narrator
+from allready.messaging.channel import Narrator, loss_of
 from allready.messaging.contact import HOPELESS, RETRY_S, Contact, Resolver
 from allready.messaging.link import Link
 from allready.messaging.wire import Hello
 from allready.model import (
     ClockFacts,
     Fleet,
+    Loss,
+    LossReason,
     NodeFacts,
     NotApplicable,
     Report,
@@ -75,7 +77,7 @@ class Participant:
         try:
             return await self._take_part(link)
         except ExchangeError as error:
-            return await self._judge_loss(str(error))
+            return await self._judge_loss(loss_of(error))
         except asyncio.CancelledError:
             why = "interrupted on that node"
             raise
@@ -130,7 +132,7 @@ class Participant:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if isinstance(answer, Abandoned):
-            return await self._judge_loss(answer.why)
+            return await self._judge_loss(Loss(reason=LossReason.LEFT, text=answer.why))
         with contextlib.suppress(ExchangeError):
             await link.send("bye", None)
         self._publish(answer)
@@ -149,8 +151,8 @@ class Participant:
     def _enter(self, stage: str) -> None:
         self.stage = stage
 
-    async def _judge_loss(self, why: str) -> Report:
-        self._contact.facts = replace(self._contact.facts, outcome="lost", detail=why)
+    async def _judge_loss(self, loss: Loss) -> Report:
+        self._contact.facts = replace(self._contact.facts, outcome="lost", detail=str(loss), loss=loss)
         self._visible_since = datetime.now(UTC)
         return await self._judge_alone(waiting=False)
 
