@@ -399,7 +399,6 @@ import json, socket, subprocess
 from allready.facts.firewall import collect_firewall
 from allready.rules._firewall import open_command, nft_chain, rule_for
 from allready.facts.live import LiveHost
-from allready.facts.host import LiveHost
 def reachable():
     try:
         socket.create_connection(("127.0.0.1", 29500), timeout=0.5).close()
