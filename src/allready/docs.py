@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready import signatures
-from allready.model import Remedy
+from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
 from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
@@ -136,12 +136,12 @@ def _t(name: str, language: str) -> str:
     return ui(f"explain.{name}", language)
 
 
-def steps(rule: Rule, language: str) -> tuple[Remedy, ...]:
+def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
     """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
     translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
     return tuple(
         replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
-        for n, step in enumerate(rule.remedies)
+        for n, step in enumerate(rule.steps)
     )
 
 

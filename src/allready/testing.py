@@ -22,6 +22,7 @@ from allready.model import (
     Fleet,
     Gpu,
     GpuFacts,
+    Hit,
     HostFacts,
     Interface,
     InterfaceChoice,
@@ -47,6 +48,7 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.model.fill import fill_steps
 from allready.rules.engine import Outcome, run
 from allready.rules.registry import load
 
@@ -58,6 +60,11 @@ PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 def check(code: str, fleet: Fleet) -> Outcome:
     """Ask one rule."""
     return run(load()[code], fleet)
+
+
+def commands(code: str, hit: Hit) -> list[str]:
+    """The commands of a hit's remedy, with everything known filled in."""
+    return [remedy.command for remedy in fill_steps(load()[code].steps, hit.values) if remedy.command]
 
 
 def address_of(node_rank: int) -> str:

@@ -85,7 +85,7 @@ def test_a_part_that_the_template_marks_goes_with_its_value() -> None:
 @cases("rule", RULES, ids=lambda rule: rule.code)
 def test_marked_parts_have_values_and_are_alike_in_both_languages(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area)[rule.code]
-    steps = zip(rule.remedies, steps_of(entry), strict=True)
+    steps = zip(rule.steps, steps_of(entry), strict=True)
     for english, chinese in ((rule.message, entry["message"]), *((a.explanation, b.explanation) for a, b in steps)):
         parts = [sorted(map(sorted, map(placeholders, re.findall(r"\[\[(.*?)\]\]", t)))) for t in (english, chinese)]
         assert parts[0] == parts[1]
@@ -106,7 +106,7 @@ def test_a_value_that_is_missing_is_a_mistake_of_the_rule() -> None:
 
 @cases("rule", RULES, ids=lambda rule: rule.code)
 def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
-    steps = (*rule.remedies, *steps_of(catalog.entries("zh", rule.area)[rule.code]))
+    steps = (*rule.steps, *steps_of(catalog.entries("zh", rule.area)[rule.code]))
     for template in (text for step in steps for text in (step.explanation, step.command)):
         names = placeholders(template)
         marked = template.replace("?", "").replace("？", "")

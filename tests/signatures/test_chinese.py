@@ -51,7 +51,7 @@ def assert_all_four_texts_are_there(signature: Signature) -> None:
     entry = entry_of(signature)
     assert {slot for slot in SLOTS if entry.get(slot, "").strip()} == SLOTS
     assert set(entry) - SLOTS in ({"remedy"}, {"remedies"})
-    assert len(steps_of(entry)) == len(signature.remedies)
+    assert len(steps_of(entry)) == len(signature.steps)
     assert tuple(re.findall(r"^## (.+)$", entry["page"], flags=re.MULTILINE)) == HEADINGS
     assert all(text_below(entry["page"], heading) for heading in HEADINGS)
 
@@ -68,7 +68,7 @@ def assert_it_is_chinese(signature: Signature) -> None:
 def assert_it_needs_the_same_values(signature: Signature) -> None:
     entry = entry_of(signature)
     assert placeholders(entry["message"]) == placeholders(signature.message)
-    for step, translated in zip(signature.remedies, steps_of(entry), strict=True):
+    for step, translated in zip(signature.steps, steps_of(entry), strict=True):
         assert placeholders(translated.explanation) == placeholders(step.explanation)
         assert placeholders(translated.where) == placeholders(step.where)
         assert not translated.command, "a command is the same in every language"
@@ -78,5 +78,5 @@ def assert_it_needs_the_same_values(signature: Signature) -> None:
 
 
 def assert_commands_and_variables_are_not_translated(signature: Signature) -> None:
-    for step, translated in zip(signature.remedies, steps_of(entry_of(signature)), strict=True):
+    for step, translated in zip(signature.steps, steps_of(entry_of(signature)), strict=True):
         assert set(LITERAL.findall(step.explanation)) <= set(LITERAL.findall(translated.explanation))

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from allready.model import Remedy
+from allready.model import RemedyStep
 from allready.model.fill import steps_of
 from allready.rules.registry import AREAS, HEADINGS, Rule, load, placeholders
 from allready.text import catalog
@@ -27,7 +27,7 @@ def name_of(rule: Rule) -> str:
     return rule.code
 
 
-def texts_of(message: str, steps: tuple[Remedy, ...]) -> list[str]:
+def texts_of(message: str, steps: tuple[RemedyStep, ...]) -> list[str]:
     return [message, *(text for step in steps for text in (step.explanation, step.command, step.where))]
 
 
@@ -56,7 +56,7 @@ def assert_the_english_page_has_the_four_parts(rule: Rule) -> None:
 def assert_the_chinese_text_is_complete(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area).get(rule.code, {})
     assert {slot for slot in SLOTS if str(entry.get(slot, "")).strip()} == SLOTS
-    assert len(steps_of(entry)) == len(rule.remedies)
+    assert len(steps_of(entry)) == len(rule.steps)
     assert headings(entry["page"]) == CHINESE_HEADINGS
     assert all(body_of(entry["page"], heading) for heading in CHINESE_HEADINGS)
     assert all(re.search(r"[\u4e00-\u9fff]", entry[slot]) for slot in SLOTS), "not translated"
@@ -65,7 +65,7 @@ def assert_the_chinese_text_is_complete(rule: Rule) -> None:
 def assert_both_languages_need_the_same_values(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area)[rule.code]
     assert placeholders(entry["message"]) == placeholders(rule.message)
-    for step, translated in zip(rule.remedies, steps_of(entry), strict=True):
+    for step, translated in zip(rule.steps, steps_of(entry), strict=True):
         assert placeholders(translated.explanation) == placeholders(step.explanation)
         assert placeholders(translated.where) == placeholders(step.where)
         assert bool(translated.where) == bool(step.where)
@@ -76,7 +76,7 @@ def assert_both_languages_need_the_same_values(rule: Rule) -> None:
 def assert_text_has_no_format_that_only_some_values_bear(rule: Rule) -> None:
     """Values are written as text; `{x:.1f}` would break on them."""
     entry = catalog.entries("zh", rule.area)[rule.code]
-    for template in (*texts_of(rule.message, rule.remedies), *texts_of(entry["message"], steps_of(entry))):
+    for template in (*texts_of(rule.message, rule.steps), *texts_of(entry["message"], steps_of(entry))):
         assert not re.search(r"(?<!\{)\{\w*[^\w}{][^}]*\}(?!\})", template), template
         template.format_map(dict.fromkeys(placeholders(template), "x"))
 
@@ -85,7 +85,7 @@ def assert_commands_and_codes_are_not_translated(rule: Rule) -> None:
     """Options and variables of the English remedy stand in the Chinese one as well."""
     entry = catalog.entries("zh", rule.area)[rule.code]
     literal = re.compile(r"--[a-z][a-z-]+|\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
-    for step, translated in zip(rule.remedies, steps_of(entry), strict=True):
+    for step, translated in zip(rule.steps, steps_of(entry), strict=True):
         assert set(literal.findall(step.explanation)) <= set(literal.findall(translated.explanation))
 
 

@@ -135,7 +135,7 @@ class Supervisor:
         return not is_due and (self._monitor is None or self._monitor.is_calm)
 
     def _lost(self) -> dict[int, str]:
-        return {n: why for n, why in self._table.lost.items() if n in self._nodes}
+        return {n: str(loss) for n, loss in self._table.lost.items() if n in self._nodes}
 
     def _living_nodes(self) -> set[int]:
         return set(self._nodes - set(self._table.lost))
@@ -155,7 +155,7 @@ class Supervisor:
                 if item.time_s - item.status.clock_offset_s <= until_s:
                     monitor.take_evidence(item, now)
             elif item.node in self._nodes and until_s == float("inf"):
-                monitor.lose(item.node, item.why, now)
+                monitor.lose(item.node, item.loss, now)
 
     async def _judge(self, now: float) -> None:
         monitor = self._monitor

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.model.facts import Loss
 from allready.model.process import ProcessState
 
 
@@ -266,7 +267,7 @@ class Live(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     statuses: Mapping[int, NodeStatus] = {}
     heard_s: Mapping[int, float] = {}
-    lost: Mapping[int, str] = {}  # node -> why its connection ended
+    lost: Mapping[int, Loss] = {}  # node -> how the connection of its agent ended
     evidence: Mapping[int, NodeEvidence] = {}
     history: Mapping[int, tuple[NodeStatus, ...]] = {}
     addresses: Mapping[int, tuple[str, ...]] = {}

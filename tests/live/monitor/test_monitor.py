@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from allready.model import NodeStatus, Report, Status, Verdict
+from allready.model import Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
 from tests.live.monitor.made import CLOSED, Play, codes, traceback
 
@@ -234,7 +234,7 @@ def test_a_lost_connection_is_told() -> None:
     job = Play()
     job.play(5)
     job.silent = {1}
-    job.judge.lose(1, "reset", job.now)
+    job.judge.lose(1, Loss(reason=LossReason.CLOSED, text="reset"), job.now)
     report = job.play(3)
     assert report is not None
     assert report.status is not Status.HEALTHY

@@ -15,6 +15,7 @@ from allready.model import (
     LimitFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
     World,
 )
@@ -33,9 +34,19 @@ _ENOUGH_BYTES = 16 * GIB
     depth=55,
     title="The limit of locked memory is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
-    remedy="check it where the job really starts: ulimit -l. Docker: --ulimit memlock=-1; systemd (slurmd, sshd, "
-    "kubelet): LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
-    "/etc/security/limits.conf and a new session",
+    remedy=(
+        RemedyStep(
+            explanation="check it where the job really starts",
+            where="node {node}",
+            command="ulimit -l",
+        ),
+        RemedyStep(
+            explanation="raise it: Docker: --ulimit memlock=-1; systemd (slurmd, sshd, kubelet): "
+            "LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
+            "/etc/security/limits.conf and a new session",
+            where="node {node}",
+        ),
+    ),
 )
 def memlock(
     limits: PerNode[LimitFacts],

@@ -41,6 +41,7 @@ def common(live: Live, world: World, decision: Decision, reasons: Sequence[Reaso
     began = (first.began_s if first is not None else None) or decision.began_s
     return {
         "who": named(live, world, (r.rank for r in reasons) if reasons else decision.ranks),
+        "on": node_label(live, world, first.rank) if first is not None else "?",
         "pid": (status.pid if status is not None else None) or "?",
         "since": wall_clock(began),
         "site": (first.site if first is not None else "") or "?",
@@ -52,9 +53,15 @@ def common(live: Live, world: World, decision: Decision, reasons: Sequence[Reaso
     }
 
 
+def node_label(live: Live, world: World, rank: int) -> str:
+    """The node of a rank, `2 (gpu02)`; `?` where it is not known."""
+    node = live.node_of_rank().get(rank)
+    return "?" if node is None else world.label(node)
+
+
 def fill(values: dict[str, object], *names: str) -> dict[str, object]:
-    """Only those that a rule's texts use."""
-    return {name: values[name] for name in names}
+    """Only those that a rule's texts use, and where its remedy is done."""
+    return {name: values[name] for name in ("on", "pid", *names)}
 
 
 def culprits(reasons: Sequence[Reason]) -> Culprits:

@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+)
 from allready.rules._live import named
 from allready.rules.live._decide import Decision, decide
 from allready.rules.live._say import common, fill, told
@@ -21,8 +32,11 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     title="Everybody waits in the same kind of call, and no byte is under way",
     message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
     "anything to send",
-    remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
-    "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    remedy=RemedyStep(
+        explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
+        "and tag of send and recv, members of the group; print them on every rank before the call, "
+        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    ),
 )
 def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -17,9 +17,17 @@ from allready.rules.registry import Rule
     title="Native code of a rank holds Python's lock and does not give it back",
     message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
     "waited for by {waiting} in {operation}",
-    remedy="the call at {site} goes into native code that keeps the GIL: release it there (Py_BEGIN_ALLOW_THREADS, "
-    "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
-    "native frames",
+    remedy=(
+        RemedyStep(
+            explanation="the call at {site} goes into native code that keeps the GIL: release it there "
+            "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)",
+        ),
+        RemedyStep(
+            explanation="read the native frames",
+            where="node {on}",
+            command="py-spy dump --native --pid {pid}",
+        ),
+    ),
 )
 def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -12,6 +12,7 @@ from allready.model import (
     GroupMark,
     Hit,
     Live,
+    RemedyStep,
     RunEvidence,
     Severity,
     World,
@@ -19,7 +20,7 @@ from allready.model import (
 )
 from allready.rules._live import mark_of, named
 from allready.rules.live._decide import decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, told
+from allready.rules.live._say import MIN_WAIT_S, common, fill, node_label, told
 from allready.rules.registry import Rule
 
 
@@ -32,9 +33,19 @@ from allready.rules.registry import Rule
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
     "up by earlier work (a kernel that does not end)",
-    remedy="look at the GPU of {who}: `nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT`, Xid lines in `dmesg -T`; the "
-    "kernel that it runs is seen with `cuda-gdb -p {pid}` or with CUDA_LAUNCH_BLOCKING=1 in a second run. Reset or "
-    "replace the GPU if it does not end",
+    remedy=(
+        RemedyStep(
+            explanation="look for throttling, retired pages and Xid errors of its GPU; reset or replace the "
+            "GPU if the kernel does not end",
+            where="node {on}",
+            command="nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT; dmesg -T | grep -i xid",
+        ),
+        RemedyStep(
+            explanation="the kernel that it runs is seen with cuda-gdb, or with CUDA_LAUNCH_BLOCKING=1 in a second run",
+            where="node {on}",
+            command="cuda-gdb -p {pid}",
+        ),
+    ),
 )
 def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
@@ -69,6 +80,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
         values={
             **fill(values, "operation", "waits_since"),
             "who": named(live, world, shown.behind),
+            "on": node_label(live, world, shown.behind[0]),
             "pid": live.ranks()[shown.behind[0]].pid or "?",
         },
         severity=None if too_long else Severity.WARNING,

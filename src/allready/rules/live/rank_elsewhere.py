@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+)
 from allready.rules._live import named
 from allready.rules.live._decide import Decision, decide
 from allready.rules.live._say import MIN_WAIT_S, common, fill, told, visible_s
@@ -20,8 +31,11 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",
-    remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
-    "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
+    remedy=RemedyStep(
+        explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
+        "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
+        "the line of the others in the evidence",
+    ),
 )
 def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

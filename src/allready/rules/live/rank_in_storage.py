@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -16,9 +16,18 @@ from allready.rules.registry import Rule
     depth=25,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
-    remedy="look at the file server or the disk behind that path: `df PATH` and `ls PATH` with a time-out, `dmesg -T "
-    "| grep -i -E 'nfs|lustre|fuse|blocked for more'`, `nfsstat -m`. The process cannot be killed before the server "
-    "answers; mount with a time-out or keep data and checkpoints on storage that answers",
+    remedy=(
+        RemedyStep(
+            explanation="look at the file server or the disk behind that path, and at the kernel log",
+            where="node {on}",
+            command="timeout 5 ls -l /proc/{pid}/fd; dmesg -T | grep -i -E 'nfs|lustre|fuse|blocked for "
+            "more'; nfsstat -m",
+        ),
+        RemedyStep(
+            explanation="the process cannot be killed before the server answers: mount with a timeout, or keep "
+            "data and checkpoints on storage that answers",
+        ),
+    ),
 )
 def rank_in_storage(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

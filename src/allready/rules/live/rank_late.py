@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, told
 from allready.rules.live._why import Reason
@@ -21,8 +21,17 @@ MIN_WAIT_S = 2.0
     depth=27,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
-    remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "
-    "all ranks, or needs a longer time-out; if it never ends, {site} is where to look: `py-spy dump --pid {pid}`",
+    remedy=(
+        RemedyStep(
+            explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
+            "before the job, on all ranks, or needs a longer timeout",
+        ),
+        RemedyStep(
+            explanation="if it never ends, see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

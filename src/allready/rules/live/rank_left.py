@@ -2,7 +2,19 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+    ranges,
+)
 from allready.rules._live import named, status_of
 from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
 from allready.rules.live._say import common, fill, told, visible_s
@@ -19,8 +31,11 @@ from allready.rules.registry import Rule
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
-    remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
-    "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
+    remedy=RemedyStep(
+        explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
+        "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
+        "sys.exit, a call that only {who} makes",
+    ),
 )
 def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -17,9 +17,18 @@ from allready.rules.registry import Rule
     title="A rank waits for a lock that nobody will release",
     message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
     "in {operation}",
-    remedy="see both stacks in the evidence: threads that take two locks must take them in one order, a lock must "
-    "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
-    "--pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="see both stacks in the evidence: threads that take two locks must take them in one "
+            "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
+            "may hold it across a collective",
+        ),
+        RemedyStep(
+            explanation="read the stacks again",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, told
 from allready.rules.registry import Rule
@@ -19,8 +19,17 @@ PATIENCE = 2.0
     depth=30,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
-    remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "
-    "downloads and data sets belong after joining or on all ranks alike; `py-spy dump --pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "
+            "imports, downloads and data sets belong after joining or on all ranks alike",
+        ),
+        RemedyStep(
+            explanation="see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_not_joining(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

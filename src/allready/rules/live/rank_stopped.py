@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -16,8 +16,12 @@ from allready.rules.registry import Rule
     depth=24,
     title="A rank's process is stopped",
     message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
-    remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
-    "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
+    remedy=RemedyStep(
+        explanation="let it go on; if it was stopped by a debugger, a freezer or Ctrl-Z, end that first (a "
+        "stopped process keeps its connections, so no timeout of the network ever tells of it)",
+        where="node {on}",
+        command="kill -CONT {pid}",
+    ),
 )
 def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -2,7 +2,18 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RunEvidence, Severity, World, clock_time
+from allready.model import (
+    Confidence,
+    FaultClass,
+    Hit,
+    Live,
+    RankStatus,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+)
 from allready.rules._live import offset_s, status_of
 from allready.rules.live._decide import AFTER_AN_END_S, STOPS, decide
 from allready.rules.live._say import common, culprits, fill, told, visible_s
@@ -18,8 +29,16 @@ from allready.rules.registry import Rule
     depth=18,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
-    remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
-    "scontrol show job). To end a job, end its launcher: it tells all ranks",
+    remedy=(
+        RemedyStep(
+            explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
+            where="node {on}",
+            command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
+        ),
+        RemedyStep(
+            explanation="to end a job, end its launcher: it tells all ranks",
+        ),
+    ),
 )
 def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
 from allready.rules.live._decide import decide
 from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
 from allready.rules.registry import Rule
@@ -17,8 +17,18 @@ from allready.rules.registry import Rule
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
-    remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
-    "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+    remedy=(
+        RemedyStep(
+            explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "
+            "kernel log and the size of /dev/shm",
+            where="node {on}",
+            command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
+            "df -h /dev/shm",
+        ),
+        RemedyStep(
+            explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+        ),
+    ),
 )
 def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

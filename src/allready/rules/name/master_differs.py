@@ -11,6 +11,7 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     Split,
     World,
@@ -27,8 +28,17 @@ from allready.rules.registry import Rule
     depth=14,
     title="MASTER_ADDR means different machines on different nodes",
     message="MASTER_ADDR leads to different addresses: {split}",
-    remedy="give every node the same address of node 0 (--master-addr ADDRESS), or make the name the same everywhere "
-    "(getent ahosts {master})",
+    remedy=(
+        RemedyStep(
+            explanation="give the same address of node 0: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or make the name resolve to the same address everywhere",
+            where="every node",
+            command="getent ahosts {master}",
+        ),
+    ),
 )
 def master_differs(
     names: PerNode[NameFacts],

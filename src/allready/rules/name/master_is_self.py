@@ -11,6 +11,7 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     World,
 )
@@ -26,8 +27,16 @@ from allready.rules.registry import Rule
     depth=13,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="MASTER_ADDR {master} is {address}, an address of node {node} itself, which is not node 0",
-    remedy="give node {node} the address of node 0 (--master-addr ADDRESS); or, if this machine is to be node 0, start "
-    "it with --node-rank 0",
+    remedy=(
+        RemedyStep(
+            explanation="give the address of node 0: --master-addr ADDRESS",
+            where="node {node}",
+        ),
+        RemedyStep(
+            explanation="or, if this machine is to be node 0, start it with --node-rank 0",
+            where="node {node}",
+        ),
+    ),
 )
 def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
     """

@@ -14,6 +14,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     Split,
@@ -32,7 +33,7 @@ from allready.rules.net._interfaces import (
     shared_addresses,
 )
 from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
+from allready.rules.values import commands, on_nodes
 
 
 @Rule(
@@ -43,7 +44,12 @@ from allready.rules.values import on_nodes
     depth=31,
     title="Only an interface that leads to no other machine is chosen",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that leads to the other nodes",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def ifname_is_virtual(
     transport: PerNode[TransportFacts],
@@ -104,7 +110,7 @@ def ifname_is_virtual(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "interfaces": brief(Split.by({n: ",".join(c.choice.interfaces) for n, c in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=tuple(
                 Evidence(

@@ -1,5 +1,6 @@
 """NET018."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.model import (
@@ -11,13 +12,16 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     Split,
     TransportFacts,
+    World,
 )
 from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices
 from allready.rules.registry import Rule
+from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -28,12 +32,17 @@ from allready.rules.registry import Rule
     depth=53,
     title="Interfaces of different speed",
     message="{library}: the interfaces that will be used differ in speed (Mbit/s) between nodes: {split}",
-    remedy="on the slower nodes: {command}; a link that came up below its speed wants another cable, "
-    "transceiver or switch port, and the wrong interface wants {variable}",
+    remedy=RemedyStep(
+        explanation="check the speed of the slower link; one that came up below its speed needs another cable, "
+        "transceiver or switch port, and the wrong interface is chosen with {variable}",
+        where="node {where}",
+        command="{command}",
+    ),
 )
 def link_speed_differs(
     net: PerNode[NetFacts],
     transport: PerNode[TransportFacts],
+    world: World,
     launch: PerNode[LaunchFacts] | None = None,
     gpu: PerNode[GpuFacts] | None = None,
 ) -> Iterator[Hit]:
@@ -75,7 +84,8 @@ def link_speed_differs(
             values={
                 "library": library,
                 "split": brief(split),
-                "command": f"ethtool {names[slowest][0]}",
+                "where": on_nodes(world, [n for n in speed if speed[n] == speed[slowest]]),
+                "command": f"ethtool {shlex.quote(names[slowest][0])}",
                 "variable": variable,
             },
             evidence=tuple(

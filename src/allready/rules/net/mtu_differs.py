@@ -1,5 +1,6 @@
 """NET003."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.model import (
@@ -14,15 +15,18 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     Severity,
     Split,
     TransportFacts,
+    World,
 )
 from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices, subnets
 from allready.rules.net._paths import datagram_evidence
 from allready.rules.net.mtu_black_hole import lost_sizes
 from allready.rules.registry import Rule
+from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -33,11 +37,16 @@ from allready.rules.registry import Rule
     depth=48,
     title="Nodes on one subnet have different MTUs",
     message="on {subnet} the MTU in bytes differs between nodes: {split}",
-    remedy="give every interface on {subnet} the same MTU: {command}",
+    remedy=RemedyStep(
+        explanation="give every interface on {subnet} the same MTU",
+        where="node {where}",
+        command="{command}",
+    ),
 )
 def mtu_differs(
     net: PerNode[NetFacts],
     transport: PerNode[TransportFacts],
+    world: World,
     launch: PerNode[LaunchFacts] | None = None,
     gpu: PerNode[GpuFacts] | None = None,
     reach: Reachability | None = None,
@@ -86,7 +95,8 @@ def mtu_differs(
             values={
                 "subnet": ", ".join(networks[:2]),
                 "split": brief(split),
-                "command": "; ".join(f"ip link set dev {name} mtu {usual}" for name in shown),
+                "where": on_nodes(world, [n for n in mtu if str(mtu[n]) != usual]),
+                "command": "; ".join(f"ip link set dev {shlex.quote(name)} mtu {usual}" for name in shown),
             },
             evidence=(
                 *(

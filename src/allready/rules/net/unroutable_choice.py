@@ -16,6 +16,7 @@ from allready.model import (
     PathProbe,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     Split,
@@ -37,7 +38,7 @@ from allready.rules.net._interfaces import (
 )
 from allready.rules.net._paths import path_evidence
 from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
+from allready.rules.values import commands, on_nodes
 
 MAX_ROUTE_TABLES = 16
 
@@ -50,7 +51,12 @@ MAX_ROUTE_TABLES = 16
     depth=31,
     title="The chosen address lies in a network that peers have no way to",
     message="{library} on node {nodes} will be reached at {addresses}, and other nodes have no way there",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that the other nodes can reach",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def unroutable_choice(
     transport: PerNode[TransportFacts],
@@ -106,7 +112,7 @@ def unroutable_choice(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=(
                 *(

@@ -13,6 +13,7 @@ from allready.model import (
     MasterPortFacts,
     PerNode,
     PortHolder,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -30,8 +31,17 @@ from allready.rules.registry import Rule
     depth=12,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
-    remedy="if that is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
-    "all nodes",
+    remedy=(
+        RemedyStep(
+            explanation="if that is a leftover, end it",
+            where="node {node}",
+            command="{end}",
+        ),
+        RemedyStep(
+            explanation="otherwise give this job another port: --master-port N",
+            where="every node",
+        ),
+    ),
 )
 def stale_job(
     launch: PerNode[LaunchFacts],

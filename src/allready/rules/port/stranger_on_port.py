@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
+from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
 from allready.rules.registry import Rule
 
 
@@ -14,8 +14,10 @@ from allready.rules.registry import Rule
     depth=90,
     title="Something else called at the master port",
     message="{num} callers at the master port did not speak our protocol: {callers}",
-    remedy="nothing has to be done; if such an address is a node of this job, a training process may have been started "
-    "there at the same time: start it after the check",
+    remedy=RemedyStep(
+        explanation="nothing has to be done; if such an address is a node of this job, a training process may "
+        "have been started there at the same time: start it after the check",
+    ),
 )
 def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
     """
