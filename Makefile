@@ -7,7 +7,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-gpu check-style docs clean
+.PHONY: setup demo test test-slow test-gpu check-style release-check docs clean
 
 setup: .venv/.ready
 
@@ -47,6 +47,11 @@ check-style: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m allready.launch.pages docs --check
+
+# What a release needs besides: every text in Chinese (until then English is shown in its place)
+release-check: check-style test
+	$(BIN)/python -m allready.cli.dev untranslated
+	ALLREADY_RELEASE=1 $(BIN)/python -m pytest -q tests/text tests/test_wheel.py
 
 docs: setup
 	$(BIN)/python -m allready.docs docs/codes
