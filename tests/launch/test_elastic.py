@@ -20,7 +20,7 @@ from tests.clock import Stopwatch
 from tests.launch.attempts_of_nodes import Nodes, again, free_port, is_free, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
-pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 TELL = """
     import json, os, sys
