@@ -21,6 +21,7 @@ JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that need no torch, JAX, root or seconds of time")
     parser.addoption(
         "--case", default="", metavar="TEXT", help="of tables of cases run only those with TEXT in the name"
     )
