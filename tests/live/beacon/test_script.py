@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from allready.live.environment import WRAPPER
 from tests.cases import cases
-from tests.live.beacon.helpers import WRAPPER, environment, plain, wrapped
+from tests.live.beacon.helpers import environment, plain, wrapped
 
 SCRIPTS = {
     "prints": "print('hi', 'there')",
