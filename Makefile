@@ -43,7 +43,7 @@ demo: setup
 	$(BIN)/python -m allready.lab.demo
 
 test-fast: setup-fast
-	$(BIN)/python -m pytest --fast
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
 test: setup
 	$(BIN)/python -m pytest

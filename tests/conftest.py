@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests import cases
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
+NEVER_FAST = {"recorded", "gpu"}
+"""Folders of tests."""
 JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard"}
 """Fixtures that start processes of a job."""
 
@@ -32,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cases.only = str(config.getoption("--case"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--fast") and collection_path.name in NEVER_FAST else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

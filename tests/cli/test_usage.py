@@ -176,6 +176,7 @@ def test_help_answers_at_once() -> None:
     assert statistics.median(ratios) < 8, "2 on a quiet machine: no heavy module is loaded for it"
 
 
+@pytest.mark.thorough
 def test_the_console_script_and_the_module_are_the_same_program() -> None:
     script = Path(sys.executable).with_name("allready")
     if not script.exists():

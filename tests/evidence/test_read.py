@@ -170,6 +170,7 @@ def test_an_archive_says_what_its_folder_says(packer: str, run: Path, tmp_path: 
         assert [s.num_operations for s in one.op_streams] == [s.num_operations for s in other.op_streams]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_reads_the_same(workers: int, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_WORKER_BYTES", 1)
@@ -177,6 +178,7 @@ def test_any_number_of_workers_reads_the_same(workers: int, run: Path, monkeypat
     assert repr(read(run, workers=workers)) == repr(read(run, workers=1))
 
 
+@pytest.mark.thorough
 def test_a_long_log_is_read_in_parts_as_if_it_were_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "SPLIT_BYTES", 100_000)
     monkeypatch.setattr(reading_module, "_WORKER_BYTES", 1)
@@ -284,6 +286,7 @@ def _dies_on_dumps(task: Any, took: Callable[[int], None]) -> Iterator[Any]:
     yield from reading_module._work(ReadOptions(), task, took)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_costs_its_file_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_WORKER_BYTES", 1)
     monkeypatch.setattr(reading_module, "_SPAWN_BYTES", 0)
@@ -366,6 +369,7 @@ def test_what_does_not_arrive_whole_is_told_and_the_others_are_read(
     assert other.processes[0].network == "Socket"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size_mib", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_one_endless_line_takes_bounded_memory_and_time(size_mib: int) -> None:
     begun = Stopwatch()

@@ -452,6 +452,7 @@ def test_endpoints_that_are_none_are_refused(text: str) -> None:
         split_endpoint(text)
 
 
+@pytest.mark.thorough
 def test_random_orders_survive_being_written_out_and_read_again() -> None:
     chance = random.Random(4)
     choices = [[f"--{dest}", value] for dest, values in VALUES.items() for value in values]

@@ -32,6 +32,8 @@ from tests.cases import cases
 from tests.clock import slowness
 from tests.launch.processes import output, python, until, worker
 
+pytestmark = pytest.mark.jobs
+
 # -- bytes to lines
 
 

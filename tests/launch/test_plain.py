@@ -14,6 +14,8 @@ from tests.clock import Stopwatch
 from tests.launch.attempts_of_nodes import Nodes, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
+pytestmark = pytest.mark.jobs
+
 SLEEPS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 TELL = """
     import json, os, sys

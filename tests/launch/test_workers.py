@@ -21,6 +21,8 @@ from allready.model import ProcessEnd
 from tests.clock import Stopwatch
 from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, until, worker
 
+pytestmark = pytest.mark.jobs
+
 SLEEPS = "import time; print('up'); time.sleep(600)"
 DEAF = """
     import signal, time

@@ -249,6 +249,7 @@ def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     assert "more than 20 members" in found.why(path)
 
 
+@pytest.mark.thorough
 def test_logs_that_shrink_a_lot_are_no_bombs(tmp_path: Path) -> None:
     log = b"".join(b"gpu01:1:1 [0] NCCL INFO AllReduce: opCount %x comm 0x55 stream 0x5\n" % i for i in range(60_000))
     for packer, pack in PACKERS.items():

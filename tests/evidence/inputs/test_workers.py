@@ -15,6 +15,8 @@ import pytest
 from allready.evidence.inputs.workers import Lost, Workers
 from tests.clock import Deadline, Stopwatch
 
+pytestmark = pytest.mark.jobs
+
 
 def square(task: int, took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
     took(task)

@@ -12,6 +12,8 @@ from allready.live.environment import WRAPPER
 from tests.cases import cases
 from tests.live.beacon.helpers import environment, plain, wrapped
 
+pytestmark = pytest.mark.jobs
+
 SCRIPTS = {
     "prints": "print('hi', 'there')",
     "arguments": "import sys; print(sys.argv, sys.path[0], sys.flags.optimize)",

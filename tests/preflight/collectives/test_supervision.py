@@ -23,6 +23,8 @@ from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
 from tests.preflight.collectives.cluster import Recorder, Tap, agents, fake_torch, gone, rank_processes, run, spec
 
+pytestmark = pytest.mark.jobs
+
 IMPORT: dict[str, Any] = {"stages": ("import",)}
 FOREVER = "while True: time.sleep(1)"
 

@@ -18,6 +18,8 @@ from allready.text.ui import ui
 from tests.clock import Stopwatch
 from tests.preflight.reach.parts import Part, Recorder, facts, honest, paths_of, run_over, run_stage, transport
 
+pytestmark = pytest.mark.jobs
+
 QUICK = ReachRequest(connect_s=0.5, echo_s=0.4, endpoint_s=1.0)
 
 
