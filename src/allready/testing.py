@@ -52,6 +52,18 @@ from allready.model.fill import fill_steps
 from allready.rules.engine import Outcome, run
 from allready.rules.registry import load
 
+__all__ = [
+    "address_of",
+    "check",
+    "claim",
+    "fleet",
+    "healthy_collectives",
+    "healthy_node",
+    "healthy_path",
+    "healthy_reach",
+    "healthy_roll",
+]
+
 GIB = 2**30
 NPROC = 2
 PAYLOADS_BYTES = (64, 1400, 9000, 2**20)

@@ -148,14 +148,14 @@ def stale_coordinator(port: int) -> Iterator[None]:
 # Real JAX
 
 
+@pytest.mark.jax
 def test_initialize_without_arguments_finds_everybody(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     errors = both_summed([ranks.start(p, PLAIN + SUM) for p in (0, 1)])
     assert not any("allready" in err for err in errors)
 
 
+@pytest.mark.jax
 def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     (own,) = coordinator_ports(1)
     script = (
         "import os\nfrom jax.distributed import initialize\nimport jax\n"
@@ -167,8 +167,8 @@ def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
     assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's value holds" in err for err in errors)
 
 
+@pytest.mark.jax
 def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     late = ranks.start(1, PLAIN + SUM)
     assert late.stderr is not None
     said = late.stderr.readline()
@@ -176,8 +176,8 @@ def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> 
     both_summed([ranks.start(0, PLAIN + SUM), late])
 
 
+@pytest.mark.jax
 def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     with stale_coordinator(ranks.ports[0]):
         check = "from jax._src.distributed import global_state\nprint('AT', global_state.coordinator_address)\n"
         children = [ranks.start(p, PLAIN + check + SUM) for p in (0, 1)]
@@ -187,8 +187,8 @@ def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
             assert f"AT 127.0.0.1:{ranks.ports[1]}" in out
 
 
+@pytest.mark.jax
 def test_a_stale_coordinator_on_the_scripts_own_port_is_a_failed_attempt_until_it_ends(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     (own,) = coordinator_ports(1)
     script = f"import jax, os\njax.distributed.initialize('127.0.0.1:{own}', 2, int(os.environ['JAX_PROCESS_ID']))\n"
     with stale_coordinator(own):
@@ -202,8 +202,8 @@ def test_a_stale_coordinator_on_the_scripts_own_port_is_a_failed_attempt_until_i
     both_summed(children)
 
 
+@pytest.mark.jax
 def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     script = (
         "import jax, jax.errors\nfrom jax._src import distributed\n"
         "state, calls = distributed.global_state, []\nreal = state.initialize\n"
@@ -222,8 +222,8 @@ def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Rank
         assert "attempt 1 of 5: UNAVAILABLE: the network was away; again in" in err
 
 
+@pytest.mark.jax
 def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
     script = (
         "import jax, time\nstart = time.monotonic()\n"
         "try:\n    jax.distributed.initialize()\nexcept jax.errors.JaxRuntimeError as error:\n"
@@ -244,8 +244,8 @@ def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_pa
     assert 3.0 <= float(after[1]) < 15
 
 
+@pytest.mark.jax
 def test_wrong_arguments_are_left_to_jax(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     for call, words in (
         ("jax.distributed.initialize(process_id=7)", "process_id"),
         ("jax.distributed.initialize(no_such=1)", "no_such"),
@@ -255,8 +255,8 @@ def test_wrong_arguments_are_left_to_jax(ranks: Ranks) -> None:
         assert words in err.splitlines()[-1]
 
 
+@pytest.mark.jax
 def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
     file = tmp_path / "t.py"
     file.write_text(
         "import jax, os\ninitialize = jax.distributed.initialize\n"
@@ -523,6 +523,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
     assert "JAX_LOCAL_DEVICE_IDS" not in kept
 
 
+@pytest.mark.jax
 def test_jax_reads_what_is_set_for_it() -> None:
     distributed = pytest.importorskip("jax._src.distributed")
     source = Path(distributed.__file__).read_text()
