@@ -45,7 +45,7 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
     Raises:
         UsageError: a relative --since, and no line has a time.
     """
-    from allready.evidence.join import assemble
+    from allready.judging.assemble import assemble
 
     since_s = None
     if question.since is not None:
@@ -57,10 +57,10 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
     from allready import __version__
-    from allready.evidence.baseline import compare
     from allready.evidence.digest import digest
-    from allready.evidence.join import only_ranks
     from allready.evidence.secrets import masked_all
+    from allready.judging.assemble import only_ranks
+    from allready.judging.baseline import compare
     from allready.rules.engine import judge
     from allready.rules.hang._when import onset
     from allready.rules.verdict import status_of, verdict_of
@@ -168,8 +168,8 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
-    from allready.evidence.join import world_of
     from allready.facts.saved import fleet_from_report
+    from allready.judging.assemble import world_of
 
     if checked is None:
         return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, inapplicable=INAPPLICABLE)

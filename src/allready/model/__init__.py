@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         RankStatus,
         SocketRow,
     )
+    from allready.model.numbers import ranges
     from allready.model.report import SCHEMA, Report, Status, Verdict
     from allready.model.run_evidence import (
         UNNAMED_GROUP,
@@ -96,9 +97,19 @@ if TYPE_CHECKING:
         Transport,
     )
     from allready.model.run_summary import Difference, IterationCounts, RankRow, RunSummary, TimelineEvent
-    from allready.model.split import Split, ranges
 else:
-    _MODULES = ("events", "finding", "run_evidence", "split", "run_summary", "report", "job", "live", "facts", "fleet")
+    _MODULES = (
+        "events",
+        "finding",
+        "run_evidence",
+        "numbers",
+        "run_summary",
+        "report",
+        "job",
+        "live",
+        "facts",
+        "fleet",
+    )
     """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
 
     def __getattr__(name):
@@ -196,7 +207,6 @@ __all__ = [
     "SocketRow",
     "SoftwareFacts",
     "SourceRecord",
-    "Split",
     "StageResult",
     "Status",
     "ThreadStack",

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from allready.model import NODE_FACTS, FactMissing, NotApplicable, Split
+from allready.judging.majority import Split
+from allready.model import NODE_FACTS, FactMissing, NotApplicable
 from allready.model import facts as f
 from allready.records import dataclass
 from allready.report import units

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from allready.judging.majority import is_majority, is_minority
 from allready.model import Event, Role, RunEvidence
 from allready.records import dataclass
 from allready.rules._ruins import once
@@ -75,12 +76,12 @@ def stall(run: RunEvidence) -> Stall | None:
         tensor, other = apart
         theirs = missing[other] - missing[tensor]  # they submitted `tensor` alone
         ours = missing[tensor] - missing[other]
-        few, many = (theirs, ours) if len(theirs) <= len(ours) else (ours, theirs)
+        few = theirs if len(theirs) <= len(ours) else ours
         mine, yours = (tensor, other) if few is theirs else (other, tensor)
-        return made("apart", few if len(few) < len(many) else set(), mine, yours)
+        return made("apart", few if is_minority(len(few), len(ours) + len(theirs)) else set(), mine, yours)
     first = max(missing, key=lambda name: len(missing[name]))
     is_size_known = bool(ready) or len(absent) < run.expected_ranks
-    if is_size_known and len(absent) * 2 > size > len(absent):
+    if is_size_known and size > len(absent) and is_majority(len(absent), size):
         return made("extra", everybody - absent, first)
     return made("absent", stopped or absent, first)
 

@@ -63,9 +63,9 @@ def pictures(run: RunEvidence) -> tuple[WaitSnapshot, ...]:
     ras = [p for p in run.progress if p.source == "ras"]
     logs = [_of_those_given(p) for p in run.progress if p.source == "coll log"]
     found = [
-        _picture("torch", torch, is_still=has_stopped(run)),
-        _picture("ras", [_with_pending(p) for p in ras]),
-        _picture("coll log", [_with_pending(p) for p in logs]),
+        snapshot_of("torch", torch, is_still=has_stopped(run)),
+        snapshot_of("ras", [_with_pending(p) for p in ras]),
+        snapshot_of("coll log", [_with_pending(p) for p in logs]),
     ]
     return tuple(p for p in found if p is not None)
 
@@ -146,7 +146,7 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
     return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""
 
 
-def _picture(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
+def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
     if not groups:
         return None
     waits: list[Wait] = []

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
     Culprits,
@@ -225,7 +226,7 @@ def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:
     if any(e.values.get("expected") for e in events) or not known or max(known) > 100_000:
         return set()
     gaps = set(range(max(known) + 1)) - known
-    return gaps if len(gaps) < len(known) else set()
+    return gaps if is_minority(len(gaps), len(gaps | known)) else set()
 
 
 def _silent_nodes(events: Sequence[Event], run: RunEvidence) -> set[int]:

@@ -1,5 +1,5 @@
-from allready.evidence.join import assemble, world_of
 from allready.evidence.reading import Reading
+from allready.judging.assemble import assemble, world_of
 from allready.model import Death, Origin, ProcessRecord, SourceRecord
 from tests.clock import timed
 from tests.evidence.join.made import comm, event, process, reading

@@ -1,4 +1,4 @@
-from allready.evidence.join.attempts import find_attempts, settle_attempts
+from allready.judging.attempts import find_attempts, settle_attempts
 from allready.model import Death, Event, Role
 from tests.evidence.join.made import death, event
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities
+from allready.judging.ends import ended_well, merge_deaths
 from allready.model import BenchRow, BenchRun, Death, Event, Origin
 from tests.evidence.join.made import comm, death, event, known, process
 

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from allready.evidence.join.endings import Victims
 from allready.evidence.join.identity import Identities
-from allready.evidence.join.roles import settle
+from allready.judging.ends import Victims
+from allready.judging.roles import settle
 from allready.model import Event, Role
 from tests.evidence.join.made import death, event, known, process
 

@@ -1,4 +1,4 @@
-from allready.model import Split
+from allready.judging.majority import Split
 from allready.rules.env._split import assign, brief, cut, exports, members, some
 
 

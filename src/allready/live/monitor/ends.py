@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
+from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.live.monitor.pace_digest import ALIKE
 from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from allready.expressions import expression
+from allready.judging.majority import Split
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -22,7 +23,6 @@ from allready.model import (
     Evidence,
     FaultClass,
     RankState,
-    Split,
     StageResult,
     World,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_minority
 from allready.model import (
     BenchPoint,
     CollectiveRun,
@@ -72,7 +73,7 @@ def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
 
 def _minority(stage: StageResult | None, run: CollectiveRun) -> tuple[RankState, ...]:
     states = tuple(s for s in stage.ranks if not stage.culprits or s.rank in stage.culprits) if stage else ()
-    return states if 2 * len(states) < len(run.ranks) else ()
+    return states if is_minority(len(states), len(run.ranks)) else ()
 
 
 def _sizes(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> str:

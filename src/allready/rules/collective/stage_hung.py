@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_minority
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, evidence
 from allready.rules.registry import Rule
@@ -66,6 +67,6 @@ def _cut_off(found: Blame, world: World) -> Culprits:
     stuck = set(found.run.ranks) - set(found.stage.finished)
     home = world.node_of(0)
     nodes = sorted({n for n in map(world.node_of, stuck) if n is not None and n != home})
-    if home is None or 2 * len(stuck) >= len(found.run.ranks) or not nodes:
+    if home is None or not is_minority(len(stuck), len(found.run.ranks)) or not nodes:
         return Culprits()
     return Culprits(ranks=tuple(sorted(stuck)), nodes=tuple(nodes), links=tuple((n, home) for n in nodes))

@@ -1,8 +1,8 @@
 """DSY007."""
 
-from collections import Counter
 from collections.abc import Iterator
 
+from allready.judging.majority import majority
 from allready.model import (
     Confidence,
     Culprits,
@@ -61,14 +61,11 @@ def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     functions = {rank: _function(death) for rank, death in waited.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
         return
-    counts = Counter(functions.values()).most_common()
-    usual = counts[0][0]
-    odd = tuple(sorted(r for r, f in functions.items() if f != usual))
-    is_tie = len(counts) > 1 and counts[0][1] == counts[1][1]
-    shown = odd if not is_tie else (min(waited),)
+    most = majority(functions)
+    shown = most.odd if most is not None else (min(waited),)
     others = [r for r in waited if functions[r] != functions[shown[0]]]
     yield Hit(
-        culprits=Culprits(ranks=odd if is_everybody and not is_tie else ()),
+        culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
         values={
             "who": who(run, shown),
             "site": _place(waited[shown[0]]),

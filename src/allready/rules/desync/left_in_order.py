@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
@@ -54,7 +55,7 @@ def left_in_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
         return
     numbers = {d.rank for d in lost if d.rank is not None}
     site = next((d.site for d in lost if d.site), None)
-    is_most = len(left) > len(failed)  # then rather the few made a call more
+    is_most = is_majority(len(left), len(left) + len(failed))  # then rather the few made a call more
     ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),

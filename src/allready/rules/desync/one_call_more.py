@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
     Culprits,
@@ -92,5 +93,6 @@ def _ahead(progress: GroupProgress) -> tuple[int, ...]:
         return ()
     counts = {r: p.enqueued for r, p in progress.positions.items()}
     low = min(counts.values())
+    members = {*counts, *progress.members}
     ahead = tuple(sorted(r for r, n in counts.items() if n > low))
-    return ahead if 0 < len(ahead) < len(counts) / 2 and len({counts[r] for r in ahead}) == 1 else ()
+    return ahead if ahead and is_minority(len(ahead), len(members)) and len({counts[r] for r in ahead}) == 1 else ()

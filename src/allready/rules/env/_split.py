@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Iterable, Mapping
 
-from allready.model import Split, ranges
+from allready.judging.majority import Split
+from allready.model import ranges
 
 MAX_GROUPS = 4
 MAX_CHARS = 60

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
+from allready.judging.majority import is_minority
 from allready.model import ClockFacts, Culprits, Evidence, FaultClass, Hit, PerNode, Severity, World
 from allready.rules.registry import Rule
 from allready.rules.values import on_nodes
@@ -44,7 +45,7 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     shown = sorted(off, key=lambda n: (-abs(off[n]), n))
     listed = ", ".join(f"{world.label(n)} {off[n]:+.1f} s" for n in shown[:6])
     yield Hit(
-        culprits=Culprits(nodes=apart if 2 * len(apart) < len(offsets) else ()),
+        culprits=Culprits(nodes=apart if is_minority(len(apart), len(offsets)) else ()),
         values={
             "largest_s": f"{max(abs(o) for o in off.values()):.1f}",
             "offsets": listed + (f", … +{len(shown) - 6}" if len(shown) > 6 else ""),

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity, Split
+from allready.judging.majority import Split
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity
 from allready.rules.env._split import brief, some
 from allready.rules.registry import Rule
 

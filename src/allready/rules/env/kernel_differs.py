@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity, Split
+from allready.judging.majority import Split
+from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
 from allready.rules.env._split import brief, some
 from allready.rules.registry import Rule
 

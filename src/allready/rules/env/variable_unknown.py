@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, Split
+from allready.judging.majority import Split
+from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
 from allready.rules.env._split import brief
 from allready.rules.env._variables import FOLK
 from allready.rules.registry import Rule

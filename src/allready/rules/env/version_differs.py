@@ -3,18 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    Severity,
-    SoftwareFacts,
-    Split,
-)
+from allready.judging.majority import Split
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, SoftwareFacts
 from allready.rules.env._nccl import nccl_nodes
 from allready.rules.env._split import MISSING, brief, some
 from allready.rules.registry import Rule

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_minority
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, ranges
 from allready.rules.registry import Rule
 
@@ -36,9 +37,7 @@ def sockets_beside_rdma(run: RunEvidence) -> Iterator[Hit]:
         return
     nodes = tuple(sorted({run.node_of_rank[r] for r in sockets if r in run.node_of_rank}))
     yield Hit(
-        culprits=Culprits(
-            ranks=sockets if len(sockets) < len(others) else (), nodes=nodes if len(sockets) < len(others) else ()
-        ),
+        culprits=Culprits(ranks=sockets, nodes=nodes) if is_minority(len(sockets), len(networks)) else Culprits(),
         values={
             "slow": ranges(sockets),
             "slow_net": "Socket",

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import Split
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
 from allready.rules._ruins import who
-from allready.rules.fabric._compare import odd_ones
 from allready.rules.registry import Rule
 
 
@@ -33,10 +33,10 @@ def versions_differ(run: RunEvidence) -> Iterator[Hit]:
     names = sorted({name for p in run.processes for name in p.versions})
     for name in names:
         values = {p.rank: p.versions[name] for p in run.processes if p.rank is not None and name in p.versions}
-        found = odd_ones(values)
-        if found is None:
+        split = Split.by(values)
+        if len(split) < 2:
             continue
-        usual, odd = found
+        usual, odd = split.groups[0][0], split.outliers()
         shown = odd or tuple(r for r, v in values.items() if v != usual)
         yield Hit(
             culprits=Culprits(ranks=odd),

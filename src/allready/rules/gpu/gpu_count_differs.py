@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, Split, World
+from allready.judging.majority import Split
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
 from allready.rules.registry import Rule
 
 

@@ -1,5 +1,6 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
+from allready.judging.majority import is_majority
 from allready.model import Live, RunEvidence
 from allready.records import dataclass
 from allready.rules._live import waited_s
@@ -62,7 +63,7 @@ def _odd(picture: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...]
         return (), ()
     most = max(waits, key=lambda w: len(w.waiting))
     [everybody] = members
-    if 2 * len(most.waiting) <= len(everybody):
+    if not is_majority(len(most.waiting), len(everybody)):
         return (), ()
     return tuple(sorted(everybody - set(most.waiting))), most.waiting
 

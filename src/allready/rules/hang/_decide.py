@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from allready.judging.majority import is_minority
 from allready.model import Operation, RunEvidence
 from allready.records import dataclass
 from allready.rules._deaths import causes
@@ -79,7 +80,7 @@ def decide(run: RunEvidence) -> Decision:
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
             is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(run, picture, left[0]))
-            if left and (len(left) < len(waiting) or is_one):
+            if left and (is_minority(len(left), len(waiting.union(left))) or is_one):
                 return _of("silent", picture, left, found)
             if left:  # more are unseen than seen: rather their files were not given
                 seen = _seen_behind(run, picture, left, found)
@@ -255,7 +256,7 @@ def _idle(run: RunEvidence, picture: WaitSnapshot) -> tuple[int, ...]:
     speaking = {e.origin.rank for e in run.events if e.origin.rank is not None}
     speaking |= {r for p in run.progress for r in p.positions}
     idle = tuple(sorted(speaking - waiting))
-    return idle if 0 < len(idle) < len(waiting) else ()
+    return idle if is_minority(len(idle), len(waiting.union(idle))) else ()
 
 
 STOPS = {"launcher.slurm_time_limit", "launcher.slurm_cancelled", "launcher.slurm_preempted", "elastic.death_signal"}
@@ -287,4 +288,5 @@ def lost_a_peer(run: RunEvidence) -> bool:
 def _many_behind(picture: WaitSnapshot, known: tuple[int, ...]) -> bool:
     """Launch counters show as many behind as ahead: rather the few made a call more, or their logs are cut short."""
     wait = next(iter(picture.waits_for(known[0])), None)
-    return wait is not None and len(wait.waiting) <= len(wait.behind) and len(wait.waiting) + len(wait.behind) > 2
+    both = len(wait.waiting) + len(wait.behind) if wait is not None else 0
+    return wait is not None and both > 2 and not is_minority(len(wait.behind), both)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
     Culprits,
@@ -68,7 +69,7 @@ def silent_beside_victims(run: RunEvidence, live: Live | None = None) -> Iterato
     silent = known - victims - run.ended_well
     by_launcher = {d.rank for d in run.deaths if d.by_launcher}
     strong = {r for r in silent if r not in by_launcher} or silent
-    if not strong or len(strong) >= len(victims) or len(victims) < 2:
+    if not is_minority(len(strong), len(strong | victims)) or not strong or len(victims) < 2:
         return
     if strong <= by_launcher and (len(strong) > 1 or _is_apart(run, victims)):
         return  # a launcher ended them before they could say the same; who waited for whom cannot be told

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from allready.judging.majority import is_minority, majority
 from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
 from allready.records import dataclass
 from allready.rules._deaths import causes
@@ -97,7 +98,7 @@ def _left_first(live: Live, run: RunEvidence) -> Decision | None:
             for r, s in live.ranks().items()
             if r not in lost and s.process_state not in ENDED and why(live, run, r).kind == "leaving"
         ]
-    if not lost or not well or run.mismatches or len(well) >= len(lost) > 1:
+    if not lost or not well or run.mismatches or (len(lost) > 1 and not is_minority(len(well), len(well) + len(lost))):
         return None
     reasons = tuple(why(live, run, r) for r in well)
     ended = [r.began_s for r in reasons if r.began_s is not None]
@@ -313,12 +314,10 @@ def _has_no_group_yet(live: Live, rank: int) -> bool:
 
 def _odd_line(live: Live, run: RunEvidence, waiting: Sequence[int]) -> tuple[int, ...]:
     """The minority that stands in another line of the program; nobody on a tie."""
-    lines: dict[str, list[int]] = {}
+    lines: dict[int, str] = {}
     for rank in waiting:
         status = status_of(live, rank)
         site = (status.site if status is not None else "") or (s.site if (s := stack_of(run, rank)) else "")
-        lines.setdefault(site, []).append(rank)
-    if len(lines) < 2 or "" in lines:
-        return ()
-    usual = max(lines.values(), key=len)
-    return tuple(sorted(set(waiting) - set(usual))) if 2 * len(usual) > len(waiting) else ()
+        lines[rank] = site
+    most = majority(lines)
+    return most.odd if most is not None and "" not in lines.values() else ()

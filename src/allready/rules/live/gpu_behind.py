@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
     Culprits,
@@ -62,7 +63,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     soon_s = SOON_S + 3 * max(_period(live, r) for r in shown.behind)
     too_long = decision.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
     values = common(live, world, decision, ())
-    few = len(shown.behind) < len(marks) / 2 or len(shown.behind) == 1
+    few = is_minority(len(shown.behind), len(marks)) or len(shown.behind) == 1
     yield Hit(
         culprits=Culprits(ranks=shown.behind),
         values={

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority, is_minority
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
 from allready.rules._live import named
 from allready.rules.live._decide import Decision, decide
@@ -45,10 +46,13 @@ def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> 
     if decision.kind not in {"late", "join"} or not reasons or len(reasons) < len(decision.reasons):
         return
     late = tuple(sorted(r.rank for r in reasons))
-    if len(late) < len(decision.waiting) or (len(late) == len(decision.waiting) > 1 and _all_exchange(run, late)):
+    both = len(late) + len(decision.waiting)
+    if is_minority(len(late), both):
         accused = late
+    elif is_majority(len(late), both):
+        accused = decision.waiting
     else:
-        accused = decision.waiting if len(late) > len(decision.waiting) else ()
+        accused = late if len(late) > 1 and _all_exchange(run, late) else ()
     yield from _hit(live, world, run, decision, accused)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority, is_minority
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
 from allready.rules._live import named, status_of
 from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
@@ -60,9 +61,10 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
 def _accused(gone: tuple[Reason, ...], decision: Decision) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
-    if len(left) < len(decision.waiting):
+    both = len(left) + len(decision.waiting)
+    if is_minority(len(left), both):
         return left, True
-    if len(left) > len(decision.waiting):
+    if is_majority(len(left), both):
         return decision.waiting, False
     # As many as are left behind: who ended first ended the job for the others, if it was a single one.
     return (left if len(left) == 1 else ()), False

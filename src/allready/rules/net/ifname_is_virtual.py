@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import Split
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,7 +17,6 @@ from allready.model import (
     Reachability,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import Split
 from allready.model import (
     Culprits,
     Evidence,
@@ -13,7 +14,6 @@ from allready.model import (
     PerNode,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import Split
 from allready.model import (
     Culprits,
     Evidence,
@@ -12,7 +13,6 @@ from allready.model import (
     NetFacts,
     PerNode,
     Severity,
-    Split,
     TransportFacts,
 )
 from allready.rules.env._split import brief, some

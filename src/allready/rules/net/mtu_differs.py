@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import Split
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,7 +16,6 @@ from allready.model import (
     PerNode,
     Reachability,
     Severity,
-    Split,
     TransportFacts,
 )
 from allready.rules.env._split import brief, some

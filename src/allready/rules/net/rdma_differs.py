@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, Split
+from allready.judging.majority import Split
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity
 from allready.rules.env._split import brief, some
 from allready.rules.net._rdma import down_places
 from allready.rules.registry import Rule

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from allready.judging.majority import is_minority
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 from allready.rules.registry import Rule
@@ -85,7 +86,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
             best[n] = min(seconds, best.get(n, seconds))
     usual = median(best.values())
     slow = {n for n, seconds in best.items() if _is_slow(seconds, usual)}
-    if 2 * len(slow) >= len(best):
+    if not is_minority(len(slow), len(best)):
         return (), (), usual
     rest = {link: seconds for link, seconds in times.items() if not slow.intersection(link)}
     among = median(rest.values()) if rest else usual
@@ -94,7 +95,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
         for link, seconds in rest.items()
         if _is_slow(seconds, among) and _is_slow(rest.get(link[::-1], 0.0), among)
     }
-    if 2 * len(pairs) >= len(rest):
+    if not is_minority(len(pairs), len(rest)):
         pairs = set()
     touching = {link for link in times if slow.intersection(link)}
     return tuple(sorted(slow)), tuple(sorted(pairs | touching)), among

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from allready.judging.majority import Split
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,7 +19,6 @@ from allready.model import (
     Reachability,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )

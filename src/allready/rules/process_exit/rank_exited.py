@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
 from allready.rules._surroundings import trouble_of
@@ -36,7 +37,8 @@ def rank_exited(run: RunEvidence) -> Iterator[Hit]:
     deaths = [d for d in first_causes(run, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
     if not deaths or is_end_of_all(deaths, run):
         return
-    is_common = len(deaths) > 1 and len(deaths) * 2 > (run.expected_ranks or max(d.rank or 0 for d in deaths) + 1)
+    num_ranks = run.expected_ranks or max(d.rank or 0 for d in deaths) + 1
+    is_common = len(deaths) > 1 and is_majority(len(deaths), num_ranks)
     yield Hit(
         culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
         values={

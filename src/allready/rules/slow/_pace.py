@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import comb
 from statistics import median
 
+from allready.judging.majority import is_majority
 from allready.model import Evidence, Lag, Live, NodeStatus, RankStatus, RunEvidence
 from allready.records import dataclass
 from allready.rules._live import SILENT_S
@@ -96,7 +97,7 @@ def _of_group(live: Live, lag: Lag, least: float) -> Iterable[Slow]:
     rest = [s for r, s in shares.items() if r not in slow]
     if (
         not slow
-        or 2 * len(slow) > len(shares)
+        or is_majority(len(slow), len(shares))
         or (rest and min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * max(rest))
     ):
         return

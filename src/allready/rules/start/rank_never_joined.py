@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
     Culprits,
@@ -63,7 +64,7 @@ def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hi
         return
     seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
-    is_few = len(absent) < len(started)
+    is_few = is_minority(len(absent), size)
     is_named = set(absent) <= set(run.node_of_rank)
     idle = _idle_nodes(run, started)
     is_idle = bool(idle) and len(idle) <= len(absent)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from allready.evidence.reading import OpStream
+from allready.judging.lateness import lateness
 from allready.model import Lag
 
 MIN_SAMPLES = 8
@@ -39,17 +40,14 @@ def lag_of(group: str, streams: Mapping[int, OpStream], clocks: Mapping[int, flo
     points = points[:: max(1, len(points) // MAX_SAMPLES)]
     ranks = sorted(streams)
     table = np.array([np.interp(points, places[r], times[r]) for r in ranks])
-    late = table - table.min(axis=0)
     noise_s = _noise(places, times, [t for s in streams.values() for _, t in s.times])
-    order = np.sort(table, axis=0)
-    is_clear = order[-1] - order[-2] > noise_s
-    last = np.argmax(table, axis=0)
+    found = lateness({r: table[i].tolist() for i, r in enumerate(ranks)}, noise_s)
     return Lag(
         group=group,
         source="coll log",
         num_operations=len(points),
-        median_late_s={r: float(np.median(late[i])) for i, r in enumerate(ranks)},
-        last_share={r: float(np.mean(is_clear & (last == i))) for i, r in enumerate(ranks)},
+        median_late_s=found.median_late_s,
+        last_share=found.last_share,
         median_period_s=_period(streams, places, times),
         noise_s=noise_s,
     )

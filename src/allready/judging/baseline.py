@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 
+from allready.judging.majority import majority
 from allready.model import Difference, ProcessRecord, RunEvidence
 
 TIME_RATIO = 1.3
@@ -122,15 +123,14 @@ def _operations(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
         new = {r: counts.get(name, 0) for r, counts in now.items()}
         if sorted(set(old.values())) == sorted(set(new.values())):
             continue
-        usual = Counter(new.values()).most_common(1)[0][0]
-        odd = tuple(sorted(r for r, n in new.items() if n != usual))
+        most = majority(new)
         yield Difference(
             area="operations",
             what=name,
             good=_said(map(str, old.values())),
             bad=_said(map(str, new.values())),
-            ranks=odd,
-            weight=2 if odd else 1,
+            ranks=most.odd if most is not None else (),
+            weight=2 if len(set(new.values())) > 1 else 1,
         )
 
 

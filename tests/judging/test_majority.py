@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allready.model import Split, ranges
+from allready.judging.majority import Split
+from allready.model import ranges
 
 
 def test_writes_sorted_numbers_compactly() -> None:

@@ -1,6 +1,5 @@
-"""Where members of a group gave one call other roots, or splits that do not fit."""
+"""Splits of all_to_all in flight-recorder dumps: what one member sends another, and that one does not expect."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
-from allready.evidence.flight.tracks import Track, is_own_line, operation_at
+from allready.evidence.flight.tracks import Track, operation_at
 from allready.model import Misfit, Mismatch
 
 MAX_RANKS = 64
@@ -16,50 +15,6 @@ MAX_RANKS = 64
 MAX_MISFITS = 1_000
 MAX_COMPARED = 10_000_000
 """Pairs of ranks in all different all_to_alls of a group together."""
-
-
-def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
-    """The first operation for which two members named different roots.
-
-    Who is odd is known where more than half of all members named one and the same.
-    """
-    roots: dict[int, dict[int, int]] = {}
-    for rank, track in tracks.items():
-        for seq, root in _roots(track):
-            roots.setdefault(seq, {})[rank] = root
-    for seq, named in sorted(roots.items()):
-        if len(set(named.values())) < 2:
-            continue
-        made = {rank: operation_at(group, tracks[rank], seq) for rank in named}
-        if len({o.name for o in made.values() if o is not None}) != 1:
-            continue  # another call: told as such
-        ((usual, number),) = Counter(named.values()).most_common(1)
-        is_most = 2 * number > max(len(named), len(group.members))
-        odd = tuple(r for r, root in sorted(named.items()) if root != usual) if is_most else ()
-        listed = sorted([*odd, *(r for r in named if r not in odd)][:MAX_RANKS])
-        b = next(r for r in (*odd, *named) if named[r] != usual)
-        unlike = [track for rank, track in tracks.items() if named.get(rank) != named[b]]
-        return Mismatch(
-            group=group.title,
-            source=SOURCE,
-            kind="root",
-            seq=seq,
-            by_rank={r: o for r in listed for o in (made[r],) if o is not None},
-            label=group.label,
-            missing=tuple(r for r, t in tracks.items() if t.hi < seq and not t.dump.is_cut),
-            odd=odd,
-            origin=tracks[(*odd, *named)[0]].dump.origin,
-            is_same_call=is_own_line(tracks[b], seq, unlike),
-        )
-    return None
-
-
-def _roots(track: Track) -> Iterator[tuple[int, int]]:
-    rooted = {code: s.root for code, s in enumerate(track.dump.shapes) if s.root is not None}
-    for at, entry in enumerate(track.first) if rooted else ():
-        root = rooted.get(track.ring.shape[entry]) if entry >= 0 else None
-        if root is not None:
-            yield track.lo + at, root
 
 
 def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:

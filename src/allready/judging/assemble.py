@@ -1,21 +1,23 @@
-"""All readings of one run put together: `assemble` makes the `Aftermath` that rules judge."""
+"""All readings of one run put together: `assemble` makes the `RunEvidence` that rules judge."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allready.evidence.flight.join import flight_progress
+from allready.evidence.flight.join import join_dumps
 from allready.evidence.inspector import inspector_lags
-from allready.evidence.join.attempts import Attempts, find_attempts, settle_attempts
 from allready.evidence.join.clocks import clock_offsets
-from allready.evidence.join.endings import ended_well, merge_deaths
 from allready.evidence.join.identity import Identities, identify
 from allready.evidence.join.ras import ras_progress
-from allready.evidence.join.roles import settle
-from allready.evidence.join.watchdog import watchdog_mismatches, watchdog_progress
+from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
-from allready.evidence.operations import operations_progress
+from allready.evidence.operations import join_operations
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe, kind_of_thread
+from allready.judging.attempts import Attempts, find_attempts, settle_attempts
+from allready.judging.calls import compare_dumps, compare_operations
+from allready.judging.ends import ended_well, merge_deaths
+from allready.judging.roles import settle
+from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
 
 SAME_END_S = 30.0
@@ -40,14 +42,16 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     streams = [s for r in readings for s in r.op_streams]
     found_deaths = [d for r in readings for d in r.deaths]
     identities = identify((p for r in readings for p in r.processes), events, found_deaths, answers)
-    flight = flight_progress(dumps)
+    flight = join_dumps(dumps)
+    in_dumps = compare_dumps(flight)
     identities.world_size = max(
         identities.world_size,
         0,
         *(g.size for g in flight.progress),
         *(1 + max(g.members, default=-1) for g in flight.progress),
     )
-    operations = operations_progress(streams, identities.processes)
+    operations = join_operations(streams, identities.processes)
+    in_logs = compare_operations(operations)
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
     events_now, deaths = settle_attempts(attempts, events, deaths)
@@ -75,12 +79,12 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
         progress=(*flight.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
-        mismatches=(*flight.mismatches, *operations.mismatches, *watchdog_mismatches(spoken, settled)),
+        mismatches=(*in_dumps.mismatches, *in_logs.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
-        lags=(*flight.lags, *operations.lags, *inspector_lags([i for r in readings for i in r.inspections])),
+        lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections])),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
-        iterations=operations.iterations,
+        iterations=in_logs.iterations,
         benches=benches,
         notes=tuple(flight.notes),
         expected_ranks=expected,

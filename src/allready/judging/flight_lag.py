@@ -1,4 +1,4 @@
-"""How late each rank entered the operations of its group: clocks compared first, then creation times.
+"""How late each rank entered the operations of its group, by flight-recorder dumps: clocks first, then creation times.
 
 Nobody gets out of an all_reduce before the last one came in, so all get out at about the same moment.  A watchdog looks
 ten times a second, so each rank's record of that moment is up to a tenth of a second late; over many looks this bounds
@@ -9,11 +9,13 @@ clocks leave open.
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from allready.evidence.flight.compare import version_of
+import numpy as np
+
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.names import SYNCHRONISING
+from allready.evidence.flight.names import SYNCHRONISING, version_of
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
+from allready.judging.lateness import MIN_PERIODS, lateness, period_of
 from allready.model import Lag
 from allready.records import dataclass
 
@@ -30,9 +32,6 @@ OLD_LOOK_S = 1.2
 """Before format 2.0 it slept for 1 s."""
 LOOKS_APART = 20
 MIN_LOOKS = 8
-PERIOD_AGREES = 0.8
-MIN_TURNS = 3
-MAX_PERIOD = 700
 
 
 @dataclass(slots=True)
@@ -58,29 +57,14 @@ def lag_of(group: Group, tracks: Mapping[int, Track]) -> Lag | None:
     if clocks is None:
         return None
     offsets, noise = clocks
-    late: dict[int, list[float]] = {r: [] for r in table.created}
-    last: dict[int, int] = dict.fromkeys(table.created, 0)
-    ranks = list(table.created)
-    shifts = [offsets[r] for r in ranks]
-    for column in zip(*table.created.values(), strict=True):
-        entered = [t - o for t, o in zip(column, shifts, strict=True)]
-        first, final = min(entered), max(entered)
-        usual = sorted(entered)[(len(entered) - 1) // 2]
-        for rank, time in zip(ranks, entered, strict=True):
-            late[rank].append(time - first)
-        if final > usual + noise:
-            # Two ranks that are late together (one slow node) are both late.
-            for i, time in enumerate(entered):
-                if time > usual + noise and time >= final - noise:
-                    last[ranks[i]] += 1
-    num = len(table.seqs)
+    found = lateness({r: [t - offsets[r] for t in times] for r, times in table.created.items()}, noise)
     return Lag(
         group=group.title,
         source=SOURCE,
-        num_operations=num,
-        median_late_s={r: round(median(times), 6) for r, times in late.items()},
-        last_share={r: round(n / num, 4) for r, n in last.items()},
-        median_period_s=_period(tracks, table),
+        num_operations=len(table.seqs),
+        median_late_s=found.median_late_s,
+        last_share=found.last_share,
+        median_period_s=_period_s(tracks, table),
         noise_s=round(noise, 6),
     )
 
@@ -116,7 +100,7 @@ def _table(tracks: Mapping[int, Track]) -> _Table | None:
 def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[dict[int, float], float] | None:
     """Each rank's clock against the middle one's, and how far off such an estimate may be for any of them.
 
-    None when the watchdogs looked too seldom: a loop of 60 fast turns is found completed in one look.
+    None when the watchdogs polled too seldom: a loop of 60 fast iterations is found completed in one poll.
     """
     middles = [sorted(column)[(len(column) - 1) // 2] for column in zip(*completed.values(), strict=True)]
     offsets: dict[int, float] = {}
@@ -139,16 +123,12 @@ def _offsets(completed: Mapping[int, Sequence[float]], look_s: float) -> tuple[d
     return offsets, noise
 
 
-def _period(tracks: Mapping[int, Track], table: _Table) -> float | None:
-    """How long one turn of the loop takes: the shortest distance after which operations repeat, in time."""
+def _period_s(tracks: Mapping[int, Track], table: _Table) -> float | None:
+    """How long one iteration takes."""
     rank, track = min(tracks.items())
-    codes = track.codes[-MAX_OPERATIONS:].tolist()
-    for distance in range(1, min(MAX_PERIOD, len(codes) // 3) + 1):
-        same = sum(map(int.__eq__, codes, codes[distance:]))
-        if same >= PERIOD_AGREES * (len(codes) - distance):
-            break
-    else:
+    period = period_of(np.array(track.codes[-MAX_OPERATIONS:], dtype=np.int64))
+    if period is None:
         return None
     times = table.created[rank]  # a process enqueues in bursts, so the mean is asked
-    turns = (table.seqs[-1] - table.seqs[0]) / distance
-    return round((times[-1] - times[0]) / turns, 6) if turns >= MIN_TURNS and times[-1] > times[0] else None
+    iterations = (table.seqs[-1] - table.seqs[0]) / period
+    return round((times[-1] - times[0]) / iterations, 6) if iterations >= MIN_PERIODS and times[-1] > times[0] else None

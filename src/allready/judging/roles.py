@@ -4,8 +4,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allready.evidence.join.endings import Victims
 from allready.evidence.join.identity import Identities
+from allready.judging.ends import Victims
 from allready.model import Death, Event, Role, Severity
 from allready.signatures import load
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from allready.evidence.operations.codes import raw_codes
 from allready.evidence.reading import OpStream
+from allready.judging.majority import majority
 from allready.model import Iterations
 
 MAX_ODD = 50
@@ -49,10 +50,8 @@ def count_iterations(streams: Mapping[int, Sequence[OpStream]], marker: str = "i
 def _odd_ranks(present: Mapping[int, Counts], usual: Counter[Counts], *, alone: bool) -> list[int]:
     if alone:
         return [rank for rank, counts in present.items() if usual[counts] == 1 and usual.total() > 2]
-    ordered = Counter(present.values()).most_common(2)
-    if len(ordered) < 2 or ordered[0][1] == ordered[1][1]:
-        return []
-    return [rank for rank, counts in present.items() if counts != ordered[0][0]]
+    found = majority(present)
+    return list(found.odd) if found is not None else []
 
 
 def _of_rank(streams: Sequence[OpStream]) -> dict[int, Counts]:
