@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         RankStatus,
         SocketRow,
     )
+    from allready.model.process import EndCause, EndKind, ProcessEnd, ProcessState
     from allready.model.report import SCHEMA, Report, Status, Verdict
     from allready.model.run_evidence import (
         UNNAMED_GROUP,
@@ -98,7 +99,19 @@ if TYPE_CHECKING:
     from allready.model.run_summary import Difference, IterationCounts, RankRow, RunSummary, TimelineEvent
     from allready.model.split import Split, ranges
 else:
-    _MODULES = ("events", "finding", "run_evidence", "split", "run_summary", "report", "job", "live", "facts", "fleet")
+    _MODULES = (
+        "events",
+        "finding",
+        "run_evidence",
+        "split",
+        "run_summary",
+        "report",
+        "process",
+        "job",
+        "live",
+        "facts",
+        "fleet",
+    )
     """In this order they are asked: each one needs only those in front of it, and the first ones are needed most."""
 
     def __getattr__(name):
@@ -132,6 +145,8 @@ __all__ = [
     "DatagramProbe",
     "Death",
     "Difference",
+    "EndCause",
+    "EndKind",
     "EnvFacts",
     "Event",
     "Evidence",
@@ -176,8 +191,10 @@ __all__ = [
     "PerNode",
     "PortHolder",
     "Position",
+    "ProcessEnd",
     "ProcessRecord",
     "ProcessStack",
+    "ProcessState",
     "RankEvidence",
     "RankRow",
     "RankState",
