@@ -16,7 +16,8 @@ import pytest
 from allready.launch import elastic
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
-from allready.launch.workers import WorkerEnd, WorkerGroup
+from allready.launch.workers import WorkerGroup
+from allready.model import ProcessEnd
 from tests.launch.attempts_of_nodes import Nodes, again, free_port, is_free, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
@@ -149,9 +150,9 @@ def test_a_failing_rank_ends_its_node_and_stop_the_others(tmp_path: Path) -> Non
 
 
 def test_there_is_time_to_look_before_living_ranks_are_ended(tmp_path: Path) -> None:
-    looks: list[tuple[Mapping[int, WorkerEnd], bytes]] = []
+    looks: list[tuple[Mapping[int, ProcessEnd], bytes]] = []
 
-    def look(ends: Mapping[int, WorkerEnd]) -> None:
+    def look(ends: Mapping[int, ProcessEnd]) -> None:
         until(lambda: b"up" in output(tmp_path, 0))
         looks.append((dict(ends), output(tmp_path, 0)))
 
@@ -315,8 +316,3 @@ def test_a_broken_installation_of_torch_is_told_and_not_raised(tmp_path: Path, m
     group.close()
     assert result.problem_kind == "torch"
     assert "libcudart" in result.problem
-
-
-@pytest.mark.parametrize(("name", "number"), [("SIGKILL", 9), ("signal 37", 37), (None, 0), ("odd", 0)])
-def test_signals_have_numbers(name: str | None, number: int) -> None:
-    assert elastic.signal_number(name) == number

@@ -260,7 +260,7 @@ def test_bytes_that_are_no_text_arrive_as_written(tmp_path: Path, heard: Heard) 
 
 def test_a_log_is_complete_when_the_end_of_its_rank_is_told(tmp_path: Path) -> None:
     sizes: list[int] = []
-    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank))))
+    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank or 0))))
     code = "import os; os.write(1, b'x' * 300000); os.write(2, b'y' * 300000); os.kill(os.getpid(), 9)"
     group.start([worker(tmp_path, python(code), r) for r in range(4)])
     until(lambda: len(sizes) == 4)

@@ -16,7 +16,8 @@ import pytest
 from allready.launch import log_relay, workers
 from allready.launch.log_relay_client import MARK
 from allready.launch.request import Note
-from allready.launch.workers import Worker, WorkerEnd, WorkerGroup
+from allready.launch.workers import Worker, WorkerGroup
+from allready.model import ProcessEnd
 from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, until, worker
 
 SLEEPS = "import time; print('up'); time.sleep(600)"
@@ -48,7 +49,7 @@ def is_up(folder: Path, rank: int = 0) -> bool:
 
 
 def test_ends_are_told_with_code_signal_and_time(tmp_path: Path) -> None:
-    seen: list[WorkerEnd] = []
+    seen: list[ProcessEnd] = []
     group = WorkerGroup(on_end=seen.append)
     before = time.time()
     group.start(
@@ -61,9 +62,9 @@ def test_ends_are_told_with_code_signal_and_time(tmp_path: Path) -> None:
     until(lambda: len(group.poll()) == 3)
     ends = group.poll()
     assert [(ends[r].exit_code, ends[r].signal) for r in range(3)] == [(0, None), (7, None), (None, "SIGSEGV")]
-    assert all(before <= e.time_s <= time.time() for e in ends.values())
+    assert all(before <= (e.time_s or 0.0) <= time.time() for e in ends.values())
     until(lambda: len(seen) == 3)
-    assert sorted(seen, key=lambda e: e.rank) == [ends[r] for r in range(3)]
+    assert sorted(seen, key=lambda e: e.rank or 0) == [ends[r] for r in range(3)]
     assert group.stop(grace_s=1.0) == ends
     assert group.pids == {}
     group.close()
@@ -202,7 +203,7 @@ def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, gro
     group.prepare()
     until(lambda: state_of(group._keeping.pid or 0) == "S")
     before = num_fds()
-    heard: list[WorkerEnd] = []
+    heard: list[ProcessEnd] = []
     group._on_end = heard.append
     with pytest.raises(FileNotFoundError):
         group.start([worker(tmp_path, python(SLEEPS), 0), worker(tmp_path, (str(tmp_path / "none"),), 1)])

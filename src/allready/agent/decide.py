@@ -79,7 +79,7 @@ class Decider:
     def _outcome(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> Outcome:
         problem = next((e for e in end.ends.values() if e.problem), None)
         return outcome_of(
-            (outcome for ended in end.ends.values() for outcome in ended.outcomes),
+            (rank_end for ended in end.ends.values() for rank_end in ended.ends),
             clock_offsets_s=clock_offsets_s,
             lost_nodes=end.lost,
             stopped_by="user" if end.wished else "hang" if end.hung else "",

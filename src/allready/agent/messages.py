@@ -8,7 +8,7 @@ an attempt, FINISH ends the job.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allready.launch.outcome import RankOutcome
+from allready.model import ProcessEnd
 
 OFFER, STARTED, STATUS, EVIDENCE, ENDED, WISH = "offer", "started", "status", "evidence", "ended", "wish"
 PLAN, GATHER, VERDICT, STOP, FINISH = "plan", "gather", "verdict", "stop", "finish"
@@ -61,16 +61,6 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How one rank ended."""
-
-    rank: int
-    exit_code: int | None
-    signal: str | None
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A node's part in an attempt is over: all its ranks ended and were reaped.
 
@@ -78,11 +68,10 @@ class Ended:
     """
 
     attempt: int
-    ends: tuple[End, ...] = ()
+    ends: tuple[ProcessEnd, ...] = ()  # of all its ranks
     problem: str | None = None
     problem_kind: str = ""  # as `launch.plan.AttemptResult`
     was_stopped: bool = False
-    outcomes: tuple[RankOutcome, ...] = ()  # of all its ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import RunRequest
 from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
-from allready.model import NodeStatus, Report
+from allready.model import NodeStatus, ProcessEnd, Report
 
 log = logging.getLogger(__name__)
 
@@ -169,10 +169,10 @@ class NodeAgent:
             self._observer.set_ranks(self._attempt.handles(), self._attempt.number)
         self._spawn(self._tell(kind, body))
 
-    def _rank_ended(self, end: messages.End) -> None:
+    def _rank_ended(self, end: ProcessEnd) -> None:
         if self._observer is None:
             return
-        self._observer.note_end(end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s)
+        self._observer.note_end(end)
         self._spawn(self._look(at_once=True))
 
     async def _tell(self, kind: str, body: Any) -> None:
@@ -237,7 +237,7 @@ class Attempt:
         request: RunRequest,
         terms: AgentContext,
         tell: Callable[[str, Any], None],
-        on_end: Callable[[messages.End], None],
+        on_end: Callable[[ProcessEnd], None],
     ) -> None:
         self.number = plan.attempt
         self.plan = plan
@@ -308,7 +308,7 @@ class Attempt:
         self.has_started = True
         self._tell(messages.STARTED, messages.Started(attempt=self.number, pids=pids, notes=notes))
 
-    def _rank_ended(self, end: messages.End) -> None:
+    def _rank_ended(self, end: ProcessEnd) -> None:
         self._in_loop(self._on_end, end)
 
     def _finished(self, ended: messages.Ended) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 from allready.agent import messages
 from allready.launch import logs
 from allready.launch import plan as planning
-from allready.launch.outcome import TAIL_BYTES, RankOutcome, rank_outcome
+from allready.launch.outcome import TAIL_BYTES, explained
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
-from allready.launch.workers import WorkerEnd, WorkerGroup
+from allready.launch.workers import WorkerGroup
 from allready.live import beacon, run_paths
 from allready.live.beacon.environment import beacon_environment, installed_torch
 from allready.live.node.handle import RankHandle
+from allready.model import ProcessEnd
 
 LOOK_BEFORE_END_S = 2.5
 """After a rank has failed, the others are looked at for at most this long before they are ended."""
@@ -37,7 +38,7 @@ class Runner:
         self._report_dir = report_dir
         self._say = say
         self._pids: Mapping[int, int] = {}
-        self._on_end: Callable[[messages.End], None] = lambda _end: None
+        self._on_end: Callable[[ProcessEnd], None] = lambda _end: None
         self._log_dirs = {
             rank: run_paths.rank_log_dir(report_dir.absolute(), plan.attempt, plan.node_rank, rank)
             for rank in plan.ranks
@@ -65,7 +66,7 @@ class Runner:
         *,
         stop: threading.Event,
         on_started: Callable[[Mapping[int, int], tuple[str, ...]], None],
-        on_end: Callable[[messages.End], None],
+        on_end: Callable[[ProcessEnd], None],
     ) -> messages.Ended:
         """Start the ranks, watch them to their end."""
         self._on_end = on_end
@@ -76,22 +77,17 @@ class Runner:
 
         plan = self._plan()
         result = self._run_attempt(plan, stop, started)
-        ends = tuple(
-            messages.End(rank=e.rank, exit_code=e.exit_code, signal=e.signal, time_s=e.time_s)
-            for _, e in sorted(result.ends.items())
-        )
         return messages.Ended(
             attempt=self._orders.attempt,
-            ends=ends,
+            ends=tuple(self._explained(rank, end, result) for rank, end in sorted(result.ends.items())),
             problem=result.problem or None,
             problem_kind=result.problem_kind,
             was_stopped=result.is_stopped,
-            outcomes=tuple(self._outcome(end, result) for end in result.ends.values()),
         )
 
-    def _outcome(self, end: WorkerEnd, result: AttemptResult) -> RankOutcome:
-        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[end.rank]))
-        return rank_outcome(end, tail, by_us=end.rank in result.ended_by_us, error=result.errors.get(end.rank, ""))
+    def _explained(self, rank: int, end: ProcessEnd, result: AttemptResult) -> ProcessEnd:
+        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[rank]))
+        return explained(end, tail, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def handles(self) -> Mapping[int, RankHandle]:
         """What the observer needs to know."""
@@ -129,7 +125,7 @@ class Runner:
         else:
             from allready.launch.elastic import run_attempt
 
-        def before_stop(_ends: Mapping[int, WorkerEnd]) -> None:
+        def before_stop(_ends: Mapping[int, ProcessEnd]) -> None:
             """A rank has failed: the others live until node 0 has heard what they were doing."""
             if self._request.diagnosis:
                 stop.wait(LOOK_BEFORE_END_S + 1.0)
@@ -225,8 +221,8 @@ class Runner:
                 environ=env,
             )
 
-    def _ended(self, end: WorkerEnd) -> None:
-        self._on_end(messages.End(rank=end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s))
+    def _ended(self, end: ProcessEnd) -> None:
+        self._on_end(end)
 
 
 def _show_of(request: RunRequest) -> logs.Show:

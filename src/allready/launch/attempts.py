@@ -3,14 +3,14 @@
 import json
 import os
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from allready.launch.outcome import End, Outcome
+from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
+from allready.model import EndCause
 
 RECORD = "attempts.jsonl"
 
@@ -32,7 +32,7 @@ class Attempt:
     number: int
     started_s: float
     ended_s: float
-    end: End
+    end: EndCause
     reason: str
     exit_code: int
     num_nodes: int = 1
@@ -110,9 +110,9 @@ class Attempts:
         return decision
 
     def _decide(self, outcome: Outcome) -> Decision:
-        if outcome.end is End.SUCCESS:
+        if outcome.end is EndCause.SUCCESS:
             return Decision(again=False, why="success")
-        if outcome.end is End.STOPPED:
+        if outcome.end is EndCause.STOPPED:
             return Decision(again=False, why="stopped")
         if not outcome.worth_retry:
             return Decision(again=False, why="not_worth")
@@ -159,8 +159,3 @@ def to_json(attempt: Attempt, why_excluded: dict[str, str] | None = None) -> dic
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def total_wait_s(attempts: Sequence[Attempt]) -> float:
-    """Seconds waited between attempts so far."""
-    return sum(a.wait_s or 0.0 for a in attempts)

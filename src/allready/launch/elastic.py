@@ -9,7 +9,7 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from allready.launch.plan import (
@@ -23,7 +23,9 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import STOP_LOOK_S, WorkerEnd, WorkerGroup
+from allready.launch.workers import STOP_LOOK_S, WorkerGroup
+from allready.model import ProcessEnd
+from allready.model.process import signal_number
 
 _POLL_S = 0.02
 _HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not hear more often that all is well
@@ -52,7 +54,7 @@ def run_attempt(
     *,
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] | None = None,
-    before_stop: Callable[[Mapping[int, WorkerEnd]], None] | None = None,
+    before_stop: Callable[[Mapping[int, ProcessEnd]], None] | None = None,
 ) -> AttemptResult:
     """Meet the other nodes at the store, start the ranks, and wait for their end; blocks, so call it in a thread.
 
@@ -120,7 +122,7 @@ def _agent_class() -> Any:
             group: WorkerGroup,
             stop: threading.Event,
             on_started: Callable[[Mapping[int, int]], None] | None,
-            before_stop: Callable[[Mapping[int, WorkerEnd]], None] | None,
+            before_stop: Callable[[Mapping[int, ProcessEnd]], None] | None,
         ) -> None:
             handler = registry.get_rendezvous_handler(
                 RendezvousParameters(
@@ -147,7 +149,7 @@ def _agent_class() -> Any:
             )
             super().__init__(spec, exit_barrier_timeout=plan.exit_barrier_timeout_s)
             self.pids: Mapping[int, int] = {}
-            self.ends: Mapping[int, WorkerEnd] = {}
+            self.ends: Mapping[int, ProcessEnd] = {}
             self.ended_by_us: frozenset[int] = frozenset()
             self.is_met = False
             self.is_stopped = False
@@ -209,7 +211,7 @@ def _agent_class() -> Any:
                 return RunResult(state=WorkerState.FAILED)
             if failed:
                 self.ends = ends
-                failures = {rank: self._failure(end) for rank, end in failed.items()}
+                failures = {rank: self._failure(rank, end) for rank, end in failed.items()}
                 return RunResult(state=WorkerState.FAILED, failures=failures)
             if len(ends) == len(self.pids):
                 self.ends = ends
@@ -275,7 +277,7 @@ def _agent_class() -> Any:
                     self.is_stopped = True
                     raise _Stopped
 
-        def _is_decided(self, ends: Mapping[int, WorkerEnd]) -> bool:
+        def _is_decided(self, ends: Mapping[int, ProcessEnd]) -> bool:
             has_failed = any(not end.is_success for end in ends.values())
             return self._stop.is_set() or has_failed or len(ends) == len(self.pids)
 
@@ -322,12 +324,12 @@ def _agent_class() -> Any:
                 environ |= virtual_local_rank(base, local_rank)
             return environ
 
-        def _failure(self, end: WorkerEnd) -> Any:
-            local_rank = end.rank - self._plan.first_rank
+        def _failure(self, rank: int, end: ProcessEnd) -> Any:
+            local_rank = rank - self._plan.first_rank
             code = end.exit_code if end.exit_code is not None else -signal_number(end.signal)
             return ProcessFailure(
                 local_rank=local_rank,
-                pid=self.pids[end.rank],
+                pid=self.pids[rank],
                 exitcode=code,
                 error_file=str(error_file(self._plan, local_rank)),
             )
@@ -342,16 +344,3 @@ def _endpoint(address: str, port: int) -> str:
 def _uses_agent_store(handler: Any) -> bool:
     """Newer handlers say so themselves; for the older ones torch asked for the backend's name."""
     return bool(getattr(handler, "use_agent_store", handler.get_backend() == "static"))
-
-
-def signal_number(name: str | None) -> int:
-    """9 for "SIGKILL"; 0 where it is not known."""
-    import signal
-
-    if name is None:
-        return 0
-    try:
-        return int(signal.Signals[name])
-    except KeyError:
-        digits: Sequence[str] = name.split()
-        return int(digits[-1]) if digits and digits[-1].isdigit() else 0

@@ -13,7 +13,8 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import STOP_LOOK_S, WorkerEnd, WorkerGroup
+from allready.launch.workers import STOP_LOOK_S, WorkerGroup
+from allready.model import ProcessEnd
 
 
 def run_attempt(
@@ -22,7 +23,7 @@ def run_attempt(
     *,
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] | None = None,
-    before_stop: Callable[[Mapping[int, WorkerEnd]], None] | None = None,
+    before_stop: Callable[[Mapping[int, ProcessEnd]], None] | None = None,
 ) -> AttemptResult:
     """`elastic.run_attempt` without a store: start the ranks, and wait for their end; blocks, so call it in a thread.
 
@@ -31,7 +32,7 @@ def run_attempt(
     started_s = time.time()
     problem = kind = ""
     pids: Mapping[int, int] = {}
-    ends: Mapping[int, WorkerEnd] = {}
+    ends: Mapping[int, ProcessEnd] = {}
     is_stopped = stop.is_set()
     try:
         if not is_stopped:
@@ -63,7 +64,7 @@ def run_attempt(
     )
 
 
-def _watch(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping[int, WorkerEnd]:
+def _watch(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping[int, ProcessEnd]:
     """Until all have ended, one has failed, or `stop` is set."""
     ends = group.poll()
     while len(ends) < num_ranks and all(e.is_success for e in ends.values()) and not stop.is_set():

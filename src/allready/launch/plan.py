@@ -9,7 +9,8 @@ from shutil import which
 from string import Template
 
 from allready.launch.request import Command, Note
-from allready.launch.workers import Worker, WorkerEnd
+from allready.launch.workers import Worker
+from allready.model import ProcessEnd
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
@@ -77,7 +78,7 @@ class AttemptResult:
     `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
     """
 
-    ends: Mapping[int, WorkerEnd] = field(default_factory=dict)
+    ends: Mapping[int, ProcessEnd] = field(default_factory=dict)
     pids: Mapping[int, int] = field(default_factory=dict)
     ended_by_us: frozenset[int] = frozenset()
     started_s: float = 0.0

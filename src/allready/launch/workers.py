@@ -23,6 +23,8 @@ from allready.launch.console_output import ConsoleOutput
 from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
+from allready.model import ProcessEnd
+from allready.model.process import end_of, signal_name
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -52,28 +54,13 @@ class Worker:
     copies: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEnd:
-    """How one rank ended.  `time_s`: wall clock.  Neither code nor signal: somebody else took its status."""
-
-    rank: int
-    exit_code: int | None = None
-    signal: str | None = None
-    time_s: float = 0.0
-
-    @property
-    def is_success(self) -> bool:
-        """Exit code 0."""
-        return self.exit_code == 0
-
-
 @dataclass(slots=True)
 class _Running:
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
     pidfd: int = -1
-    end: WorkerEnd | None = None
+    end: ProcessEnd | None = None
     is_heard: bool = True
 
 
@@ -93,7 +80,7 @@ class WorkerGroup:
         self,
         *,
         on_line: Callable[[int, str, bytes], None] | None = None,
-        on_end: Callable[[WorkerEnd], None] | None = None,
+        on_end: Callable[[ProcessEnd], None] | None = None,
         on_batch: Callable[[], None] | None = None,
         on_problem: Callable[[Note], None] | None = None,
         scratch: Path | None = None,
@@ -149,7 +136,7 @@ class WorkerGroup:
         with self._lock:
             return {rank: running.process.pid for rank, running in self._running.items()}
 
-    def poll(self) -> Mapping[int, WorkerEnd]:
+    def poll(self) -> Mapping[int, ProcessEnd]:
         """The ranks that have ended in this attempt."""
         with self._lock:
             items = list(self._running.values())
@@ -157,7 +144,9 @@ class WorkerGroup:
             self._look(running)
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
-    def wait(self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None) -> Mapping[int, WorkerEnd]:
+    def wait(
+        self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None
+    ) -> Mapping[int, ProcessEnd]:
         """`poll` as soon as more than `num_known` ranks have ended or `stop` is set, or after `timeout_s`.
 
         Whoever sets `stop` calls `wake`.
@@ -180,7 +169,7 @@ class WorkerGroup:
             for running in self._living():
                 _send(running.process.pid, number)
 
-    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, WorkerEnd]:
+    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
@@ -341,13 +330,13 @@ class WorkerGroup:
                 if found is None:
                     return
                 killed = found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-                code, name = (None, _signal_name(found.si_status)) if killed else (found.si_status, None)
-            end = WorkerEnd(rank=running.worker.rank, exit_code=code, signal=name, time_s=time.time())
+                code, name = (None, signal_name(found.si_status)) if killed else (found.si_status, None)
+            end = end_of(code, name, rank=running.worker.rank, time_s=time.time())
         self._keeping.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_heard:
             self._on_end(end)
 
-    def _record(self, running: _Running, end: WorkerEnd) -> bool:
+    def _record(self, running: _Running, end: ProcessEnd) -> bool:
         """Keep how it ended; False where another thread saw it first."""
         with self._changed:
             if running.end is not None:
@@ -428,13 +417,6 @@ class WorkerGroup:
     def _say(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # real-time
 
 
 def _is_running(pid: int) -> bool:

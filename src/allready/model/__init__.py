@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         SocketRow,
     )
     from allready.model.numbers import ranges
+    from allready.model.process import EndCause, EndKind, ProcessEnd, ProcessState
     from allready.model.report import SCHEMA, Report, Status, Verdict
     from allready.model.run_evidence import (
         UNNAMED_GROUP,
@@ -105,6 +106,7 @@ else:
         "numbers",
         "run_summary",
         "report",
+        "process",
         "job",
         "live",
         "facts",
@@ -143,6 +145,8 @@ __all__ = [
     "DatagramProbe",
     "Death",
     "Difference",
+    "EndCause",
+    "EndKind",
     "EnvFacts",
     "Event",
     "Evidence",
@@ -187,8 +191,10 @@ __all__ = [
     "PerNode",
     "PortHolder",
     "Position",
+    "ProcessEnd",
     "ProcessRecord",
     "ProcessStack",
+    "ProcessState",
     "RankEvidence",
     "RankRow",
     "RankState",

@@ -5,6 +5,7 @@ These are gathered on node 0 (or made up in a test) and are evidence like the fa
 
 from dataclasses import field
 
+from allready.model.process import ProcessState
 from allready.records import dataclass
 
 
@@ -170,7 +171,7 @@ class RankState:
     local_rank: int
     pid: int | None
     step: str  # the last thing it reported: "entered gloo_barrier", "size 1048576 iteration 3"
-    state: str  # running, sleeping, disk, stopped, zombie, exited, killed, not_started, unknown
+    state: ProcessState  # stopped also when a debugger holds it
     exit_code: int | None = None
     signal: str | None = None  # SIGKILL
     cpu_s: float | None = None  # CPU time used during the last second of observation

@@ -8,6 +8,7 @@ tells how far that clock is ahead of node 0's.
 from collections.abc import Mapping
 from dataclasses import field
 
+from allready.model.process import ProcessState
 from allready.records import dataclass
 
 
@@ -33,8 +34,6 @@ class GroupMark:
 class RankStatus:
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
-    process_state: "not_started", "running", "sleeping", "disk" (uninterruptible), "stopped", "traced", "zombie",
-    "exited", "killed" or "unknown".
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
     `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
@@ -47,7 +46,7 @@ class RankStatus:
     rank: int
     local_rank: int = 0
     pid: int | None = None
-    process_state: str = "not_started"
+    process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
     beat_age_s: float | None = None
     cpu_share: float | None = None
@@ -77,6 +76,16 @@ class RankStatus:
         None  # share of the last seconds in which its main thread could run and no CPU was free
     )
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
+
+    @property
+    def is_gone(self) -> bool:
+        """It runs no more."""
+        return self.process_state in ProcessState.GONE
+
+    @property
+    def is_frozen(self) -> bool:
+        """Stopped, or held by a debugger."""
+        return self.process_state in ProcessState.FROZEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +187,7 @@ class ChildRow:
     pid: int
     parent: int
     role: str
-    state: str  # as RankStatus.process_state
+    state: ProcessState
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None

@@ -6,9 +6,6 @@ from itertools import pairwise
 from allready.model import GroupMark, Live, RankEvidence, RankStatus, World, ranges
 from allready.model.fill import NOBODY
 
-ENDED = {"exited", "killed", "zombie"}
-HALTED = {"stopped", "traced"}
-
 SILENT_S = 2.5
 """An agent speaks every second; after this it does not."""
 

@@ -18,6 +18,7 @@ from allready.live.monitor.monitor import Judge, live_rules
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.model import Report, Status
+from allready.model.process import end_of
 
 HEAD = """
 import ctypes, os, signal, sys, threading, time
@@ -113,9 +114,8 @@ class Job:
             self._ended.add(rank)
             news = True
             name = signal.Signals(-code).name if code < 0 else None
-            self.observers[self.node_of[rank]].note_end(
-                rank, exit_code=None if code < 0 else code, signal=name, time_s=time.time()
-            )
+            end = end_of(None if code < 0 else code, name, rank=rank, time_s=time.time())
+            self.observers[self.node_of[rank]].note_end(end)
         return news
 
 

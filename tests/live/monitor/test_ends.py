@@ -6,7 +6,17 @@ from dataclasses import replace
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
-from allready.model import Death, GroupProgress, Misfit, NodeStatus, Origin, Position, RankStatus, RunEvidence
+from allready.model import (
+    Death,
+    GroupProgress,
+    Misfit,
+    NodeStatus,
+    Origin,
+    Position,
+    ProcessState,
+    RankStatus,
+    RunEvidence,
+)
 from allready.rules._deaths import causes
 from tests.live.monitor.made import entry
 
@@ -27,7 +37,7 @@ def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
 
 
 def ended(rank: int, exit_code: int | None = None, signal: str | None = None, **changes: object) -> RankStatus:
-    state = "killed" if signal else "exited"
+    state = ProcessState.KILLED if signal else ProcessState.EXITED
     known = RankStatus(rank=rank, pid=rank + 10, process_state=state, exit_code=exit_code, signal=signal, ended_s=150.0)
     return replace(known, **changes)  # type: ignore[arg-type]
 

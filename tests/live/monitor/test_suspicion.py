@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, Suspicion, suspect, waits_s
-from allready.model import GroupMark, NodeStatus
+from allready.model import GroupMark, NodeStatus, ProcessState
 from tests.rules.live.made import NODES, NOW, behind, ended, mark, waiting
 
 
@@ -76,7 +76,7 @@ def test_a_group_in_which_somebody_moves_is_none() -> None:
 def test_ends_and_stops_are_at_once() -> None:
     assert kind(look(ended(2, 1))) == "ended"
     assert kind(look(ended(2, None, "SIGKILL"))) == "ended"
-    assert kind(look(behind(2, process_state="stopped"))) == "halted"
+    assert kind(look(behind(2, process_state=ProcessState.STOPPED))) == "halted"
 
 
 def test_an_orderly_end_is_one_only_where_others_wait() -> None:

@@ -18,6 +18,7 @@ from allready.live.node.cgroup import (
     throttled_s,
 )
 from allready.live.node.kernel import is_oom_kill
+from allready.model.process import end_of
 from tests.live.node.groups import cpu_group, memory_group
 from tests.live.node.nodes import SLEEPS, Node, until
 
@@ -77,7 +78,7 @@ def test_a_rank_killed_for_want_of_memory_is_told_from_one_that_was_just_killed(
             found = until(lambda r=rank: node.rank(r), lambda r: r.process_state == "killed")  # type: ignore[misc]
             assert (found.signal, found.oom_killed) == ("SIGKILL", False)
         node.processes[0].wait(5)
-        node.observer.note_end(0, exit_code=None, signal="SIGKILL", time_s=1.0)
+        node.observer.note_end(end_of(None, "SIGKILL", rank=0, time_s=1.0))
         assert node.rank(0).oom_killed
 
 

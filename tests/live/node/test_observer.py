@@ -19,7 +19,9 @@ from allready.live.node.observer import NodeObserver
 from allready.live.node.save_evidence import keep
 from allready.live.node.tails import newest, tail
 from allready.messaging.channel import convert
+from allready.model import ProcessState
 from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
+from allready.model.process import end_of
 from tests.live.node.nodes import SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -73,7 +75,7 @@ def test_a_new_attempt_forgets_the_old_one(make_node: MakeNode) -> None:
     status = node.look()
     assert (status.attempt, [r.rank for r in status.ranks]) == (1, [5])
     assert len(descriptors()) < len(before)
-    node.observer.note_end(0, exit_code=1, signal=None, time_s=1.0)  # a late word on a rank of the old one
+    node.observer.note_end(end_of(1, None, rank=0, time_s=1.0))  # a late word on a rank of the old one
     assert node.look().ranks[0].exit_code is None
 
 
@@ -182,7 +184,7 @@ def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path, monkeypatch
     monkeypatch.setattr("allready.live.node.observer.LOCK_S", 0.1)
     observer = NodeObserver(node_rank=0, name="n", run_dir=tmp_path)
     with observer._lock.held(1.0), observer._gathering.held(1.0):
-        observer.note_end(0, exit_code=0, signal=None, time_s=1.0)  # nor does the word of the launcher
+        observer.note_end(end_of(0, None, rank=0, time_s=1.0))  # nor does the word of the launcher
         observer.close()
 
 
@@ -228,7 +230,7 @@ def test_the_last_stacks_of_a_rank_stay_when_it_has_ended(tmp_path: Path) -> Non
     """A job that is ended because it hangs is asked again while its ranks end."""
 
     def of(state: str, stack: str) -> NodeEvidence:
-        rank = RankEvidence(rank=3, status=RankStatus(rank=3, process_state=state), stack=stack)
+        rank = RankEvidence(rank=3, status=RankStatus(rank=3, process_state=ProcessState(state)), stack=stack)
         return NodeEvidence(node_rank=0, number=1, time_s=5.0, status=NodeStatus(node_rank=0), ranks=(rank,))
 
     stacks = tmp_path / "rank3/evidence/stacks.txt"

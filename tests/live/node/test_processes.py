@@ -12,6 +12,7 @@ from allready.live.node import process as processes
 from allready.live.node.process import children_of, command_of, main_thread_s, parse_stat, read_stat
 from allready.live.node.syscalls import parse_syscall
 from allready.model import NodeStatus
+from allready.model.process import end_of
 from tests.live.node.nodes import ALIVE, COMPUTES, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -98,7 +99,7 @@ def test_the_launchers_word_on_an_end_counts(make_node: MakeNode) -> None:
     node.processes[0].kill()
     node.processes[0].wait(5)
     assert node.rank(0).process_state == "exited"  # gone, nobody knows how
-    node.observer.note_end(0, exit_code=None, signal="SIGKILL", time_s=123.0)
+    node.observer.note_end(end_of(None, "SIGKILL", rank=0, time_s=123.0))
     found = node.rank(0)
     assert (found.process_state, found.signal, found.ended_s) == ("killed", "SIGKILL", 123.0)
 

@@ -8,14 +8,14 @@ from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
 from allready.live.watch.screen import picture, plain_text, wrapped
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, remarks_on, settled
-from allready.model import GroupMark, NodeStatus, RankStatus, SocketRow
+from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
 from allready.report.safe import width
 from tests.live.watch.test_state import JOB, state
 
 LONG = RankStatus(
     rank=3,
     pid=4711,
-    process_state="sleeping",
+    process_state=ProcessState.SLEEPING,
     phase="communicating",
     cpu_share=0.2,
     children_cpu_share=1.8,
@@ -32,7 +32,9 @@ LONG = RankStatus(
 
 def crowd(number: int) -> WatchState:
     ranks = tuple(
-        RankStatus(rank=r, pid=1000 + r, process_state="sleeping", groups=(GroupMark(group="0", enqueued=5),))
+        RankStatus(
+            rank=r, pid=1000 + r, process_state=ProcessState.SLEEPING, groups=(GroupMark(group="0", enqueued=5),)
+        )
         for r in range(number)
     )
     base = state(culprit=1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from allready.model import CollectiveRun, Collectives, RankState, StageResult
+from allready.model import CollectiveRun, Collectives, ProcessState, RankState, StageResult
 from allready.testing import healthy_collectives
 
 
@@ -15,7 +15,7 @@ def state(rank: int, doing: str = "sleeping", **changes: Any) -> RankState:
         local_rank=rank % 2,
         pid=1000 + rank,
         step="entered store",
-        state=doing,
+        state=ProcessState(doing),
         cpu_s=0.0,
     )
     return replace(made, **changes)

@@ -17,6 +17,7 @@ from allready.model import (
     Origin,
     Position,
     ProcessStack,
+    ProcessState,
     RankEvidence,
     RankStatus,
     RunEvidence,
@@ -207,7 +208,7 @@ def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tu
 
 
 def child(state: str, role: str = "loader") -> ChildRow:
-    return ChildRow(pid=777, parent=102, role=role, state=state)
+    return ChildRow(pid=777, parent=102, role=role, state=ProcessState(state))
 
 
 def socket(**changes: Any) -> SocketRow:

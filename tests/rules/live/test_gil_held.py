@@ -1,6 +1,6 @@
 """LIV004."""
 
-from allready.model import Confidence
+from allready.model import Confidence, ProcessState
 from tests.rules.live.made import ask, behind, stack
 
 CALL = {"syscall": "clock_nanosleep", "wchan": "hrtimer_nanosleep"}
@@ -13,7 +13,7 @@ def test_names_the_rank_whose_beacon_is_silent_while_it_sleeps_in_a_call() -> No
 
 
 def test_code_that_computes_with_the_lock_may_come_back() -> None:
-    busy = behind(2, beat_age_s=4.0, cpu_share=1.0, process_state="running")
+    busy = behind(2, beat_age_s=4.0, cpu_share=1.0, process_state=ProcessState.RUNNING)
     running = {"syscall": "running"}
     assert ask("LIV004", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).state == "clear"
     [hit] = ask("LIV006", busy, seen={2: running}, stacks=(stack(2, "user_code"),)).hits

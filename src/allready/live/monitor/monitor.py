@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from allready import __version__
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
-from allready.live.monitor.job_state import DYING, JobState
+from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch, PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
@@ -385,7 +385,7 @@ class Judge:
     def _goes_on(self, *, is_over: bool) -> bool:
         """Whether the job got over what was wrong: somebody lives and nothing is suspected, or all ended well."""
         ranks = [r for s in self._board.statuses.values() for r in s.ranks]
-        living = [r for r in ranks if r.process_state not in DYING]
+        living = [r for r in ranks if not r.is_gone]
         if living:
             return not is_over
         return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)

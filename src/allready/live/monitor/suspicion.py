@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from allready.model import GroupMark, NodeStatus, RankStatus
 
-ENDED = {"exited", "killed", "zombie"}
-HALTED = {"stopped", "traced"}
 BUSY_PHASES = {"starting", "importing", "compiling", "ending"}
 
 FLOOR_S = 1.0
@@ -69,11 +67,11 @@ def suspect(
         for node, status in sorted(statuses.items())
         for rank in status.ranks
     ]
-    gone = [w for w in words if w.status.process_state in ENDED]
+    gone = [w for w in words if w.status.is_gone]
     bad = [w for w in gone if w.status.exit_code not in {None, 0} or w.status.signal]
     if bad:
         return _of("ended", "a rank has ended", bad)
-    halted = [w for w in words if w.status.process_state in HALTED]
+    halted = [w for w in words if w.status.is_frozen]
     if halted and len(halted) + len(gone) < len(words):
         return _of("halted", "a process is stopped", halted)
     silent = sorted({*(n for n, age in heard_s.items() if age > SILENT_S), *lost})
@@ -81,7 +79,7 @@ def suspect(
         return Suspicion(kind="silent", why=f"nothing is heard of node {', '.join(map(str, silent))}")
     if has_other_digests:
         return Suspicion(kind="digests", why="ranks make different operations under one number")
-    living = [w for w in words if w.status.process_state not in ENDED]
+    living = [w for w in words if not w.status.is_gone]
     if not living:
         return None
     return _left(living, gone) or _waiting(living, rhythm_s) or _gil(living) or _joining(living) or _place(living)
@@ -91,7 +89,7 @@ def waits_s(status: NodeStatus) -> dict[int, float]:
     """How long each rank of a node has waited with nothing moving in its group; asked by agents, see `TOLD_EVERY_S`."""
     found: dict[int, float] = {}
     for rank in status.ranks:
-        if rank.process_state not in ENDED:
+        if not rank.is_gone:
             word = Word(node=status.node_rank, status=rank, time_s=status.time_s, age_s=0.0)
             found[rank.rank] = max((min(waited, still) for _, waited, still in pending(word)), default=0.0)
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from allready.evidence.secrets import masked
 from allready.live.node.process import Stat, children_of, command_of, read_stat, wchan_of
+from allready.model import ProcessState
 from allready.model.live import ChildRow
 
 MAX_MEMBERS = 128
@@ -84,7 +85,7 @@ class Family:
                 if member is None or member.stat.start_ticks != stat.start_ticks:
                     member = _Member(stat=stat, parent=parent, found_s=now_s)
                 # Reading a command line waits for the process's memory, which one that hangs in the kernel may hold.
-                if now_s - member.found_s <= YOUNG_S and stat.state not in {"disk", "zombie"}:
+                if now_s - member.found_s <= YOUNG_S and stat.state not in {ProcessState.DISK, ProcessState.ZOMBIE}:
                     member.command = command_of(pid) or member.command  # before exec it has its parent's
                     member.role = role_of(
                         member.command, stat.name, parent_command=parent_command, parent_role=parent_role
@@ -115,7 +116,7 @@ class Family:
         """Who there is."""
         return tuple(self._members)
 
-    def states(self) -> tuple[tuple[int, str], ...]:
+    def states(self) -> tuple[tuple[int, ProcessState], ...]:
         """Pid and state of each."""
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 

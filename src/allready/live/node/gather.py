@@ -19,6 +19,7 @@ from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
 from allready.live.node.syscalls import syscall_of
 from allready.live.node.tails import newest, tail
+from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 
 ANSWER_S = 0.5
@@ -94,7 +95,7 @@ class Gathering:
         for kind in self._kinds:
             if rank.cell.is_answered(number, kind):
                 self._fresh.add((rank.handle.rank, kind))
-        if rank.status.process_state not in {"running", "sleeping"}:
+        if rank.status.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING}:
             return True  # it cannot, and nobody waits for it
         return all((rank.handle.rank, kind) in self._fresh for kind in self._kinds)
 
@@ -194,13 +195,18 @@ class Gathering:
         loaders = []
         for number, file in self._files.items():
             rank = next(r for r in self.ranks if r.handle.rank == number)
-            if rank.handle.pid in file.refused and rank.status.process_state in {"running", "sleeping"}:
+            if rank.handle.pid in file.refused and rank.status.process_state in {
+                ProcessState.RUNNING,
+                ProcessState.SLEEPING,
+            }:
                 wanted.append(rank.handle.pid)
             loaders.append(
                 [
                     row.pid
                     for row in rank.family.rows()
-                    if row.role == "loader" and row.state in {"running", "sleeping"} and row.pid not in file.waiting
+                    if row.role == "loader"
+                    and row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+                    and row.pid not in file.waiting
                 ]
             )
         for turn in range(max(map(len, loaders), default=0)):
@@ -244,7 +250,7 @@ def _with_handler(rank: RankWatch, number: int) -> list[int]:
     return [
         row.pid
         for row in rows
-        if row.state in {"running", "sleeping"}
+        if row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
         and row.role != "compiler"
         and caught_signals(row.pid) >> (number - 1) & 1
         and age_s(row.pid) > MIN_AGE_S

@@ -27,6 +27,7 @@ from allready.live.node.reach import Reach
 from allready.live.node.rings import warm_up
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
+from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
 
 FULL_EVERY_S = 2.0
@@ -66,7 +67,7 @@ class NodeObserver:
         self._reach = Reach()
         self._path_sizes = PathSizes()
         self._full_s = float("-inf")
-        self._ends: deque[tuple[int, int | None, str | None, float]] = deque()
+        self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
         self._is_unsaid = False  # found by a gathering's own look, which is no `look`
         self._num_cpus: int | None = None
@@ -95,14 +96,9 @@ class NodeObserver:
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
                 self._gpus = GpuWatch()
 
-    def note_end(self, rank: int, *, exit_code: int | None, signal: str | None, time_s: float) -> None:
-        """The launcher saw a rank end; the next look tells.  Never waits.
-
-        Args:
-            signal: its name, `SIGKILL`.
-            time_s: wall clock.
-        """
-        self._ends.append((rank, exit_code, signal, time_s))
+    def note_end(self, end: ProcessEnd) -> None:
+        """The launcher saw a rank end; the next status has it.  Never waits."""
+        self._ends.append(end)
 
     def look(self, now_s: float) -> NodeStatus:
         """The node now.  `now_s`: wall clock, as the status is to be dated.
@@ -218,9 +214,9 @@ class NodeObserver:
             self._full_s = now
             pace = tuple(s for watch in self._ranks.values() for s in watch.pace())
         while self._ends:
-            rank, exit_code, signal, time_s = self._ends.popleft()
-            if rank in self._ranks:
-                self._ranks[rank].note_end(exit_code, signal, time_s, is_oom=self._was_oom)
+            end = self._ends.popleft()
+            if end.rank in self._ranks:
+                self._ranks[end.rank].note_end(end, is_oom=self._was_oom)
         shared = Shared(self._pauses, self._oom, self._was_oom)
         statuses = []
         for watch in self._ranks.values():
@@ -275,7 +271,11 @@ class NodeObserver:
         alive = [watch for watch in ranks if watch.is_alive()]
         if not alive or any(watch.status.phase in STARTING for watch in alive):
             return ""
-        pids = [watch.handle.pid for watch in alive if watch.status.process_state in {"running", "sleeping"}]
+        pids = [
+            watch.handle.pid
+            for watch in alive
+            if watch.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+        ]
         left = round_.until - time.monotonic()
         text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
         if why:

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from allready.live.node.process import read_stat
+from allready.model import ProcessState
 
 PERIOD_S = 0.025
 WINDOW_S = 5.0
@@ -102,7 +103,7 @@ def _sample(seen: _Watched, now: float) -> bool:
     stat = read_stat(seen.pid)
     if stat is None or stat.start_ticks != seen.start_ticks:
         return False
-    is_stopped = stat.state == "stopped"
+    is_stopped = stat.state is ProcessState.STOPPED
     if is_stopped:
         seen.last_stop_s = now
     seen.samples.append((now, is_stopped))

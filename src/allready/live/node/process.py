@@ -4,15 +4,19 @@ import os
 import time
 from dataclasses import dataclass
 
+from allready.model import ProcessEnd, ProcessState
+from allready.model.process import end_of, signal_name
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAX_COMMAND_BYTES = 4096
 
-STATES = {
-    "R": "running", "S": "sleeping", "I": "sleeping", "P": "sleeping", "D": "disk", "T": "stopped", "t": "traced",
-    "Z": "zombie", "X": "exited", "x": "exited",
+_STATES = {
+    "R": ProcessState.RUNNING, "S": ProcessState.SLEEPING, "I": ProcessState.SLEEPING, "P": ProcessState.SLEEPING,
+    "D": ProcessState.DISK, "T": ProcessState.STOPPED, "t": ProcessState.TRACED, "Z": ProcessState.ZOMBIE,
+    "X": ProcessState.EXITED, "x": ProcessState.EXITED,
 }  # fmt: skip
-"""Letter of the kernel -> `RankStatus.process_state`."""
+"""By the kernel's letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Stat:
 
     pid: int
     name: str
-    state: str
+    state: ProcessState
     parent: int
     start_ticks: int
     cpu_s: float
@@ -57,7 +61,7 @@ def parse_stat(pid: int, data: bytes) -> Stat | None:
         return Stat(
             pid=pid,
             name=head.partition(b"(")[2].decode(errors="replace"),
-            state=STATES.get(fields[0].decode(errors="replace"), "unknown"),
+            state=_STATES.get(fields[0].decode(errors="replace"), ProcessState.UNKNOWN),
             parent=int(fields[1]),
             start_ticks=int(fields[19]),
             cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_PER_S,
@@ -136,19 +140,14 @@ def caught_signals(pid: int) -> int:
     return 0
 
 
-def exit_of_zombie(pid: int) -> tuple[int | None, int | None] | None:
-    """(exit code, signal number) of a child of ours that ended and is not yet reaped; None for anything else.
-
-    It stays unreaped: whoever started it will.
-    """
+def end_of_zombie(pid: int) -> ProcessEnd | None:
+    """How a child of ours ended that is not yet reaped; None for anything else.  It stays unreaped."""
     try:
         info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except OSError:
         return None
     if info is None:
         return None
-    if info.si_code == os.CLD_EXITED:
-        return info.si_status, None
-    if info.si_code in {os.CLD_KILLED, os.CLD_DUMPED}:
-        return None, info.si_status
-    return None
+    is_signal = info.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
+    code, name = (None, signal_name(info.si_status)) if is_signal else (info.si_status, None)
+    return end_of(code, name, time_s=time.time())

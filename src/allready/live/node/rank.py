@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allready.live import run_paths
@@ -15,23 +14,13 @@ from allready.live.node.family import Family, Window
 from allready.live.node.gpus import GpuNow
 from allready.live.node.handle import RankHandle
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.process import Stat, exit_of_zombie, main_thread_s, read_stat
+from allready.live.node.process import Stat, end_of_zombie, main_thread_s, read_stat
 from allready.live.node.rings import MAX_BYTES, Pace
+from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 
 THROTTLE_MIN_S = 0.4
-ENDED = frozenset({"zombie", "exited", "killed"})
-_NEWS = ENDED | {"stopped"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How a rank ended, as its launcher saw it."""
-
-    exit_code: int | None
-    signal: str | None
-    time_s: float
-    oom_killed: bool = False
+_NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ class RankWatch:
     pidfd: int | None = None
     start_ticks: int | None = None
     name: str = ""
-    end: End | None = None
+    end: ProcessEnd | None = None
     status: RankStatus = field(init=False)
     state: CellState | None = None
     groups: Places = field(default_factory=Places)
@@ -95,7 +84,7 @@ class RankWatch:
 
     def is_alive(self) -> bool:
         """As of the last look."""
-        return self.status.process_state not in ENDED
+        return not self.status.is_gone
 
     def look(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
         """See how it is.
@@ -112,7 +101,7 @@ class RankWatch:
         if stat is not None:
             self.name = stat.name
             self._cpu.add(now_s, stat.cpu_s)
-            if stat.state == "stopped" or continued:
+            if stat.state is ProcessState.STOPPED or continued:
                 shared.pauses.note(self.handle.pid, stat.start_ticks)
             if is_full:
                 self.family.find(now_s)
@@ -120,8 +109,12 @@ class RankWatch:
             else:
                 self.family.look(now_s)
             shared.oom.look(self.groups, now_s)
-            if stat.state == "zombie" and self.end is None and (how := exit_of_zombie(self.handle.pid)) is not None:
-                self.note_end(how[0], signal_name(how[1]), time.time(), is_oom=shared.is_oom)
+            if (
+                stat.state is ProcessState.ZOMBIE
+                and self.end is None
+                and (how := end_of_zombie(self.handle.pid)) is not None
+            ):
+                self.note_end(how, is_oom=shared.is_oom)
         if self.end is None and (state := self.cell.read()) is not None:
             self.state, self._read_s = state, now_s
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
@@ -129,14 +122,10 @@ class RankWatch:
         self.is_news = continued or (before != after and not {before, after}.isdisjoint(_NEWS))
         return self.status
 
-    def note_end(
-        self, exit_code: int | None, signal: str | None, time_s: float, *, is_oom: "Callable[[RankWatch], bool]"
-    ) -> None:
-        """How it ended; the launcher's word replaces what was seen before, whether it was for want of memory stays."""
-        killed_by_kernel = self.end is not None and self.end.oom_killed
-        if self.end is None and signal == "SIGKILL":
-            killed_by_kernel = is_oom(self)
-        self.end = End(exit_code=exit_code, signal=signal, time_s=time_s, oom_killed=killed_by_kernel)
+    def note_end(self, end: ProcessEnd, *, is_oom: "Callable[[RankWatch], bool]") -> None:
+        """How it ended.  The launcher's status replaces what was seen before, but a kill by the OOM killer stays."""
+        by_kernel = self.end.kind is EndKind.OOM if self.end is not None else end.signal == "SIGKILL" and is_oom(self)
+        self.end = replace(end, kind=EndKind.OOM) if by_kernel else end
 
     def pace(self) -> tuple[PaceSample, ...]:
         """What is new in its rings; quick when nothing is."""
@@ -159,7 +148,7 @@ class RankWatch:
 
     def _status(self, stat: Stat | None, now_s: float, *, pauses: Pauses, gpu: GpuNow | None) -> RankStatus:
         state = self._process_state(stat)
-        is_alive = state not in ENDED
+        is_alive = state not in ProcessState.GONE
         own = self.state if self.state is not None and self.state.pid == self.handle.pid else None
         age_s = own.beat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
         end = self.end
@@ -188,7 +177,7 @@ class RankWatch:
             exit_code=end.exit_code if end is not None else None,
             signal=end.signal if end is not None else None,
             ended_s=end.time_s if end is not None else None,
-            oom_killed=end is not None and end.oom_killed,
+            oom_killed=end is not None and end.kind is EndKind.OOM,
             gpu=self.handle.gpu,
             gpu_busy_share=gpu.busy_share if gpu is not None else None,
             gpu_power_w=gpu.power_w if gpu is not None else None,
@@ -202,11 +191,11 @@ class RankWatch:
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
         )
 
-    def _process_state(self, stat: Stat | None) -> str:
+    def _process_state(self, stat: Stat | None) -> ProcessState:
         if self.end is not None:
-            return "killed" if self.end.signal else "exited"
+            return ProcessState.KILLED if self.end.signal else ProcessState.EXITED
         # One that is gone was reaped: the launcher will tell how it ended.
-        return "exited" if stat is None else stat.state
+        return ProcessState.EXITED if stat is None else stat.state
 
     def _throttled_share(self, now_s: float) -> float | None:
         """Share of the last two seconds, of the level of groups that held it back most."""
@@ -220,15 +209,3 @@ class RankWatch:
         if now_s - begun < THROTTLE_MIN_S or len(before) != len(levels):
             return None
         return min(1.0, max(0.0, max(b - a for a, b in zip(before, levels, strict=True)) / (now_s - begun)))
-
-
-def signal_name(number: int | None) -> str | None:
-    """`SIGKILL` for 9; None for None."""
-    import signal
-
-    if number is None:
-        return None
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from allready.evidence.secrets import masked
-from allready.live.node.rank import ENDED
 from allready.model.live import NodeEvidence, RankEvidence
 
 EVIDENCE = "evidence"
@@ -42,7 +41,7 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
             path = made / name
             path.write_bytes(content)
         for rank in evidence.ranks:
-            if rank.status.process_state in ENDED:
+            if rank.status.is_gone:
                 _take_over(folder / f"rank{rank.rank}" / EVIDENCE, made / f"rank{rank.rank}" / EVIDENCE)
         for path in sorted(made.iterdir()):
             if path.is_dir():

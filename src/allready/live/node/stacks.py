@@ -21,6 +21,7 @@ from pathlib import Path
 from allready.live.beacon.cell import CellReader
 from allready.live.node.process import caught_signals, read_stat, read_thread
 from allready.live.node.tails import size_of, tail
+from allready.model import ProcessState
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
@@ -31,7 +32,7 @@ NO_TURN_S = 1.0
 NO_THREAD_S = 0.5
 """For so long there may be no thread that beats while the rank forks."""
 MIN_LOOKS = 5
-_SILENT = frozenset({"stopped", "traced", "disk", "zombie"})
+_SILENT = ProcessState.FROZEN | {ProcessState.DISK, ProcessState.ZOMBIE}
 SPY_S = 3.0
 MAX_SPIES = 2
 
@@ -147,9 +148,9 @@ class StackFile:
 
     def _is_there(self, pid: int) -> bool:
         stat = read_stat(pid)
-        if stat is None or stat.state in {"zombie", "exited"}:
+        if stat is None or stat.state in ProcessState.GONE:
             self.refused[pid] = "ended"
-        elif stat.state in {"stopped", "traced"}:
+        elif stat.state in ProcessState.FROZEN:
             self.refused[pid] = stat.state
         else:
             return True
@@ -186,7 +187,7 @@ class StackFile:
         else:
             seen = read_thread(asked.pid, thread)
             asked.looks += 1
-            asked.asleep += seen is None or seen.state == "sleeping"
+            asked.asleep += seen is None or seen.state is ProcessState.SLEEPING
             # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
             # and whoever runs Python would have given it away.
             is_stuck = age_s >= NO_TURN_S and asked.looks >= MIN_LOOKS and asked.asleep * 5 >= asked.looks * 4

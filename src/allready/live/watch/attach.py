@@ -15,7 +15,7 @@ import msgspec
 from allready.errors import AllreadyError
 from allready.live.node.process import read_small, read_stat
 from allready.live.watch.state import WatchedJob, WatchState, remarks_on, settled
-from allready.model import NodeStatus, Report
+from allready.model import NodeStatus, ProcessState, Report
 
 ANSWER_S = 3.0
 OTHERS_S = 3.0
@@ -81,7 +81,7 @@ def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
                 return False
             return True
     now = read_stat(job.pid)
-    return now is not None and now.state not in {"zombie", "exited"} and now.start_ticks == (start_ticks or -1)
+    return now is not None and now.state not in ProcessState.GONE and now.start_ticks == (start_ticks or -1)
 
 
 class Attachment:
@@ -192,8 +192,10 @@ class Attachment:
 
     def _why(self, error: BaseException) -> str:
         now = read_stat(self.job.pid)
-        if now is not None and now.state in {"stopped", "traced"}:
-            remedy = f"to go on: kill -CONT {self.job.pid}" if now.state == "stopped" else "a debugger holds it"
+        if now is not None and now.state in ProcessState.FROZEN:
+            remedy = (
+                f"to go on: kill -CONT {self.job.pid}" if now.state is ProcessState.STOPPED else "a debugger holds it"
+            )
             return f"the agent (pid {self.job.pid}) is {now.state} and does not answer; {remedy}"
         if isinstance(error, FileNotFoundError) and now is not None:
             return f"the agent (pid {self.job.pid}) has no socket for watchers"

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
-from allready.live.node.process import STATES, TICKS_PER_S, parse_stat, read_small
+from allready.live.node.process import TICKS_PER_S, parse_stat, read_small
 from allready.live.watch.state import WatchedJob
+from allready.model import ProcessState
 
 LARGEST_ENVIRON_BYTES = 1 << 20
 LARGEST_MAPS_BYTES = 16 << 20
@@ -187,10 +188,10 @@ def _processes(proc: Path) -> dict[int, Process]:
         pid = int(entry.name)
         data = read_small(f"{proc}/{pid}/stat")
         stat = parse_stat(pid, data) if data is not None else None
-        if stat is None or stat.state in {"zombie", "exited"}:
+        if stat is None or stat.state in ProcessState.GONE:
             continue
         process = Process(pid, stat.parent, stat.start_ticks)
-        if stat.state == STATES["D"]:
+        if stat.state is ProcessState.DISK:
             blocked = Task(lambda pid=pid: environment(pid, proc), "environ")  # type: ignore[misc]
             try:
                 process.environ = blocked.result(timeout_s=BLOCKED_READ_S)

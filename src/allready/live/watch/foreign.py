@@ -17,13 +17,12 @@ from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.live.node.process import read_small
-from allready.live.node.rank import ENDED
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
 from allready.live.watch.find import Found, number
 from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
-from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ranges
+from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
 
 RAS_EVERY_S = 5.0
 RAS_KEPT_S = 20.0
@@ -69,7 +68,7 @@ class ForeignJob:
         """
         now_s = time.time()
         status = self._observer.look(now_s)
-        if all(rank.process_state in ENDED for rank in status.ranks):
+        if all(rank.is_gone for rank in status.ranks):
             return None
         self._statuses = settled((status,), self._statuses)
         answer = self._ras.look(timeout_s=ras_s)
@@ -144,7 +143,7 @@ def with_ras(status: NodeStatus, answer: RasAnswer, hosts: frozenset[str]) -> No
                 of_pid.setdefault(pid, []).append(mark)
     ranks = []
     for rank in status.ranks:
-        marks = of_pid.get(rank.pid or 0, []) if rank.process_state not in ENDED else []
+        marks = of_pid.get(rank.pid or 0, []) if not rank.is_gone else []
         ranks.append(replace(rank, groups=tuple(marks), num_operations=sum(m.enqueued for m in marks)))
     return replace(status, ranks=tuple(ranks))
 
@@ -177,13 +176,15 @@ def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
     blind = [
         r
         for r in evidence.ranks
-        if not r.stack and r.why_no_stack and r.status.process_state in {"running", "sleeping"}
+        if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
     ]
     if blind and not any("py-spy" in problem for problem in found):
         scope = (read_small("/proc/sys/kernel/yama/ptrace_scope", 16) or b"").decode(errors="replace").strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""
         found.append(f"py-spy got no stack of {len(blind)} of {len(evidence.ranks)} ranks{why}")
-    silent = [r for r in evidence.ranks if not r.stack and r.status.process_state in {"stopped", "traced", "disk"}]
+    silent = [
+        r for r in evidence.ranks if not r.stack and r.status.process_state in ProcessState.FROZEN | {ProcessState.DISK}
+    ]
     found += [f"rank {r.rank}: no stack, its process is in state {r.status.process_state}" for r in silent[:8]]
     return tuple(found)
 

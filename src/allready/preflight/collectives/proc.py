@@ -5,9 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from allready.model import ProcessState
+
 _STATES = {
-    "R": "running", "S": "sleeping", "I": "sleeping", "D": "disk", "T": "stopped", "t": "stopped", "Z": "zombie",
-    "X": "exited",
+    "R": ProcessState.RUNNING, "S": ProcessState.SLEEPING, "I": ProcessState.SLEEPING, "D": ProcessState.DISK,
+    "T": ProcessState.STOPPED, "t": ProcessState.STOPPED, "Z": ProcessState.ZOMBIE, "X": ProcessState.EXITED,
 }  # fmt: skip
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$")
@@ -17,7 +19,7 @@ _SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$")
 class ProcessView:
     """One look at a process."""
 
-    state: str  # as in RankState
+    state: ProcessState
     cpu_s: float  # user and system time since its start
 
 
@@ -30,7 +32,7 @@ def look(pid: int) -> ProcessView | None:
     fields = text[text.rfind(")") + 2 :].split()  # the name before may hold anything
     try:
         return ProcessView(
-            state=_STATES.get(fields[0], "unknown"), cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+            state=_STATES.get(fields[0], ProcessState.UNKNOWN), cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S
         )
     except (IndexError, ValueError):
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from allready.model import RankState
+from allready.model import ProcessState, RankState
 from allready.preflight.collectives import cell, proc
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
 from allready.preflight.collectives.wire import Line
@@ -128,7 +128,7 @@ class RankProcess:
         if view is None:
             return False
         self._cpu.append((now, view.cpu_s))
-        was, self.is_stopped = self.is_stopped, view.state == "stopped"
+        was, self.is_stopped = self.is_stopped, view.state is ProcessState.STOPPED
         return was != self.is_stopped
 
     def read_position(self) -> tuple[int, int, int] | None:
@@ -163,13 +163,13 @@ class RankProcess:
                 break
             await asyncio.sleep(0.01)
         self.look(time.monotonic())
-        state, stack, where = "not_started", self._error_stack, None
+        state, stack, where = ProcessState.NOT_STARTED, self._error_stack, None
         if self._process is not None and self.pid is not None:
             if self.ended:
-                state = "exited" if self.exit_code is not None else "killed"
+                state = ProcessState.EXITED if self.exit_code is not None else ProcessState.KILLED
             else:
                 view = proc.look(self.pid)
-                state = view.state if view else "unknown"
+                state = view.state if view else ProcessState.UNKNOWN
                 where = proc.wchan(self.pid)
                 stack = stack or await self._ask_stack()
         return RankState(

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from allready.judging.majority import is_minority, majority
-from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model import Confidence, FaultClass, Live, Operation, ProcessState, RunEvidence
 from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._live import (
-    ENDED,
-    HALTED,
     entered_s,
     evidence_of,
     is_silent,
@@ -88,15 +86,13 @@ def _left_first(live: Live, run: RunEvidence) -> Decision | None:
         if d.rank is not None and d.is_collective_error and any(w in d.text.lower() for w in CLOSED)
     }
     well = [
-        r
-        for r, s in live.ranks().items()
-        if s.process_state in ENDED and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
+        r for r, s in live.ranks().items() if s.is_gone and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
     ]
     if not well and len(lost) > 1:  # who has left its groups lives on, and its connections are closed
         well = [
             r
             for r, s in live.ranks().items()
-            if r not in lost and s.process_state not in ENDED and why(live, run, r).kind == "leaving"
+            if r not in lost and not s.is_gone and why(live, run, r).kind == "leaving"
         ]
     if not lost or not well or run.mismatches or (len(lost) > 1 and not is_minority(len(well), len(well) + len(lost))):
         return None
@@ -120,8 +116,8 @@ def _left_first(live: Live, run: RunEvidence) -> Decision | None:
 
 def _halted(live: Live, run: RunEvidence | None) -> Decision | None:
     """Stopped processes, unless all are: then somebody has stopped the job, and nobody waits."""
-    halted = [r for r, s in live.ranks().items() if s.process_state in HALTED]
-    running = [r for r, s in live.ranks().items() if s.process_state not in HALTED | ENDED]
+    halted = [r for r, s in live.ranks().items() if s.is_frozen]
+    running = [r for r, s in live.ranks().items() if s.process_state not in ProcessState.FROZEN | ProcessState.GONE]
     reasons = [why(live, run, r) for r in halted]
     lasting = [r for r in reasons if r.stays]
     if not lasting or not running:
@@ -247,7 +243,9 @@ def _joining(live: Live, run: RunEvidence | None) -> Decision | None:
     joining = [
         r
         for r, s in ranks.items()
-        if s.phase == "joining" and not s.num_operations and s.process_state not in ENDED | HALTED
+        if s.phase == "joining"
+        and not s.num_operations
+        and s.process_state not in ProcessState.GONE | ProcessState.FROZEN
     ]
     others = [r for r, s in ranks.items() if r not in joining and not s.num_operations and not s.groups]
     if not joining or not others or len(joining) + len(others) < len(ranks):
@@ -274,7 +272,7 @@ def _by_stacks(live: Live, run: RunEvidence | None) -> Decision | None:
     doing: dict[int, str] = {}
     ended = []
     for rank, status in live.ranks().items():
-        if status.process_state in ENDED:
+        if status.is_gone:
             ended.append(rank)
             continue
         doing[rank] = doing_of(status, evidence_of(live, rank), stack_of(run, rank))

@@ -9,14 +9,13 @@ from allready.model import (
     FaultClass,
     Live,
     ProcessStack,
+    ProcessState,
     RankEvidence,
     RankStatus,
     RunEvidence,
 )
 from allready.records import dataclass
 from allready.rules._live import (
-    ENDED,
-    HALTED,
     age_s,
     evidence_of,
     held_s,
@@ -93,11 +92,11 @@ def why(live: Live, run: RunEvidence | None, rank: int) -> Reason:
         seen = stack = None  # it was somewhere else when its stack was taken
     told = _told(rank, status, seen, stack)
     site = _site(status, stack)
-    if status.process_state in ENDED and (status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS):
+    if status.is_gone and (status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS):
         return Reason(
             rank=rank, kind="died", fault_class=FaultClass.DEAD, stays=False, doing=_end(status), evidence=told
         )
-    if status.process_state in ENDED:
+    if status.is_gone:
         return Reason(
             rank=rank,
             kind="left",
@@ -138,7 +137,7 @@ def why(live: Live, run: RunEvidence | None, rank: int) -> Reason:
 def _is_of_now(live: Live, status: RankStatus) -> bool:
     """Whether the rank has stood where it stands since before its node answered; both by the clock of that node."""
     answer = live.evidence.get(live.node_of_rank().get(status.rank, -1))
-    if answer is None or status.site_since_s is None or status.process_state in ENDED:
+    if answer is None or status.site_since_s is None or status.is_gone:
         return True
     return answer.status.time_s >= status.site_since_s  # the look before the stacks were asked for
 
@@ -166,7 +165,7 @@ def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack 
         return "gpu_wait"  # what asks for an array's value has no frame of Python
     if kind == "lock" and call in {"", "running", *LOCK_CALLS, *POLLS}:
         return "lock"
-    if status.process_state == "running" or call == "running" or (status.cpu_share or 0.0) > 0.5:
+    if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
         return "cpu_work"
     if call in LOCK_CALLS:
         return "lock"
@@ -199,9 +198,9 @@ Found = tuple[str, FaultClass, bool, Confidence, str, str, float | None]
 
 
 def _halted(live: Live, status: RankStatus) -> Found | None:
-    if status.process_state not in HALTED:
+    if not status.is_frozen:
         return None
-    held = held_s(live, status.rank, lambda s: s.process_state in HALTED) or 0.0
+    held = held_s(live, status.rank, lambda s: s.is_frozen) or 0.0
     if status.beat_age_s is not None:  # pulses that every look falls into: its beacon has spoken between them
         held = min(held, status.beat_age_s + BEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
     state = status.process_state
@@ -222,7 +221,12 @@ def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: Proce
     Libraries that are loaded hold the GIL for seconds, and an interpreter that ends gives threads no turn any more.
     """
     stale = status.beat_age_s
-    if stale is None or stale < GIL_S or status.process_state == "disk" or status.phase in {"starting", "ending"}:
+    if (
+        stale is None
+        or stale < GIL_S
+        or status.process_state == ProcessState.DISK
+        or status.phase in {"starting", "ending"}
+    ):
         return None
     has_frames = stack is not None and any(t.is_main and t.frames for t in stack.threads)
     if stack is not None and (stack.activity == "exit" or not has_frames):
@@ -246,7 +250,9 @@ def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: Proce
 
 def _child(live: Live, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> Found | None:
     children = seen.children if seen is not None else ()
-    broken = [c for c in children if c.state in HALTED or (c.state == "zombie" and c.role == "loader")]
+    broken = [
+        c for c in children if c.state in ProcessState.FROZEN or (c.state == ProcessState.ZOMBIE and c.role == "loader")
+    ]
     activity = doing_of(status, seen, stack)
     if not broken or activity not in {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}:
         return None
@@ -260,9 +266,13 @@ def _disk(live: Live, status: RankStatus, seen: RankEvidence | None) -> Found | 
     """It waits in the kernel for storage: a matter of seconds where a file server is meant, else of patience."""
     wchan, call = (seen.wchan or "") if seen is not None else "", _call(seen)
     remote = wchan.lstrip("_").startswith(REMOTE_WAITS)
-    if status.process_state != "disk" and not remote:
+    if status.process_state != ProcessState.DISK and not remote:
         return None
-    held = held_s(live, status.rank, lambda s: s.process_state == "disk" or (remote and s.process_state == "sleeping"))
+    held = held_s(
+        live,
+        status.rank,
+        lambda s: s.process_state == ProcessState.DISK or (remote and s.process_state == ProcessState.SLEEPING),
+    )
     stay = min(held or 0.0, same_place_s(live, status.rank) or (held or 0.0))
     path = seen.open_file if seen is not None else None
     what = " ".join(w for w in (path or "", f"({call or 'kernel'}{', ' + wchan if wchan else ''})") if w)
@@ -359,6 +369,6 @@ def _told(rank: int, status: RankStatus, seen: RankEvidence | None, stack: Proce
     found += [
         Evidence(source=f"rank {rank}", text=f"{child.role} process {child.pid}: {child.state}")
         for child in (seen.children if seen is not None else ())
-        if child.state in HALTED | {"zombie", "disk"}
+        if child.state in ProcessState.FROZEN | {ProcessState.ZOMBIE, ProcessState.DISK}
     ][:3]
     return tuple(found[:7])

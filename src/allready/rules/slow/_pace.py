@@ -5,7 +5,7 @@ from math import comb
 from statistics import median
 
 from allready.judging.majority import is_majority
-from allready.model import Evidence, Lag, Live, NodeStatus, RankStatus, RunEvidence
+from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
 from allready.records import dataclass
 from allready.rules._live import SILENT_S
 
@@ -175,7 +175,7 @@ def paused_share(live: Live, rank: int) -> float:
     """Share of the last seconds in which the rank was stopped, 0 when it was never seen so."""
     words = [r for _, r in looks(live, rank, 6.0)]
     told = [r.paused_share for r in words if r.paused_share is not None]
-    seen = sum(r.process_state == "stopped" for r in words) / len(words) if words else 0.0
+    seen = sum(r.process_state == ProcessState.STOPPED for r in words) / len(words) if words else 0.0
     return max([*told[-3:], seen if 0.0 < seen < 1.0 else 0.0])
 
 
