@@ -201,11 +201,10 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
     """Mean of all files but the first ones, of the turn that took least: what a worker does, and its parent at last."""
     from multiprocessing.reduction import ForkingPickler
 
-    from allready.evidence import transfer
     from allready.evidence.inputs import Found, Source, find, unpack
     from allready.evidence.lines.scan import scan
     from allready.evidence.log import interpret
-    from allready.evidence.read import _load_readers
+    from allready.evidence.read import _load_readers, packed, unpacked
     from allready.evidence.readers import _tables_and_stacks, kind_of_source
 
     names = ("open and find out what it is", "scan", "interpret", "send", "receive")
@@ -223,14 +222,13 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
             marks.append(time.process_time())
         reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
         marks.append(time.process_time())
-        data = ForkingPickler.dumps((1, transfer.packed(reading)))
+        data = ForkingPickler.dumps((1, packed(reading)))
         marks.append(time.process_time())
-        transfer.unpacked(pickle.loads(data)[1])  # noqa: S301 - made above
+        unpacked(pickle.loads(data)[1])  # noqa: S301 - made above
         marks.append(time.process_time())
         return [end - start for start, end in itertools.pairwise(marks)]
 
     _load_readers()
-    transfer.register()
     gc.freeze()
     gc.set_threshold(20_000, 10, 100)  # as in a worker
     learnt, timed = files[:20], files[20:220]

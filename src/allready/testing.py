@@ -6,8 +6,9 @@ Public: use it for rules of your own.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import (
     BenchPoint,

@@ -1,10 +1,10 @@
 """Nodes' facts beside what a job shows: what explains it, and what is only told."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from allready.agent import compare
 from allready.model import (

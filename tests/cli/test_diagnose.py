@@ -10,13 +10,13 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from allready.cli import diagnose
 from allready.cli.diagnose_judge import Saved, undecided, unseen_speed

@@ -11,7 +11,7 @@ from tests.cli.patches import patched
 from tests.cli.processes import ROLL, Job
 
 CRASHING_RULE = """
-from dataclasses import replace
+from msgspec.structs import replace
 import allready.rules.registry as registry
 registry.load()
 rules = registry.RULES

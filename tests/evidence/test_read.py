@@ -12,20 +12,21 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence import read as reading_module
-from allready.evidence import transfer
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
-from allready.evidence.read import Progress, ReaderPool, ReadOptions, read_all
+from allready.evidence.read import Progress, ReaderPool, ReadOptions, packed, read_all, unpacked
 from allready.evidence.readers import read_found
-from allready.evidence.reading import Reading
+from allready.evidence.reading import OpStream, Reading
+from allready.model import Origin, SourceRecord
 from tests.evidence.test_sniff import DUMP, ERROR_JSON, FAULTHANDLER, INFO, INSPECTOR, PY_SPY, RAS_JSON, RAS_TEXT
 
 COLL = (
@@ -314,20 +315,50 @@ print(json.dumps([reading.source.size_bytes, reading.source.num_lines, reading.s
 """
 
 
+def test_readings_are_packed_and_come_out_the_same() -> None:
+    runs = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
+    names = ("exception", "sigstop", "jax_ok", "wrong_ifname")
+    sent = read_all(find([str(runs / f"{name}.tar.xz") for name in names]), workers=1)
+    there = [packed(reading) for reading in sent]
+    assert sum(isinstance(one, bytes) for one in there) > 20
+    assert any(reading.dumps for reading in there if not isinstance(reading, bytes))
+    for before, one in zip(sent, there, strict=True):
+        after = unpacked(pickle.loads(pickle.dumps(one)))
+        assert after == before
+        assert repr(after) == repr(before)
+
+
+def test_what_cannot_be_packed_is_sent_as_it_is() -> None:
+    name = b"caf\xe9.log".decode("utf-8", "surrogateescape")
+    stream = OpStream(origin=Origin(source=name, line=3), comm="0x1")
+    for reading in (
+        Reading(source=SourceRecord(path=name, kind="log")),
+        Reading(source=SourceRecord(path="a", kind="log"), op_streams=[stream]),
+        Reading(source=SourceRecord(path="a", kind="log", size_bytes=1 << 70)),
+    ):
+        assert packed(reading) is reading
+        assert unpacked(reading) is reading
+
+
+def test_a_value_that_is_not_what_its_field_says_is_refused() -> None:
+    wrong = Reading(source=SourceRecord(path="a", kind="log", problem=3))  # type: ignore[arg-type]
+    with pytest.raises(msgspec.ValidationError, match="Expected `str"):
+        unpacked(packed(wrong))
+
+
 def test_what_does_not_arrive_whole_is_told_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.log", "b.log"):
         (tmp_path / name).write_bytes(b"gpu0:1:1 [0] NCCL INFO Using network Socket\n" * 60_000)
-    unpacked = transfer.unpacked
 
     def broken(sent: bytes | Reading) -> Reading:
         reading = unpacked(sent)
         if reading.source.path.endswith("a.log"):
-            raise ValueError("Expected `str`, got `int`")
+            raise msgspec.ValidationError("Expected `str`, got `int`")
         return reading
 
-    monkeypatch.setattr(transfer, "unpacked", broken)
+    monkeypatch.setattr(reading_module, "unpacked", broken)
     one, other = read_all(find([str(tmp_path)]), workers=2)
     assert (one.source.path, one.source.kind) == (str(tmp_path / "a.log"), "unread")
     assert "did not arrive: Expected `str" in str(one.source.problem)
@@ -360,9 +391,9 @@ def slow(stream, source, options):
 readers._READERS["log"] = slow
 read._WORKER_BYTES = 1
 import psutil
-with read.Crew(find(sys.argv[1:]), workers=2) as crew:
+with read.ReaderPool(find(sys.argv[1:]), workers=2) as pool:
     print(*[c.pid for c in psutil.Process().children()], flush=True)
-    crew.read()
+    pool.read()
 """
 
 

@@ -2,12 +2,12 @@
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from allready.cli.main import main
 from allready.evidence import secrets
@@ -104,8 +104,7 @@ def test_the_name_of_a_variable_decides_about_its_value() -> None:
     assert masked_value("NCCL_DEBUG", "INFO") == "INFO"
 
 
-@dataclass(frozen=True)
-class _Holder:
+class _Holder(Struct, frozen=True):
     texts: tuple[str, ...]
     by_name: dict[str, object]
     inner: "_Holder | None" = None

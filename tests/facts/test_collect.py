@@ -5,10 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.errors import ExchangeError
 from allready.facts.collect import collect, from_json, to_json

@@ -1,8 +1,8 @@
 """The scorer: right is right, wrong is wrong, a scenario always ends, and the table says what happened."""
 
+import dataclasses
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_silence_is_a_miss() -> None:
 
 
 def test_waiting_is_no_fault_where_the_suite_asks_for_waiting() -> None:
-    expected = replace(RANK_3, answers=(Answer(classes=("CPU-BUSY",), ranks=(3,)),), statuses=("waiting",))
+    expected = dataclasses.replace(RANK_3, answers=(Answer(classes=("CPU-BUSY",), ranks=(3,)),), statuses=("waiting",))
     busy = verdict("CPU-BUSY", ranks=[3])
     assert judged(said(103, "waiting", busy), expected=expected).outcome == "right"
     assert judged(said(103, "fault", busy), expected=expected).outcome == "wrong"

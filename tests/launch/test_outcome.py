@@ -3,10 +3,10 @@
 import subprocess
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from allready.launch.outcome import (
     USER_ERRORS,

@@ -1,6 +1,5 @@
-from dataclasses import fields, replace
-
 import pytest
+from msgspec.structs import fields, replace
 
 from allready.model import (
     NODE_FACTS,

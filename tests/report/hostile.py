@@ -1,9 +1,10 @@
 """A report with other strings in every place where a stranger's text can stand."""
 
-import dataclasses
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from allready.model import Report
 
@@ -33,9 +34,9 @@ def _walk(value: Any, change: Callable[[str], str], everywhere: bool) -> Any:
         return value._make(_walk(v, change, everywhere) for v in value)
     if isinstance(value, tuple | list):
         return type(value)(_walk(v, change, everywhere) for v in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return dataclasses.replace(
+    if isinstance(value, msgspec.Struct):
+        named = msgspec.structs.asdict(value)
+        return msgspec.structs.replace(
             value, **{n: _walk(v, change, everywhere) for n, v in named.items() if everywhere or n not in STRUCTURE}
         )
     if isinstance(value, dict):

@@ -1,8 +1,9 @@
 """Reports made from made-up fleets by the same path as real ones: facts, rules, verdict."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.facts.exchange import to_json
 from allready.model import (

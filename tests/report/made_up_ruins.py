@@ -1,8 +1,9 @@
 """Reports of a run that is over, made up by hand: rank 1 stood still, or nobody did, or there are very many."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import (
     BenchRow,

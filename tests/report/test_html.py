@@ -1,10 +1,10 @@
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allready.model import BenchPoint, Collectives, Report
 from allready.report.html import render

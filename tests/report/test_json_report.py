@@ -5,10 +5,10 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import BenchPoint, Evidence, FactMissing, Report, Status

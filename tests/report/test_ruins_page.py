@@ -1,11 +1,11 @@
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allready.model import Report, TimelineEvent
 from allready.report.html import render

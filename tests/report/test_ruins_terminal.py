@@ -1,8 +1,8 @@
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Culprits, Report, TimelineEvent
 from allready.report.ruins_words import bands, came, chain, clock, doing, gist, onset_s, said, stand

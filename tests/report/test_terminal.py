@@ -1,9 +1,9 @@
 import io
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import FaultClass, NotChecked, Status
 from allready.report.safe import width

@@ -1,9 +1,9 @@
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import (
     Confidence,
@@ -209,7 +209,7 @@ def test_nothing_above_info_is_said_about_a_healthy_fleet(num_nodes: int) -> Non
 
 def test_nothing_is_said_about_a_healthy_fleet_of_cpu_ranks() -> None:
     made = fleet(2)
-    nodes = {n: replace(f, launch=replace(f.launch, backend="gloo")) for n, f in made.nodes.items()}  # type: ignore[arg-type]
+    nodes = {n: replace(f, launch=replace(f.launch, backend="gloo")) for n, f in made.nodes.items()}
     findings, _ = judge(replace(made, nodes=nodes))
     assert [f.code for f in findings if f.severity is not Severity.INFO] == []
 

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Confidence, Culprits, FaultClass, Finding, NotChecked, Severity, Status, Verdict
 from allready.rules.verdict import keep_first_detection, status_of, verdict_of

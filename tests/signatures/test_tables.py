@@ -3,9 +3,9 @@
 import inspect
 import re
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.log import event_extraction
 from allready.model import Event, FaultClass, Origin, Role, Severity

@@ -1,8 +1,9 @@
 """The nodes' facts compared while the ranks import: what differs between nodes, and what is too small on one."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from allready.model import FaultClass, Finding, Fleet, NodeFacts, Report, Severity, Status
 from allready.rules.engine import judge

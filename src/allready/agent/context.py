@@ -1,9 +1,11 @@
 """What a node's agent works with, decided once when the job begins: folders, clock, observer, launcher, outputs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.launch.request import Note, RunRequest

@@ -12,11 +12,11 @@ import logging
 import os
 import socket
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext

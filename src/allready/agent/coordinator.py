@@ -9,9 +9,11 @@ import errno
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.assignment import Assignment, assign_ranks

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import secrets
@@ -10,9 +11,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext
@@ -102,7 +104,7 @@ class Job:
                 return await self._side().run_job()
             except PortIsHeld:  # somebody of this machine was quicker: follow him
                 await control.close() if control is not None else None
-                check = replace(check, launch=_launch_facts(request, leads=False))
+                check = dataclasses.replace(check, launch=_launch_facts(request, leads=False))
                 control = await self._begin(terms, check, own_facts, leads=False)
                 return await self._side().run_job()
         finally:
@@ -138,7 +140,7 @@ class Job:
             choose_port=lambda: free_port(request.master_port),
             on_missing=missing,
         )
-        self.request = replace(
+        self.request = dataclasses.replace(
             request, master_addr=found.master_addr, master_port=found.master_port, node_rank=found.node_rank
         )
 

@@ -5,14 +5,16 @@ Node 0 has a `NodeAgent` like everyone else, at the local end of its hub.
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import signal as signals
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentContext
@@ -34,7 +36,7 @@ STOP_EXTRA_S = 10.0
 """Ending an attempt may take the grace and this long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
     """The end of the job on this node.  `exit_code` None: node 0 was lost, and this node judges alone."""
 
@@ -294,7 +296,7 @@ class Attempt:
         except Exception as error:
             log.exception("attempt %s", self.number)
             ended = messages.Ended(attempt=self.number, problem=f"{type(error).__name__}: {error}"[:2000])
-        ended = replace(ended, was_stopped=self._stopping is not None)
+        ended = dataclasses.replace(ended, was_stopped=self._stopping is not None)
         self._in_loop(self._finished, ended)
 
     def _in_loop(self, call: Callable[..., None], *arguments: Any) -> None:

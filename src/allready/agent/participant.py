@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.context import AgentContext

@@ -55,7 +55,7 @@ def NAME(host: PerNode[HostFacts]) -> Iterator[Hit]:
 '''
 
 TEST = '''\
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import FactMissing, HostFacts
 from allready.testing import check, fleet

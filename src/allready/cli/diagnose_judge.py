@@ -1,15 +1,16 @@
 """Readings -> run evidence -> findings -> report: the way of `allready diagnose` once everything was read."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status
-from allready.records import dataclass
 from allready.rules.engine import in_order
 from allready.rules.registry import load
 
@@ -21,8 +22,7 @@ NODE_0_LOST = "JOB010"
 MAX_NOTES = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """What the user wants to know of the readings.
 
     baseline: a good run to compare with, and what it is called.
@@ -96,8 +96,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     return masked_all(report), run_evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Saved(Struct, frozen=True, kw_only=True):
     """Reports in the input.  check: the newest of `allready check`.  runs: those of one `allready run`, node 0's first
     where it is there; several nodes of a job write one each.  refused: why others could not be used."""
 

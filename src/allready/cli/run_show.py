@@ -4,8 +4,9 @@ import argparse
 import logging
 import sys
 import time
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.agent.folder import ReportFolder
 from allready.launch.request import Note, RunRequest

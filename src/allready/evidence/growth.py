@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import Found, Source, open_plain, unpack
 from allready.evidence.readers import DEFAULT, ReadOptions, kind_of_source, read_found, scan_range
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
-from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits, Scanned
@@ -21,15 +22,14 @@ _MIN_KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 64 << 10
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     """One file as far as it was read.  `offset`: up to where its log was scanned."""
 
     found: Found
     kind: str = ""
     offset: int = 0
     scanned: "Scanned | None" = None
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[Reading] = []
 
 
 class Growth:

@@ -5,14 +5,14 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from statistics import median
 from typing import Any, BinaryIO
+
+from msgspec import Struct, field
 
 from allready.evidence.reading import InspectorSummary, Reading
 from allready.expressions import expression
 from allready.model import Lag, Origin, SourceRecord
-from allready.records import dataclass
 
 LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
@@ -40,12 +40,11 @@ _HEAD = expression(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
 _LABEL = expression(r'(\w{1,40})="([^"]{0,255})"')
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """One rank's operations in one communicator, while the file is read."""
 
     summary: InspectorSummary
-    durations: dict[int, float] = field(default_factory=dict)
+    durations: dict[int, float] = {}
     busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT))
 
 

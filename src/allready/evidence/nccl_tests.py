@@ -1,12 +1,12 @@
 """Tables of nccl-tests and rccl-tests, of every layout they have had."""
 
 import re
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.reading import Reading
 from allready.expressions import expression
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
-from allready.records import dataclass
 
 MAX_ROWS = 10_000
 MAX_DEVICES = 100_000
@@ -44,16 +44,15 @@ _NAMES = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """A table whose rows are still coming."""
 
     line: int
     operation: str
     columns: list[str]
-    rows: list[BenchRow] = field(default_factory=list)
-    in_place: list[BenchRow] = field(default_factory=list)
-    hints: list[tuple[str, str, str, int, int]] = field(default_factory=list)  # type, redop, root, size, count
+    rows: list[BenchRow] = []
+    in_place: list[BenchRow] = []
+    hints: list[tuple[str, str, str, int, int]] = []  # type, redop, root, size, count
     average: float | None = None
     out_of_bounds: int | None = None
 

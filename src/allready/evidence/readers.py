@@ -6,14 +6,15 @@ Nothing that a source contains ends the whole: a reader that fails is a problem 
 import io
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import LIMITS, Found, Limits, Source, open_plain, unpack
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
-from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.lines.model import Limits as LineLimits
@@ -34,8 +35,7 @@ MAX_ASIDE_BYTES = 64 << 20
 _MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True, kw_only=True):
     """What the user asked of the readers.
 
     kinds: read only sources of these kinds; empty for all.

@@ -2,7 +2,9 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from allready.model import (
     BenchRun,
@@ -14,14 +16,17 @@ from allready.model import (
     ProcessStack,
     SourceRecord,
 )
-from allready.records import dataclass
+
+if TYPE_CHECKING:
+    Column = array[int]
+else:
+    Column = array  # cannot be subscripted at run time before Python 3.12
 
 BLOCK = 65_536
 """Most operations in one compressed block of an `OpStream`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpShape:
+class OpShape(Struct, frozen=True, kw_only=True):
     """What one COLL line says of an operation, without its buffers."""
 
     name: str  # canonical, as in model.Operation
@@ -31,8 +36,7 @@ class OpShape:
     root: int
 
 
-@dataclass(slots=True, kw_only=True)
-class OpStream:
+class OpStream(Struct, kw_only=True):
     """All COLL lines of one communicator of one process, in order.
 
     `shapes[c]` is the operation that code `c` stands for.  `blocks`: zlib-compressed runs of codes (little-endian
@@ -44,18 +48,17 @@ class OpStream:
     origin: Origin  # of the first line; host, pid
     comm: str
     nranks: int | None = None
-    shapes: list[OpShape] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)  # by code
-    blocks: list[bytes] = field(default_factory=list)
+    shapes: list[OpShape] = []
+    counts: list[int] = []  # by code
+    blocks: list[bytes] = []
     num_operations: int = 0
-    marks: dict[int, int] = field(default_factory=dict)
-    times: list[tuple[int, float]] = field(default_factory=list)
+    marks: dict[int, int] = {}
+    times: list[tuple[int, float]] = []
     first_line: int | None = None
     last_line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlightShape:
+class FlightShape(Struct, frozen=True, kw_only=True):
     """What an entry of a flight recorder does, without when and where; a ring has many entries and few shapes.
 
     `src`, `dst`: ranks in the group, for send and recv.  `sizes`, `dtypes` are those of the input, then of the output.
@@ -76,8 +79,7 @@ class FlightShape:
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class FlightRing:
+class FlightRing(Struct, kw_only=True):
     """The entries of one group in one dump, in the order of enqueueing, as columns: two million of them fit in memory.
 
     `seq` is collective_seq_id (`seq_id` before version 2.0), `p2p_seq` p2p_seq_id.  `shape`, `site`: indices into the
@@ -85,23 +87,22 @@ class FlightRing:
     Times in nanoseconds, 0 when unknown; `started_ns` is empty when no entry has one.
     """
 
-    seq: "array[int]"
-    p2p_seq: "array[int]"  # empty when there is no p2p operation
-    shape: "array[int]"
-    site: "array[int]"
-    num_in: "array[int]"  # elements; empty when every shape has its sizes, -1 where not recorded
-    num_out: "array[int]"
+    seq: Column
+    p2p_seq: Column  # empty when there is no p2p operation
+    shape: Column
+    site: Column
+    num_in: Column  # elements; empty when every shape has its sizes, -1 where not recorded
+    num_out: Column
     state: bytes
-    created_ns: "array[int]"
-    started_ns: "array[int]"
-    completed_ns: "array[int]"  # empty when no entry has one
+    created_ns: Column
+    started_ns: Column
+    completed_ns: Column  # empty when no entry has one
 
     def __len__(self) -> int:
         return len(self.seq)
 
 
-@dataclass(slots=True, kw_only=True)
-class FlightDump:
+class FlightDump(Struct, kw_only=True):
     """One rank's flight-recorder dump.
 
     `groups`: process-group name -> (description, global ranks; empty when not told).  `status`: group name ->
@@ -116,12 +117,12 @@ class FlightDump:
     rank: int | None
     version: str
     backend: str = ""  # "nccl", "gloo", "xccl"
-    groups: Mapping[str, tuple[str, Sequence[int]]] = field(default_factory=dict)
-    status: Mapping[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
-    shapes: list[FlightShape] = field(default_factory=list)
-    sites: list[str | None] = field(default_factory=list)
-    stacks: list[tuple[str, ...]] = field(default_factory=list)
-    rings: dict[str, FlightRing] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, Sequence[int]]] = {}
+    status: Mapping[str, tuple[int | None, int | None, int | None]] = {}
+    shapes: list[FlightShape] = []
+    sites: list[str | None] = []
+    stacks: list[tuple[str, ...]] = []
+    rings: dict[str, FlightRing] = {}
     num_entries: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
@@ -132,23 +133,19 @@ class FlightDump:
     problem: str | None = None  # "truncated after 812 entries", ...
 
 
-@dataclass(slots=True, kw_only=True)
-class RasAnswer:
+class RasAnswer(Struct, kw_only=True):
     """One answer of a RAS port: every communicator's progress, and whom RAS could not ask."""
 
     origin: Origin
     time_s: float | None = None
     nccl_version: str | None = None
-    groups: list[GroupProgress] = field(
-        default_factory=list
-    )  # group = commId hash; members are ranks in the communicator
-    hosts: Mapping[tuple[str, int], tuple[str, int | None]] = field(default_factory=dict)  # (group, rank) -> host, pid
-    dead: list[tuple[str, int]] = field(default_factory=list)  # (host, pid) considered dead
+    groups: list[GroupProgress] = []  # group = commId hash; members are ranks in the communicator
+    hosts: Mapping[tuple[str, int], tuple[str, int | None]] = {}  # (group, rank) -> host, pid
+    dead: list[tuple[str, int]] = []  # (host, pid) considered dead
     problem: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class InspectorSummary:
+class InspectorSummary(Struct, kw_only=True):
     """One Inspector file: per communicator and operation number, how long the rank spent in it."""
 
     origin: Origin
@@ -157,23 +154,22 @@ class InspectorSummary:
     group: str
     host: str | None = None
     pid: int | None = None
-    durations_s: dict[int, float] = field(default_factory=dict)  # operation number -> seconds; at most 10,000, the last
-    busbw_gb_per_s: list[float] = field(default_factory=list)
+    durations_s: dict[int, float] = {}  # operation number -> seconds; at most 10,000, the last
+    busbw_gb_per_s: list[float] = []
     num_operations: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, kw_only=True):
     """Everything one source gave."""
 
     source: SourceRecord
-    events: list[Event] = field(default_factory=list)
-    processes: list[ProcessRecord] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
-    op_streams: list[OpStream] = field(default_factory=list)
-    dumps: list[FlightDump] = field(default_factory=list)
-    ras: list[RasAnswer] = field(default_factory=list)
-    stacks: list[ProcessStack] = field(default_factory=list)
-    benches: list[BenchRun] = field(default_factory=list)
-    inspections: list[InspectorSummary] = field(default_factory=list)
-    reports: list[str] = field(default_factory=list)  # text of report.json files of other commands
+    events: list[Event] = []
+    processes: list[ProcessRecord] = []
+    deaths: list[Death] = []
+    op_streams: list[OpStream] = []
+    dumps: list[FlightDump] = []
+    ras: list[RasAnswer] = []
+    stacks: list[ProcessStack] = []
+    benches: list[BenchRun] = []
+    inspections: list[InspectorSummary] = []
+    reports: list[str] = []  # text of report.json files of other commands

@@ -4,11 +4,12 @@ Names decide first (`HF_TOKEN=...`, `--api-key ...`, `"password": "..."`), then 
 Long hexadecimal words stay, unlike in facts of the environment: in logs they are communicators, containers, symbols.
 """
 
-import dataclasses
 import functools
 import operator
 import re
 from typing import Any, TypeVar
+
+import msgspec.structs
 
 from allready.expressions import expression
 from allready.model import Difference
@@ -103,7 +104,7 @@ def _has_one(hints: tuple[str, ...], text: str) -> bool:
 
 
 def masked_all(value: T) -> T:
-    """The same for every text within dataclasses, mappings, tuples and lists.
+    """The same for every text within Structs, mappings, tuples and lists.
 
     What holds no secret stays the same object.  In a mapping, and in a `Difference`, a variable's name decides about
     its value.
@@ -116,8 +117,9 @@ _BARE = frozenset({int, float, bool})
 
 @functools.cache
 def _names(cls: type) -> tuple[str, ...]:
-    """The fields of a dataclass that can be replaced; none of another class."""
-    return tuple(f.name for f in dataclasses.fields(cls) if f.init) if dataclasses.is_dataclass(cls) else ()
+    """The fields of a Struct; none of another class."""
+    names: tuple[str, ...] = getattr(cls, "__struct_fields__", ())
+    return names
 
 
 def _masked(value: Any) -> Any:
@@ -139,14 +141,14 @@ def _masked(value: Any) -> Any:
         changed: dict[str, Any] = {}
         for name in names:
             old = getattr(value, name)
-            if type(old) is str:  # here as well: most of what a report has are texts in dataclasses
+            if type(old) is str:  # here as well: most of what a report has are texts in Structs
                 if (text := masked(old)) != old:
                     changed[name] = text
             elif old and type(old) not in _BARE and (inner := _masked(old)) is not old:
                 changed[name] = inner
         if isinstance(value, Difference) and is_secret_name(value.what):
             changed |= {"good": REDACTED, "bad": REDACTED}
-        return dataclasses.replace(value, **changed) if changed else value
+        return msgspec.structs.replace(value, **changed) if changed else value
     return value
 
 

@@ -1,6 +1,5 @@
 """`NodeFacts` as plain JSON values and back: what travels to node 0, and what a report keeps."""
 
-from dataclasses import fields
 from typing import Any
 
 from allready.errors import ExchangeError
@@ -38,19 +37,19 @@ def from_json(data: Any) -> NodeFacts:
         raise ExchangeError("facts must be an object")
     _check_size(data)
     found: dict[str, Any] = {}
-    for item in fields(NodeFacts):
-        value = data.get(item.name)
-        if item.name not in data:
+    for name in NodeFacts.__struct_fields__:
+        if name not in data:
             continue
+        value = data[name]
         if isinstance(value, dict) and len(value) == 1 and isinstance(why := next(iter(value.values())), str):
             kind = next(iter(value))
             if kind in {"missing", "not_applicable"}:
-                found[item.name] = FactMissing(why) if kind == "missing" else NotApplicable(why)
+                found[name] = FactMissing(why) if kind == "missing" else NotApplicable(why)
                 continue
         try:
-            found[item.name] = msgspec.convert(value, NODE_FACTS[item.name])
+            found[name] = msgspec.convert(value, NODE_FACTS[name])
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
-            raise ExchangeError(f"the fact {item.name} is not what it should be: {error}") from error
+            raise ExchangeError(f"the fact {name} is not what it should be: {error}") from error
     return NodeFacts(**found)
 
 

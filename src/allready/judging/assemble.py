@@ -1,7 +1,8 @@
 """All readings of one run put together: `assemble` makes the `RunEvidence` that rules judge."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.join import join_dumps
 from allready.evidence.inspector import inspector_lags

@@ -5,10 +5,11 @@ nothing but connections that nobody answered, while the earlier one had an error
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import Death, Event, FaultClass, Role, Severity
-from allready.records import dataclass
 from allready.signatures import load
 
 SECOND_S = 1.0
@@ -33,12 +34,11 @@ Agent = tuple[str, str | None, int | None]
 """Source, node and pid."""
 
 
-@dataclass(slots=True)
-class Attempts:
+class Attempts(Struct):
     """Where the last attempt begins.  `lines`: source -> last line of the attempt before; `times`: node -> its time."""
 
-    lines: dict[str, int] = field(default_factory=dict)
-    times: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, int] = {}
+    times: dict[str, float] = {}
 
     def is_over(self, source: str, line: int | None, node: str | None, time_s: float | None) -> bool:
         """Whether what stands there was written in an attempt that ended before the last one."""

@@ -1,19 +1,19 @@
 """Sends and receives: matched by pair of ranks, not by position."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.operations.codes import operation, raw_codes
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Misfit, Mismatch
-from allready.records import dataclass
 
 MAX_PAIRS = 64
 """Pairs that are followed operation by operation; of more, those with the largest difference."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True):
     src: int
     dst: int
     sent: int

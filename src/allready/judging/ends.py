@@ -1,12 +1,13 @@
 """How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
-from allready.expressions import expression
 from allready.model import BenchRun, Death, Event, ProcessRecord
-from allready.records import dataclass
 
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
@@ -14,7 +15,7 @@ SAME_DEATH_S = 120.0
 MAX_NEAR = 64
 """Reports of one rank or pid that a new one is compared with."""
 
-_KERNELS = expression(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
+_KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
 _STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
 
 
@@ -75,12 +76,11 @@ def _is_one_node(identities: Identities) -> bool:
     )
 
 
-@dataclass(slots=True)
-class _Merged:
+class _Merged(Struct):
     """Deaths so far, found again by rank, process or place."""
 
-    deaths: list[Death] = field(default_factory=list)
-    places: dict[tuple[str, object], list[int]] = field(default_factory=dict)
+    deaths: list[Death] = []
+    places: dict[tuple[str, object], list[int]] = {}
 
     def add(self, death: Death) -> None:
         keys = _keys(death)

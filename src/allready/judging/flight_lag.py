@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
+from msgspec import Struct
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING, version_of
@@ -17,7 +18,6 @@ from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
 from allready.judging.lateness import MIN_PERIODS, lateness, period_of
 from allready.model import Lag
-from allready.records import dataclass
 
 MIN_OPERATIONS = 10
 MAX_OPERATIONS = 2_000
@@ -34,8 +34,7 @@ LOOKS_APART = 20
 MIN_LOOKS = 8
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """Times in seconds after `begin_ns`, one row per rank, one column per operation."""
 
     seqs: list[int]

@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.judging.ends import Victims

@@ -1,7 +1,8 @@
 """Calls that ranks gave up by torch's watchdog, compared: other calls under one number."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.join.watchdog import SPEAKING, TAG
 from allready.judging.majority import majority

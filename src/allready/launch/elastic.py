@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from allready.launch.plan import (
     SIGNALS_TO_HANDLE,
     AttemptPlan,
@@ -102,7 +104,6 @@ def _explain(error: Exception, *, is_met: bool) -> tuple[str, str]:
 @functools.cache
 def _agent_class() -> Any:
     """The agent's class; made here because importing torch takes a second."""
-    import dataclasses
     from datetime import timedelta
 
     import torch.distributed.elastic.rendezvous.registry as registry
@@ -113,7 +114,7 @@ def _agent_class() -> Any:
     from torch.distributed.elastic.rendezvous import RendezvousParameters
     from torch.distributed.launcher.api import LaunchConfig
 
-    knows_signals = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
+    knows_signals = "signals_to_handle" in {f.name for f in msgspec.structs.fields(LaunchConfig)}
 
     class Agent(SimpleElasticAgent):  # type: ignore[misc]
         def __init__(

@@ -5,15 +5,16 @@ value of `MasterContactFacts.outcome`, so that the same rules judge it live and 
 """
 
 import asyncio
+import dataclasses
 import errno
 import ipaddress
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.errors import ExchangeError, FactUnavailable
 from allready.messaging import datagram
@@ -64,7 +65,7 @@ class _Rejected(OSError):  # noqa: N818 - an outcome
     sender = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Node 0's no."""
 
@@ -222,7 +223,7 @@ class Contact:
         self, address: str, addresses: tuple[str, ...], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Link | None:
         async with asyncio.timeout(ANSWER_S):
-            writer.write(GREETING + encode("hello", replace(self._hello, waited_s=self.waited_s)))
+            writer.write(GREETING + encode("hello", dataclasses.replace(self._hello, waited_s=self.waited_s)))
             await writer.drain()
             said = await reader.read(len(GREETING))
             while said and len(said) < len(GREETING) and GREETING.startswith(said):

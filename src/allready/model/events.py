@@ -1,11 +1,10 @@
 """What was read from the ruins of a run, before anybody judges it: sources, lines with a meaning, their parts."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from allready.records import dataclass
+from msgspec import Struct
 
 
 class Role(StrEnum):
@@ -18,8 +17,7 @@ class Role(StrEnum):
     HARMLESS = "harmless"  # looks bad and is not
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Who wrote a line, as far as the line, its neighbours and its file say.
 
     `host` and `pid` are as logged (a container's own); `node` is any name or number of the node found in a prefix,
@@ -38,8 +36,7 @@ class Origin:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """One line (or block of lines) that a signature knows.
 
     `time_s`: seconds since 1970 as if the log's local time were UTC; None when the line has no time.
@@ -51,15 +48,14 @@ class Event:
     origin: Origin
     text: str  # at most 1,000 characters
     time_s: float | None = None
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     extra: tuple[str, ...] = ()
     count: int = 1
     last_time_s: float | None = None
     role: Role = Role.RECORD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRecord:
+class SourceRecord(Struct, frozen=True, kw_only=True):
     """One file, archive member or stream that was read.
 
     kind: "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "archive", "empty", "binary".

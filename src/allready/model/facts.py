@@ -3,13 +3,10 @@
 Units are in the names.  Absent values are None ("not known"), never 0.
 """
 
-from dataclasses import field
-
-from allready.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFacts:
+class LaunchFacts(Struct, frozen=True, kw_only=True):
     """What this node was told about the job, and by whom (`sources`: field -> flag or variable)."""
 
     num_nodes: int
@@ -22,11 +19,10 @@ class LaunchFacts:
     devices: tuple[str, ...] = ()  # explicit --devices, else empty
     backend: str | None = None
     framework: str = "torch"
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
+class HostFacts(Struct, frozen=True, kw_only=True):
     """The machine and its operating system."""
 
     hostname: str
@@ -38,8 +34,7 @@ class HostFacts:
     boot_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameFacts:
+class NameFacts(Struct, frozen=True, kw_only=True):
     """What names mean on this node."""
 
     own_name: str
@@ -50,8 +45,7 @@ class NameFacts:
     master_error: str | None = None  # the resolver's words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class Interface(Struct, frozen=True, kw_only=True):
     """One network interface."""
 
     name: str
@@ -65,8 +59,7 @@ class Interface:
     driver: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Struct, frozen=True, kw_only=True):
     """One row of the main routing table; destination in CIDR form, "0.0.0.0/0" is the default route."""
 
     destination: str
@@ -75,8 +68,7 @@ class Route:
     metric: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetFacts:
+class NetFacts(Struct, frozen=True, kw_only=True):
     """Interfaces and routes."""
 
     interfaces: tuple[Interface, ...]
@@ -89,8 +81,7 @@ class NetFacts:
         return next((i for i in self.interfaces if i.name == name), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterfaceChoice:
+class InterfaceChoice(Struct, frozen=True, kw_only=True):
     """What one library (NCCL or Gloo) will use for its own sockets on this node, and why."""
 
     variable: str  # NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME
@@ -101,16 +92,14 @@ class InterfaceChoice:
     error: str | None = None  # the library will fail; why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportFacts:
+class TransportFacts(Struct, frozen=True, kw_only=True):
     """The interfaces that NCCL and Gloo will really use on this node."""
 
     nccl: InterfaceChoice
     gloo: InterfaceChoice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaPort:
+class RdmaPort(Struct, frozen=True, kw_only=True):
     """One port of an InfiniBand or RoCE device, from /sys/class/infiniband."""
 
     device: str
@@ -123,15 +112,13 @@ class RdmaPort:
     gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RdmaFacts:
+class RdmaFacts(Struct, frozen=True, kw_only=True):
     """InfiniBand and RoCE ports; empty when the machine has none."""
 
     ports: tuple[RdmaPort, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True, kw_only=True):
     """A process that holds memory of a GPU."""
 
     pid: int
@@ -140,8 +127,7 @@ class GpuProcess:
     used_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU as NVML sees it (before CUDA_VISIBLE_DEVICES)."""
 
     index: int
@@ -153,8 +139,7 @@ class Gpu:
     processes: tuple[GpuProcess, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
+class GpuFacts(Struct, frozen=True, kw_only=True):
     """The GPUs of the node, the driver, and which of them this job may use."""
 
     gpus: tuple[Gpu, ...]
@@ -164,8 +149,7 @@ class GpuFacts:
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoftwareFacts:
+class SoftwareFacts(Struct, frozen=True, kw_only=True):
     """Versions of what the job will import, by name: python, torch, torch-cuda, nccl, jax, jaxlib, numpy, allready.
 
     A name that is not installed is absent.
@@ -174,8 +158,7 @@ class SoftwareFacts:
     versions: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitFacts:
+class LimitFacts(Struct, frozen=True, kw_only=True):
     """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, as said."""
 
     memlock_bytes: int | None  # None: unlimited
@@ -185,23 +168,20 @@ class LimitFacts:
     shm_free_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvFacts:
+class EnvFacts(Struct, frozen=True, kw_only=True):
     """Variables that PyTorch, NCCL, Gloo, CUDA, JAX, XLA and OpenMP read; secrets are never among them."""
 
     variables: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockFacts:
+class ClockFacts(Struct, frozen=True, kw_only=True):
     """This node's wall clock minus node 0's, by round trips over the store connection."""
 
     offset_s: float
     uncertainty_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptFacts:
+class ScriptFacts(Struct, frozen=True, kw_only=True):
     """The training script that was named after `--`."""
 
     path: str
@@ -209,8 +189,7 @@ class ScriptFacts:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirewallFacts:
+class FirewallFacts(Struct, frozen=True, kw_only=True):
     """Local packet filter, as far as this user may read it."""
 
     tool: str | None  # nft, iptables, firewalld, ufw; None: none found active
@@ -220,8 +199,7 @@ class FirewallFacts:
     out_dropped_ports: tuple[tuple[int, int], ...] = ()  # as dropped_ports, of connections that begin here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortHolder:
+class PortHolder(Struct, frozen=True, kw_only=True):
     """Who listens on a local TCP port."""
 
     pid: int | None  # None: belongs to a user whose processes we may not see
@@ -230,8 +208,7 @@ class PortHolder:
     started: str | None = None  # ISO-8601
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterPortFacts:
+class MasterPortFacts(Struct, frozen=True, kw_only=True):
     """Node 0 only: whether it could open the master port, and if not, who holds it and what answers there."""
 
     port: int
@@ -246,8 +223,7 @@ ONLY_HEARD = "its packets arrive here, and it acknowledges none of ours"
 """In the `detail` of a connection that is lost: the way from node 0 works, the way to it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MasterContactFacts:
+class MasterContactFacts(Struct, frozen=True, kw_only=True):
     """Nodes other than node 0: how far this node got towards the master's port.
 
     outcome, one of:

@@ -1,10 +1,9 @@
 """What a rule says (`Hit`) and what a person or a program is told (`Finding`)."""
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
-from allready.records import dataclass
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -56,8 +55,7 @@ class FaultClass(StrEnum):
     HEALTHY = "HEALTHY"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Culprits:
+class Culprits(Struct, frozen=True, kw_only=True):
     """Who is at fault.  Empty means that nobody can be blamed, for example on a tie."""
 
     nodes: tuple[int, ...] = ()
@@ -69,8 +67,7 @@ class Culprits:
         return bool(self.nodes or self.ranks or self.links or self.variables)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """One thing that was seen: where (file:line, rank or probe), and the text as it stood there."""
 
     source: str
@@ -79,8 +76,7 @@ class Evidence:
     node_rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Struct, frozen=True, kw_only=True):
     """A rule's answer: data only, never a finished sentence, so that every language can say it.
 
     `values` fill the placeholders of the rule's message and remedy; their `str()` must be neutral in language
@@ -88,7 +84,7 @@ class Hit:
     covers cases that differ in them.
     """
 
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = {}
     culprits: Culprits = Culprits()
     evidence: tuple[Evidence, ...] = ()
     confidence: Confidence = Confidence.CERTAIN
@@ -97,8 +93,7 @@ class Hit:
     fault_time: str | None = None  # ISO-8601, when the fault began, if known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """A hit with its rule's text filled in: what every report shows.
 
     `message` and `remedy` are English (JSON and logs are); `values` let `allready.text` say it in another language.
@@ -113,12 +108,11 @@ class Finding:
     remedy: str
     evidence: tuple[Evidence, ...] = ()
     title: str = ""
-    values: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = {}
     fault_time: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotChecked:
+class NotChecked(Struct, frozen=True, kw_only=True):
     """Something that a rule could not look at; `node` is None when it concerns the whole job."""
 
     code: str

@@ -4,14 +4,14 @@ The same `Fleet` is filled live (from node 0), from a saved report, or by hand i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, fields
 from typing import Any, Generic, Self, TypeVar
+
+from msgspec import Struct
 
 from allready.model import facts as f
 from allready.model import job as j
 from allready.model.live import Live
 from allready.model.run_evidence import RunEvidence
-from allready.records import dataclass
 
 T = TypeVar("T")
 
@@ -35,17 +35,14 @@ NODE_FACTS: dict[str, type] = {
 """Name in JSON and tests -> type that a rule asks for as `PerNode[type]`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FactMissing:
+class FactMissing(Struct, frozen=True):
     """Why a fact is not known."""
 
     why: str
 
 
-class NotApplicable(FactMissing):
+class NotApplicable(FactMissing, frozen=True):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
-
-    __slots__ = ()
 
 
 class PerNode(Mapping[int, T], Generic[T]):
@@ -74,8 +71,7 @@ _NOT_NODE_0 = NotApplicable("not node 0")
 _IS_NODE_0 = NotApplicable("node 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True, kw_only=True):
     """Everything known of one node; a field is the fact or the reason why it is missing."""
 
     launch: f.LaunchFacts | FactMissing = _NOT_COLLECTED
@@ -98,26 +94,25 @@ class NodeFacts:
     def none(cls, why: str) -> Self:
         """A node of which nothing is known, for one reason."""
         missing: Any = FactMissing(why)
-        return cls(**dict.fromkeys((item.name for item in fields(cls)), missing))
+        return cls(**dict.fromkeys(cls.__struct_fields__, missing))
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Name and value of every fact, known or missing."""
-        for item in fields(self):
-            yield item.name, getattr(self, item.name)
+        for name in self.__struct_fields__:
+            yield name, getattr(self, name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(Struct, frozen=True, kw_only=True):
     """All evidence about one job.  None for a part of the job means that it was not looked at (`why_not` says why)."""
 
     world: j.World
-    nodes: Mapping[int, NodeFacts] = field(default_factory=dict)
+    nodes: Mapping[int, NodeFacts] = {}
     roll: j.RollCall | None = None
     reach: j.Reachability | None = None
     collectives: j.Collectives | None = None
     run_evidence: RunEvidence | None = None  # read after the fact, or gathered from a running job under suspicion
     live: Live | None = None  # only of a job that runs
-    why_not: Mapping[str, str] = field(default_factory=dict)  # part ("reach") -> reason it was not looked at
+    why_not: Mapping[str, str] = {}  # part ("reach") -> reason it was not looked at
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call
 
     def per_node(self, fact_type: type) -> tuple[dict[int, Any], dict[int, FactMissing]]:

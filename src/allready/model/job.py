@@ -3,14 +3,12 @@
 These are gathered on node 0 (or made up in a test) and are evidence like the facts of one node.
 """
 
-from dataclasses import field
+from msgspec import Struct
 
 from allready.model.process import ProcessState
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorldNode:
+class WorldNode(Struct, frozen=True, kw_only=True):
     """One node of the job."""
 
     node_rank: int
@@ -18,8 +16,7 @@ class WorldNode:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(Struct, frozen=True, kw_only=True):
     """The job's members as far as they are known; node ranks that never came are absent from `nodes`."""
 
     num_nodes: int
@@ -41,8 +38,7 @@ class World:
         return next((n.node_rank for n in self.nodes if rank in n.ranks), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """One node's words when it reported to node 0 (kept also when it was refused)."""
 
     node_rank: int
@@ -60,8 +56,7 @@ class Claim:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Struct, frozen=True, kw_only=True):
     """A sign of life at node 0 from somebody who is not in the roll.
 
     kind: "datagram" (a node's UDP call arrived, its TCP connection did not), "half_open" (a SYN arrived and our
@@ -76,8 +71,7 @@ class Caller:
     hears_us: bool | None = None  # datagram callers say whether our datagrams reach them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollCall:
+class RollCall(Struct, frozen=True, kw_only=True):
     """Who came to node 0, when, and who did not."""
 
     num_nodes: int
@@ -108,8 +102,7 @@ class RollCall:
         return tuple(sorted({*self.missing, *self.lost}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathProbe:
+class PathProbe(Struct, frozen=True, kw_only=True):
     """One TCP path, tried from `src` to a listener of `dst`.
 
     outcome: "ok", "refused", "filtered" (silence), "no_route", "stuck" (connected, but a payload did not come back),
@@ -132,8 +125,7 @@ class PathProbe:
     duration_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatagramProbe:
+class DatagramProbe(Struct, frozen=True, kw_only=True):
     """UDP datagrams sent from `src` to `dst` with fragmentation forbidden: one direction, unlike a TCP connection."""
 
     src: int
@@ -144,8 +136,7 @@ class DatagramProbe:
     too_big_bytes: tuple[int, ...] = ()  # refused by the kernel of src: over its MTU or the known path MTU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reachability:
+class Reachability(Struct, frozen=True, kw_only=True):
     """All paths that were tried.  `num_pairs_planned` below all pairs means a sample (very many nodes)."""
 
     paths: tuple[PathProbe, ...]
@@ -154,16 +145,15 @@ class Reachability:
     num_pairs_planned: int = 0
     num_pairs_done: int = 0
     duration_s: float = 0.0
-    busy_ports: dict[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # node rank -> ports of --port-range that somebody else has there: reported, not probed
+    busy_ports: dict[int, tuple[int, ...]] = {}
+    """Node rank -> ports of --port-range that another process has there: reported, not probed."""
+
     # Of very many paths a report lists those that tell something; these count the others, by outcome.
-    paths_left_out: dict[str, int] = field(default_factory=dict)
-    directions_left_out: dict[str, int] = field(default_factory=dict)  # (src, dst) with no path listed, by the worst
+    paths_left_out: dict[str, int] = {}
+    directions_left_out: dict[str, int] = {}  # (src, dst) with no path listed, by the worst
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankState:
+class RankState(Struct, frozen=True, kw_only=True):
     """What a rank's process was doing when a stage ended badly, seen from outside."""
 
     rank: int
@@ -180,8 +170,7 @@ class RankState:
     error: str | None = None  # last line of the exception, if it ended by one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
+class StageResult(Struct, frozen=True, kw_only=True):
     """One stage of the staged collectives.
 
     outcome: "ok", "failed" (a rank reported an error or died), "hung" (deadline passed), "wrong" (a result was
@@ -204,8 +193,7 @@ class StageResult:
     culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): nobody can be singled out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchPoint:
+class BenchPoint(Struct, frozen=True, kw_only=True):
     """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n (nccl-tests, doc/PERFORMANCE.md)."""
 
     size_bytes: int
@@ -216,8 +204,7 @@ class BenchPoint:
     num_iterations: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveRun:
+class CollectiveRun(Struct, frozen=True, kw_only=True):
     """One run of the staged collectives: all ranks, or fewer (`--grow`), or with one transport off (`--isolate`)."""
 
     label: str  # "all", "grow 2", "isolate NCCL_P2P_DISABLE=1"
@@ -225,7 +212,7 @@ class CollectiveRun:
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
-    extra_env: dict[str, str] = field(default_factory=dict)
+    extra_env: dict[str, str] = {}
 
     @property
     def bad(self) -> StageResult | None:
@@ -233,8 +220,7 @@ class CollectiveRun:
         return next((s for s in self.stages if s.outcome in {"failed", "hung", "wrong"}), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collectives:
+class Collectives(Struct, frozen=True, kw_only=True):
     """All runs of the staged collectives, in order; the first one is the job as asked for."""
 
     runs: tuple[CollectiveRun, ...]

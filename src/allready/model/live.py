@@ -6,14 +6,13 @@ tells how far that clock is ahead of node 0's.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.model.process import ProcessState
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMark:
+class GroupMark(Struct, frozen=True, kw_only=True):
     """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
 
     `waiting_s`: for how long the last operation has been enqueued and not completed; None while nothing is pending.
@@ -30,8 +29,7 @@ class GroupMark:
     moved_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankStatus:
+class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
@@ -88,8 +86,7 @@ class RankStatus:
         return self.process_state in ProcessState.FROZEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaceSample:
+class PaceSample(Struct, frozen=True, kw_only=True):
     """Operations of one group on one rank since the last sample, oldest first; from the recorder's ring.
 
     The tuples are parallel.  `digests`: a hash of what must agree on all members (operation, sizes, dtypes, root).
@@ -105,8 +102,7 @@ class PaceSample:
     size_bytes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketRow:
+class SocketRow(Struct, frozen=True, kw_only=True):
     """One TCP connection of a rank (or of its children), from INET_DIAG; counters since the connection began.
 
     `last_sent_s`, `last_received_s` (data or an acknowledgement): seconds ago.  `backoff`: doublings of the
@@ -146,8 +142,7 @@ class SocketRow:
     buffer_limited_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRow:
+class LinkRow(Struct, frozen=True, kw_only=True):
     """One network interface: whether it is up, and its byte counters."""
 
     name: str
@@ -162,8 +157,7 @@ class LinkRow:
     num_dropped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True, kw_only=True):
     """One node now: what its agent sends every second, and at once when a rank ends or stops."""
 
     node_rank: int
@@ -180,8 +174,7 @@ class NodeStatus:
     cpu_pressure_share: float | None = None  # PSI "some" over 10 s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildRow:
+class ChildRow(Struct, frozen=True, kw_only=True):
     """A descendant of a rank.  role: "loader" (DataLoader worker), "compiler" or "other"."""
 
     pid: int
@@ -193,8 +186,7 @@ class ChildRow:
     wchan: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEvidence:
+class RankEvidence(Struct, frozen=True, kw_only=True):
     """Everything an agent could get of one rank when asked, as raw text, so that the readers of `evidence` read it.
 
     `stack`: faulthandler's or py-spy's output with a `Process PID:` head; `why_no_stack` otherwise.
@@ -217,8 +209,7 @@ class RankEvidence:
     children: tuple[ChildRow, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSize:
+class PathSize(Struct, frozen=True, kw_only=True):
     """Sizes of IP packets to a host, header included: the longest that was answered just now, and the shortest of those
     that never were (None: the longest that the interface can send was answered)."""
 
@@ -226,8 +217,7 @@ class PathSize:
     lost_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeEvidence:
+class NodeEvidence(Struct, frozen=True, kw_only=True):
     """One node's answer to the judge's question `number`."""
 
     node_rank: int
@@ -242,15 +232,14 @@ class NodeEvidence:
     addresses: tuple[str, ...] = ()  # of this node
     # Addresses that this node's ranks are connected to -> whether anything there answered a first packet, at
     # `reached_s` (this node's wall clock; None: just now).
-    reached: Mapping[str, bool] = field(default_factory=dict)
+    reached: Mapping[str, bool] = {}
     reached_s: float | None = None
     # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
-    path_sizes: Mapping[str, PathSize] = field(default_factory=dict)
+    path_sizes: Mapping[str, PathSize] = {}
     problems: tuple[str, ...] = ()  # what could not be had, and why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class Live(Struct, frozen=True, kw_only=True):
     """What the judge knows of a running job; the part of a fleet that live rules ask for.
 
     `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last word (monotonic on node 0).
@@ -262,12 +251,12 @@ class Live:
 
     now_s: float
     attempt: int = 0
-    statuses: Mapping[int, NodeStatus] = field(default_factory=dict)
-    heard_s: Mapping[int, float] = field(default_factory=dict)
-    lost: Mapping[int, str] = field(default_factory=dict)  # node -> why its connection ended
-    evidence: Mapping[int, NodeEvidence] = field(default_factory=dict)
-    history: Mapping[int, tuple[NodeStatus, ...]] = field(default_factory=dict)
-    addresses: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    statuses: Mapping[int, NodeStatus] = {}
+    heard_s: Mapping[int, float] = {}
+    lost: Mapping[int, str] = {}  # node -> why its connection ended
+    evidence: Mapping[int, NodeEvidence] = {}
+    history: Mapping[int, tuple[NodeStatus, ...]] = {}
+    addresses: Mapping[int, tuple[str, ...]] = {}
     world_size: int = 0
     since_s: float | None = None
     hang_after_s: float = 10.0

@@ -2,7 +2,7 @@
 
 from enum import StrEnum, nonmember
 
-from allready.records import dataclass
+from msgspec import Struct
 
 
 class ProcessState(StrEnum):
@@ -57,8 +57,7 @@ class EndCause(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessEnd:
+class ProcessEnd(Struct, frozen=True, kw_only=True):
     """How one process ended, in the words of its parent, of its launcher or of itself.
 
     Neither `exit_code` nor `signal`: the status is lost (another process took it) or not told.

@@ -1,13 +1,13 @@
 """What every command writes: report.json's shape (schema allready.report/1, a contract; keys may be added)."""
 
-from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
 from allready.model.job import Collectives, Reachability, RollCall, World
 from allready.model.run_summary import RunSummary
-from allready.records import dataclass
 
 SCHEMA = "allready.report/1"
 
@@ -21,8 +21,7 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """The finding that explains the others, in one sentence."""
 
     code: str
@@ -36,8 +35,7 @@ class Verdict:
     detect_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """One run of one command.  `world` to `not_checked` are the contract; what follows is added by `check`."""
 
     tool_version: str
@@ -53,9 +51,7 @@ class Report:
     roll: RollCall | None = None
     reach: Reachability | None = None
     collectives: Collectives | None = None
-    facts: dict[int, dict[str, Any]] = field(
-        default_factory=dict
-    )  # node rank -> fact name -> fact, or its {"missing": why}
-    odd: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> codes of findings that name it
+    facts: dict[int, dict[str, Any]] = {}  # node rank -> fact name -> fact, or its {"missing": why}
+    odd: dict[int, tuple[str, ...]] = {}  # node rank -> codes of findings that name it
     ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

@@ -5,15 +5,14 @@ process group.  What is not known is absent (an empty mapping, None), never a de
 """
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from allready.model.events import Event, Origin, SourceRecord
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommRecord:
+class CommRecord(Struct, frozen=True, kw_only=True):
     """One communicator as one process saw it (NCCL's Init lines)."""
 
     comm: str  # the pointer as logged: unique in the process only
@@ -31,8 +30,7 @@ class CommRecord:
     completed_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transport:
+class Transport(Struct, frozen=True, kw_only=True):
     """How one process reaches a neighbour.  Ranks are those of the communicator `comm`, as logged."""
 
     src: int
@@ -43,8 +41,7 @@ class Transport:
     comm: str | None = None  # pointer as logged, None when the lines do not tell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
+class ProcessRecord(Struct, frozen=True, kw_only=True):
     """One process of the job: everything its logs say of it.
 
     `interfaces`: (name, address) that NCCL chose; `hcas`: RDMA ports chosen; `available`: names the log offers as
@@ -60,23 +57,23 @@ class ProcessRecord:
     cuda_dev: int | None = None
     nvml_dev: int | None = None
     bus_id: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)  # "nccl", "cuda-driver", "torch", ...
-    env: Mapping[str, str] = field(default_factory=dict)  # as NCCL or torch echoed it
+    versions: Mapping[str, str] = {}  # "nccl", "cuda-driver", "torch", ...
+    env: Mapping[str, str] = {}  # as NCCL or torch echoed it
     network: str | None = None  # "Socket", "IB", "AWS Libfabric", ...
     plugins: tuple[str, ...] = ()
     interfaces: tuple[tuple[str, str], ...] = ()
     oob: tuple[str, str] | None = None  # bootstrap interface
     hcas: tuple[str, ...] = ()
     available: tuple[str, ...] = ()
-    gdr: Mapping[str, bool] = field(default_factory=dict)  # network device -> GPU Direct RDMA is enabled
+    gdr: Mapping[str, bool] = {}  # network device -> GPU Direct RDMA is enabled
     num_nodes: int | None = None
     num_local_ranks: int | None = None
-    num_channels: Mapping[str, int] = field(default_factory=dict)  # "coll", "nvls", "p2p", ...
-    algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce RING/SIMPLE" -> times chosen
+    num_channels: Mapping[str, int] = {}  # "coll", "nvls", "p2p", ...
+    algorithms: Mapping[str, int] = {}  # "AllReduce RING/SIMPLE" -> times chosen
     comms: tuple[CommRecord, ...] = ()
     transports: tuple[Transport, ...] = ()
-    phases_s: Mapping[str, float] = field(default_factory=dict)  # "init total", "init bootstrap", ...
-    op_counts: Mapping[str, int] = field(default_factory=dict)
+    phases_s: Mapping[str, float] = {}  # "init total", "init bootstrap", ...
+    op_counts: Mapping[str, int] = {}
     first_time_s: float | None = None
     last_time_s: float | None = None
     last_line: str | None = None
@@ -84,8 +81,7 @@ class ProcessRecord:
     last_origin: Origin | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """One operation of one rank as a recorder, a watchdog or a log line describes it.
 
     `seq` counts the group's operations from 1 in the source's own way.  `num_elements`, `sizes` are those of the input.
@@ -111,8 +107,7 @@ class Operation:
     is_p2p: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
 
     `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
@@ -123,7 +118,7 @@ class Position:
     started: int | None = None
     stuck: Operation | None = None
     last: Operation | None = None  # the last one enqueued
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = {}
     error: str | None = None  # the rank's own error state in this group, RAS: "remote process exited ..."
     time_s: float | None = None
     origin: Origin | None = None
@@ -134,8 +129,7 @@ UNNAMED_GROUP = "of unknown name"
 """The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupProgress:
+class GroupProgress(Struct, frozen=True, kw_only=True):
     """One group as one kind of evidence shows it.
 
     source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
@@ -150,14 +144,13 @@ class GroupProgress:
     label: str = ""  # what people call it: default_pg, TP, ...
     members: tuple[int, ...] = ()
     size: int = 0
-    positions: Mapping[int, Position] = field(default_factory=dict)
-    absent: Mapping[int, str] = field(default_factory=dict)
+    positions: Mapping[int, Position] = {}
+    absent: Mapping[int, str] = {}
     complete: bool = False
     origin: Origin | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class Misfit(Struct, frozen=True, kw_only=True):
     """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
 
     sender: int
@@ -166,8 +159,7 @@ class Misfit:
     num_expected: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True, kw_only=True):
     """The first operation of a group at which its ranks did not do the same.
 
     kind: "name" (another operation), "size", "dtype", "root", "redop", "peer" (send without its recv), "splits" (of an
@@ -193,8 +185,7 @@ class Mismatch:
     is_same_call: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class Death(Struct, frozen=True, kw_only=True):
     """How one process ended badly, in its own or its launcher's words.
 
     kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
@@ -225,8 +216,7 @@ class Death:
     last_words: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """One frame of a stack, innermost first in a thread."""
 
     function: str
@@ -234,8 +224,7 @@ class Frame:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadStack:
+class ThreadStack(Struct, frozen=True, kw_only=True):
     """One thread at one moment.  state: "active", "idle", "gil" or "".
 
     `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.
@@ -248,8 +237,7 @@ class ThreadStack:
     activity: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessStack:
+class ProcessStack(Struct, frozen=True, kw_only=True):
     """All threads of one process, or why they could not be read.
 
     role: "rank", "launcher", "loader" (DataLoader worker), "other".  `activity`: what the main thread was doing, in one
@@ -268,8 +256,7 @@ class ProcessStack:
     site: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class Lag(Struct, frozen=True, kw_only=True):
     """How late ranks entered the operations of one group, over the operations that all of them recorded.
 
     `last_share`: share of operations that the rank entered last by more than `noise_s`.
@@ -286,12 +273,11 @@ class Lag:
     last_share: Mapping[int, float]
     median_period_s: float | None = None  # of an iteration or of the operation's recurrence
     noise_s: float = 0.0
-    waited_share: Mapping[int, float] = field(default_factory=dict)
-    num_waits: Mapping[int, int] = field(default_factory=dict)
+    waited_share: Mapping[int, float] = {}
+    num_waits: Mapping[int, int] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockOffset:
+class ClockOffset(Struct, frozen=True, kw_only=True):
     """One node's clock against the reference node's, from events that happened together."""
 
     node: str
@@ -300,14 +286,13 @@ class ClockOffset:
     num_matches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iterations:
+class Iterations(Struct, frozen=True, kw_only=True):
     """Operation counts by iteration: rank -> iteration -> operation -> count; only the odd ones are kept."""
 
     marker: str
-    num_iterations: Mapping[int, int] = field(default_factory=dict)
-    usual: Mapping[str, int] = field(default_factory=dict)  # operation -> count in most iterations
-    odd: Mapping[int, Mapping[int, Mapping[str, int]]] = field(default_factory=dict)
+    num_iterations: Mapping[int, int] = {}
+    usual: Mapping[str, int] = {}  # operation -> count in most iterations
+    odd: Mapping[int, Mapping[int, Mapping[str, int]]] = {}
 
 
 class BenchRow(NamedTuple):
@@ -320,8 +305,7 @@ class BenchRow(NamedTuple):
     num_wrong: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchRun:
+class BenchRun(Struct, frozen=True, kw_only=True):
     """A table of nccl-tests: rows of (size_bytes, time_us, algbw, busbw, num_wrong), those out of place in `rows`.
 
     `operation` is "" when the file does not tell; `num_wrong` is -1 where values were not compared.  `num_ranks`: as
@@ -343,8 +327,7 @@ class BenchRun:
         return self.avg_busbw_gb_per_s is not None and not self.out_of_bounds and is_right
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvidence:
+class RunEvidence(Struct, frozen=True, kw_only=True):
     """Everything that was read of one run.
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
@@ -363,9 +346,9 @@ class RunEvidence:
     iterations: Iterations | None = None
     benches: tuple[BenchRun, ...] = ()
     expected_ranks: int = 0
-    node_of_rank: Mapping[int, int] = field(default_factory=dict)
-    node_numbers: Mapping[str, int] = field(default_factory=dict)  # host name or node hint -> node rank
-    peers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # address as logged -> ranks that live there
+    node_of_rank: Mapping[int, int] = {}
+    node_numbers: Mapping[str, int] = {}  # host name or node hint -> node rank
+    peers: Mapping[str, tuple[int, ...]] = {}  # address as logged -> ranks that live there
     ended_well: frozenset[int] = frozenset()
     kinds: frozenset[str] = frozenset()  # kinds of sources that were read
     last_time_s: float | None = None  # of any line: when the evidence ends

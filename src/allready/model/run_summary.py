@@ -1,14 +1,12 @@
 """What a report keeps of the ruins of a run: a row per rank, the moments of the story, what was read."""
 
-from dataclasses import field
+from msgspec import Struct
 
 from allready.model.events import SourceRecord
 from allready.model.run_evidence import BenchRun, ClockOffset
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankRow:
+class RankRow(Struct, frozen=True, kw_only=True):
     """One rank (or a process whose rank is not known): everything that its evidence says, ready to be shown.
 
     init: "completed", "started" (and never completed), "" when no log tells.  `groups`: group -> how far it came;
@@ -21,7 +19,7 @@ class RankRow:
     host: str | None = None
     pid: int | None = None
     gpu: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = {}
     init: str = ""
     network: str = ""
     plugins: tuple[str, ...] = ()
@@ -29,12 +27,12 @@ class RankRow:
     available: tuple[str, ...] = ()
     hcas: tuple[str, ...] = ()
     transports: tuple[str, ...] = ()
-    num_channels: dict[str, int] = field(default_factory=dict)
-    algorithms: dict[str, int] = field(default_factory=dict)
-    op_counts: dict[str, int] = field(default_factory=dict)
-    groups: dict[str, str] = field(default_factory=dict)
-    group_counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    phases_s: dict[str, float] = field(default_factory=dict)
+    num_channels: dict[str, int] = {}
+    algorithms: dict[str, int] = {}
+    op_counts: dict[str, int] = {}
+    groups: dict[str, str] = {}
+    group_counts: dict[str, dict[str, int]] = {}
+    phases_s: dict[str, float] = {}
     activity: str = ""
     ending: str = ""
     last_line: str = ""
@@ -42,8 +40,7 @@ class RankRow:
     last_source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEvent:
+class TimelineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened, on the common clock (`shift_s` was added to what was logged).
 
     role: as `model.Role`, or "operation", "death".  `time_s` is None for lines without a time; `count`: equal lines.
@@ -61,18 +58,16 @@ class TimelineEvent:
     shift_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationCounts:
+class IterationCounts(Struct, frozen=True, kw_only=True):
     """Operations per iteration: what is usual, and the iterations of ranks that differ."""
 
     marker: str
-    num_iterations: dict[int, int] = field(default_factory=dict)
-    usual: dict[str, int] = field(default_factory=dict)
+    num_iterations: dict[int, int] = {}
+    usual: dict[str, int] = {}
     odd: tuple[tuple[int, int, dict[str, int]], ...] = ()  # rank, iteration, operation -> count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """In what a bad run differs from a good one.
 
     area: "setting", "version", "interface", "network", "transport", "topology", "operations", "time".  `ranks`: of the
@@ -87,8 +82,7 @@ class Difference:
     weight: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True, kw_only=True):
     """What was read and what it shows, beside the findings."""
 
     ranks: tuple[RankRow, ...] = ()

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from allready.model import BenchPoint, CollectiveRun
-from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 
@@ -14,16 +15,14 @@ MAX_LINES = 4
 MAX_TICKS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A grid line and its label."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """One measured point."""
 
     x: float
@@ -31,8 +30,7 @@ class Dot:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One run; `number` 0 to 3 chooses dash and colour."""
 
     number: int
@@ -45,8 +43,7 @@ class Line:
         return " ".join(f"{d.x:.1f},{d.y:.1f}" for d in self.dots)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """What the template draws."""
 
     lines: tuple[Line, ...]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable
 from allready.model import facts as f
-from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 from allready.report.words import t
@@ -19,8 +19,7 @@ from allready.report.words import t
 MAX_CHARS = 240
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """A row's name in every language: our own text `key` filled with `values`, or a name that is never translated."""
 
     key: str = ""
@@ -31,8 +30,7 @@ class Label:
         return t(self.key, language, name=plain(self.name)) if self.key else plain(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A cell: a neutral `text`, or our own text `key` (with `why` for "not known")."""
 
     text: str = ""
@@ -50,8 +48,7 @@ class Value:
         return self.key == "fact_unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One fact over all nodes."""
 
     group: str  # fact name as in NODE_FACTS

@@ -5,7 +5,6 @@ holds that order.
 """
 
 import contextlib
-import dataclasses
 import functools
 import math
 import os
@@ -91,7 +90,7 @@ def _nan_for_null(value: Any, kind: Any) -> Any:
     """Give required floats that were written as null (not finite) back as NaN, everything else as it is."""
     if value is None:
         return math.nan if kind is float else None
-    if isinstance(value, dict) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = _hints(kind)
         return {k: _nan_for_null(v, hints.get(k, Any)) for k, v in value.items()}
     if isinstance(value, list) and isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):

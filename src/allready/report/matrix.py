@@ -5,8 +5,9 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from allready.model import DatagramProbe, PathProbe, Reachability
-from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain
 
@@ -25,8 +26,7 @@ _RANKS = {outcome: rank for rank, outcome in enumerate(OUTCOMES)}
 _ERROR = _RANKS["error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One direction: the worst outcome, the best round trip, and what is worth saying of its paths."""
 
     src: int
@@ -47,8 +47,7 @@ class Cell:
         return self.outcome not in {"ok", "not_run"}
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """How many directions from and to one node are in trouble, and how many were tried."""
 
     node_rank: int
@@ -58,8 +57,7 @@ class Tally:
     all_to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """All directions that were tried, counted, and the nodes and cells worth showing."""
 
     cells: dict[tuple[int, int], Cell]  # between the shown nodes

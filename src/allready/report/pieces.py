@@ -1,18 +1,16 @@
 """What a terminal report is made of: lines, tables and gaps, of no width and no colour yet."""
 
-from allready.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Some text in one style: "", bold, dim, good, warn, bad, code."""
 
     text: str
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line, or on a narrow terminal several: `lead` stands before, the rest hangs behind it."""
 
     pieces: tuple[Piece, ...]
@@ -20,8 +18,7 @@ class Line:
     indent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Struct, frozen=True):
     """A table.  `right`: which columns are aligned right."""
 
     head: tuple[str, ...]
@@ -31,8 +28,7 @@ class Grid:
     tight: bool = False  # a matrix: columns one blank apart
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """An empty line."""
 
 

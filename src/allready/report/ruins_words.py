@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import Culprits, Finding, RankRow, Report, Role, RunSummary, Severity, TimelineEvent
-from allready.records import dataclass
 from allready.report import units
 from allready.report.safe import plain, shorten, width
 from allready.text.ui import ui
@@ -148,8 +149,7 @@ def operations(counts: dict[str, int], language: str, *, most: int = 3) -> str:
     return ", ".join(named) or units.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Struct, frozen=True):
     """Ranks of which the same is known; `rows` are in order of rank, those without a rank last."""
 
     rows: tuple[RankRow, ...]
@@ -199,8 +199,7 @@ def _alike(row: RankRow) -> tuple[object, ...]:
     return row.init, row.network, ending, row.activity, _absences(row), counts, last
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """One link of the chain of events: equal moments of several ranks, the earliest of them first."""
 
     first: TimelineEvent

@@ -8,12 +8,12 @@ import bisect
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
+from msgspec import Struct
+
 from allready.model import Report, RunSummary, TimelineEvent
-from allready.records import dataclass
 from allready.report import units
 from allready.report.ruins_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
 from allready.report.safe import plain, shorten
@@ -41,8 +41,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """Times to pixels: pieces of one scale, with the pauses between them cut short."""
 
     pieces: tuple[tuple[float, float, float, float], ...]  # from_s, to_s, from_px, to_px
@@ -62,15 +61,14 @@ class Axis:
         return high_px + (time_s - high_s) / (next_s - high_s) * (next_px - high_px)
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(Struct):
     """One row of the drawing."""
 
     label: str
     kind: str  # "node", "rank", "loose"
     y: float = 0.0
     culprit: bool = False
-    moments: list[TimelineEvent] = field(default_factory=list)
+    moments: list[TimelineEvent] = []
 
 
 def shape(role: str, x: float, y: float) -> str:

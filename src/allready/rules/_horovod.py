@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from allready.judging.majority import is_majority, is_minority
 from allready.model import Event, Role, RunEvidence
-from allready.records import dataclass
 from allready.rules._ruins import once
 from allready.rules.signature import numbers
 
@@ -12,8 +13,7 @@ STALLED = "launcher.horovod_stalled"
 _MAX_RANKS = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(Struct, frozen=True, kw_only=True):
     """kind: "absent" (`ranks` have not submitted what the others wait for), "apart" (`ranks` submitted `tensor`, and
     not `other`; the others the other way round), "extra" (only `ranks` submitted `tensor`, most did not come).
 

@@ -2,13 +2,13 @@
 
 import re
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import Death, FaultClass
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """What failed a process.  `hint`: a command that shows more.  `is_own`: it is the rank's or its node's own matter,
     not that of a peer or of the way to it.
     """

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
-from allready.records import dataclass
 from allready.rules._ruins import WAITED, evidence
 from allready.rules._waits import WaitSnapshot
 
@@ -23,8 +24,7 @@ SOON_S = 5.0
 """A connection that is closed this soon after a rank's last line was rather closed by what ended the rank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
+class Suspect(Struct, frozen=True, kw_only=True):
     """One rank, and what is known of it.
 
     `doing`: a word for what its main thread did, "" when no stack shows it; `site`: where.

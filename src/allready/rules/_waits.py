@@ -6,10 +6,11 @@ different orders.  A rank of which this kind of evidence shows nothing counts as
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position, RunEvidence
-from allready.records import dataclass
 from allready.rules._ruins import has_stopped
 
 MAX_AHEAD = 1_000
@@ -20,8 +21,7 @@ TORCH = ("flight recorder", "watchdog")
 """These two number operations alike, so that one fills the other's gaps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(Struct, frozen=True, kw_only=True):
     """Some members of a group wait in an operation for others."""
 
     group: str
@@ -31,13 +31,12 @@ class Wait:
     waiting: tuple[int, ...]
     behind: tuple[int, ...]  # known to be behind
     unseen: tuple[int, ...]  # nothing known
-    elsewhere: Mapping[int, Operation] = field(default_factory=dict)  # gave up in an earlier operation of the group
-    why_unseen: Mapping[int, str] = field(default_factory=dict)
+    elsewhere: Mapping[int, Operation] = {}  # gave up in an earlier operation of the group
+    why_unseen: Mapping[int, str] = {}
     progress: GroupProgress | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitSnapshot:
+class WaitSnapshot(Struct, frozen=True, kw_only=True):
     """What one kind of evidence says of the whole job.
 
     `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that

@@ -3,8 +3,10 @@
 import logging
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import (
     FactMissing,
@@ -19,19 +21,17 @@ from allready.model import (
     Severity,
 )
 from allready.model.fill import UNKNOWN, fill
-from allready.records import dataclass
 from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What one rule answered.  `unchecked`: node rank (None: the whole job) -> why."""
 
     code: str
     hits: tuple[Hit, ...] = ()
-    unchecked: dict[int | None, str] = field(default_factory=dict)
+    unchecked: dict[int | None, str] = {}
     crash: str | None = None
 
     @property

@@ -16,8 +16,10 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
 from typing import Any, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import (
     NODE_FACTS,
@@ -33,7 +35,6 @@ from allready.model import (
     World,
 )
 from allready.model.fill import placeholders as placeholders
-from allready.records import dataclass
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
@@ -57,8 +58,7 @@ JOB_PARTS: dict[type, str] = {
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """One parameter of a rule."""
 
     parameter: str
@@ -67,8 +67,7 @@ class Need:
     optional: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """One rule.  Used as a decorator, it registers a copy with the decorated function as `body`.
 
     `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
@@ -88,7 +87,7 @@ class Rule:
     body: Callable[..., Iterator[Hit]] | None = None
     needs: tuple[Need, ...] = ()
     area: str = ""
-    page: str = field(default="", repr=False)
+    page: str = ""
 
     def __call__(self, body: Callable[..., Iterator[Hit]]) -> "Rule":
         """Register the rule under its code.

@@ -7,7 +7,8 @@ information, so that a reader who meets the line in a log finds out that it is o
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.judging.majority import is_minority
 from allready.model import (

@@ -15,14 +15,14 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import Confidence, Event, FaultClass, Role, Severity
-from allready.records import dataclass
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
@@ -36,14 +36,13 @@ _A_BRACE = expression(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what f
 BLAMES = ("rank", "node", "peer", "ranks", "pair", "first", "nobody")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePattern:
+class LinePattern(Struct, frozen=True, kw_only=True):
     """One shape of a line.  `source`: the regular expression; `values`: what its groups catch in `example`."""
 
     anchor: str
     source: str
     example: str
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     versions: str = ""
 
     @property
@@ -62,8 +61,7 @@ class LinePattern:
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.source))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """Conditions, all of which must hold, under which lines of a signature say something else: `[[finding.when]]`.
 
     Conditions: `text`, an expression found in the line; `front`, one found in what stands before the words that were
@@ -80,7 +78,7 @@ class Case:
 
     text: str = ""
     front: str = ""
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     equal: tuple[tuple[str, str], ...] = ()
     most: int = 0
     progress: bool = False
@@ -127,8 +125,7 @@ class Case:
         return last >= (event.last_time_s or event.time_s) and not 0.0 < self.within_s < last - event.time_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """One meaning.  `code` and the texts are None for records.
 
     `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
@@ -281,7 +278,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
 
 def case(name: str, entry: Mapping[str, Any]) -> Case:
     """`[[finding.when]]` of the finding with this name."""
-    unknown = set(entry) - {f.name for f in fields(Case)}
+    unknown = set(entry) - set(Case.__struct_fields__)
     assert not unknown, f"{name}: {unknown} is no condition"
     made = Case(
         text=entry.get("text", ""),

@@ -1,7 +1,8 @@
 """Clock offsets from causality: made-up dumps and logs of two nodes whose clocks differ."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.join.clocks import clock_offsets

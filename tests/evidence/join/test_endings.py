@@ -1,7 +1,7 @@
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.judging.ends import ended_well, merge_deaths

@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.reading import RasAnswer

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.judging.ends import Victims

@@ -4,12 +4,12 @@ import io
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allready.evidence.lines import forms, lane
 from allready.evidence.lines.model import Limits, Scanned

@@ -33,7 +33,7 @@ def in_parts(data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: L
 
 def comparable(found: Scanned) -> dict[str, object]:
     """Everything that must not depend on chunks and parts: codes of shapes may differ, what they stand for may not."""
-    kept = {name: getattr(found, name) for name in Scanned.__slots__ if name not in {"streams", "problems"}}
+    kept = {name: getattr(found, name) for name in Scanned.__struct_fields__ if name not in {"streams", "problems"}}
     kept["streams"] = [
         (s.origin, s.comm, s.nranks, s.num_operations, s.marks, s.times, s.first_line, s.last_line)
         for s in found.streams

@@ -5,8 +5,9 @@ import re
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import CommRecord, Origin, ProcessRecord

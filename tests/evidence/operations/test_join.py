@@ -1,8 +1,7 @@
 """Communicators joined over processes, operations counted and compared."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import CommRecord, GroupProgress, ProcessRecord
 from tests.evidence.operations.streams import AG, AR, SMALL, process, recorded, shape, stream, whole, whole_job

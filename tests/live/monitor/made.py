@@ -1,8 +1,10 @@
 """A made-up job for the judge: ranks do what a test says, agents speak every second, questions are answered at once."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.live.monitor.monitor import Judge
 from allready.live.monitor.pace_digest import digests_of

@@ -1,7 +1,8 @@
 """How ranks ended: who was first, who was told to, who died of another's operation."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
@@ -28,7 +29,7 @@ GLOO = (
 
 def death(rank: int, time_s: float | None = 100.0, **changes: object) -> Death:
     known = Death(kind="exception", origin=Origin(source="out.log", rank=rank), rank=rank, text="ValueError: x")
-    return replace(known, time_s=time_s, **changes)  # type: ignore[arg-type]
+    return replace(known, time_s=time_s, **changes)
 
 
 def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
@@ -39,7 +40,7 @@ def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
 def ended(rank: int, exit_code: int | None = None, signal: str | None = None, **changes: object) -> RankStatus:
     state = ProcessState.KILLED if signal else ProcessState.EXITED
     known = RankStatus(rank=rank, pid=rank + 10, process_state=state, exit_code=exit_code, signal=signal, ended_s=150.0)
-    return replace(known, **changes)  # type: ignore[arg-type]
+    return replace(known, **changes)
 
 
 def test_times_are_those_of_node_0() -> None:

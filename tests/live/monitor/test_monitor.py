@@ -1,8 +1,7 @@
 """The judge with made-up jobs: who is accused, when, and when nobody is."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import NodeStatus, Report, Status, Verdict
 from tests.live.monitor.made import CLOSED, Play, codes, traceback

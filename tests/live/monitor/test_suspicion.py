@@ -1,8 +1,9 @@
 """What is worth a closer look, by statuses alone."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, Suspicion, suspect, waits_s
 from allready.model import GroupMark, NodeStatus, ProcessState

@@ -16,7 +16,7 @@ from tests.live.node.nodes import until
 
 IN_NODE = """
 import json
-from dataclasses import asdict
+from msgspec.structs import asdict
 from allready.live.node.links import links
 print(json.dumps([asdict(link) for link in links(timeout_s=1.0)]))
 """

@@ -14,7 +14,7 @@ from tests.live.node.nodes import until
 
 IN_NODE = """
 import json, sys
-from dataclasses import asdict
+from msgspec.structs import asdict
 from allready.live.node.path_mtu import path_sizes
 print(json.dumps({k: asdict(v) for k, v in path_sizes({sys.argv[2]: sys.argv[1]}).items()}))
 """

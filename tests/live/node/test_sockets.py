@@ -111,7 +111,7 @@ def test_what_is_not_acknowledged_backs_off(lab2: Lab, tmp_path: Path) -> None:
 
 IN_NODE = """
 import json, sys
-from dataclasses import asdict
+from msgspec.structs import asdict
 from allready.live.node.sockets import owners, rows_of
 print(json.dumps([asdict(r) for r in rows_of(owners([(1, int(sys.argv[1]))]), timeout_s=1.0)]))
 """

@@ -4,7 +4,6 @@ Each takes about twenty seconds.  Look at the machine first: other load is recor
 """
 
 import contextlib
-import dataclasses
 import json
 import lzma
 import signal
@@ -17,6 +16,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from allready.lab import Lab
 from allready.lab.faults import Fault, LinkDown, MtuBlackHole, OneWayDrop, RandomLoss, SlowLink
@@ -166,8 +167,8 @@ def _thinned(words: Sequence[Any]) -> Iterator[Any]:
         if word.time_s - last_s >= SOCKETS_EVERY_S:
             last_s = word.time_s
         else:
-            word = dataclasses.replace(word, sockets=(), links=())
-        yield _lean(dataclasses.asdict(word))
+            word = msgspec.structs.replace(word, sockets=(), links=())
+        yield _lean(msgspec.structs.asdict(word))
 
 
 def _lean(value: Any) -> Any:

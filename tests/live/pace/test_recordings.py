@@ -3,10 +3,10 @@
 A recording is the words of four (or two, three) agents, from four seconds before the fault on.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from .replay import FIXTURES, Judged, Recording, load_recording, told_again
 

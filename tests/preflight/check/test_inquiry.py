@@ -1,9 +1,9 @@
 """From evidence to a report: what must not change between two judgements, and what an interruption leaves."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, World
 from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
@@ -12,7 +12,7 @@ from allready.testing import claim, fleet, healthy_node, healthy_roll
 
 def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:
     claims = tuple(claim(r, num_nodes) for r in range(num_nodes) if r not in absent)
-    return replace(RollCall(num_nodes=num_nodes, claims=claims, waited_s=5.0, finished=True), **changes)  # type: ignore[arg-type]
+    return replace(RollCall(num_nodes=num_nodes, claims=claims, waited_s=5.0, finished=True), **changes)
 
 
 def job_without(num_nodes: int, *absent: int, **changes: object) -> Fleet:

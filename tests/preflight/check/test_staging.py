@@ -1,9 +1,9 @@
 """What a request makes of the staged collectives: backend, stages, devices, and which runs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.messaging.channel import memory_channel, silent

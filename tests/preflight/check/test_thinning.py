@@ -1,9 +1,8 @@
 """Reports of very many nodes: bounded, with all that is in trouble, and with numbers that stay right."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from allready.messaging import wire
 from allready.messaging.channel import convert

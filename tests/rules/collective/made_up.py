@@ -1,7 +1,8 @@
 """Runs of staged collectives that stopped: what the tests of this area share."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import CollectiveRun, Collectives, ProcessState, RankState, StageResult
 from allready.testing import healthy_collectives

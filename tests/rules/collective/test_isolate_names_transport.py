@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import CollectiveRun, Confidence, FaultClass
 from allready.testing import check, fleet, healthy_collectives

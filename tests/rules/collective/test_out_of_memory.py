@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import GpuFacts, GpuProcess, NodeFacts
 from allready.rules.engine import judge

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import BenchPoint, Collectives, Confidence, FaultClass, Severity
 from allready.rules.registry import load

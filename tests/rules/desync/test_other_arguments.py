@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Live
 from allready.rules.registry import load

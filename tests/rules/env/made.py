@@ -1,7 +1,8 @@
 """Pieces of made-up facts that several tests of this folder need."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import EnvFacts, GpuFacts, HostFacts, LaunchFacts, SoftwareFacts
 from allready.testing import healthy_node

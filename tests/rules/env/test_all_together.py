@@ -2,9 +2,9 @@
 
 import random
 import string
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Fleet, Severity
 from allready.rules.engine import judge, run

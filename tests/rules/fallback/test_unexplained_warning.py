@@ -1,5 +1,6 @@
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import Confidence, Event, FaultClass, Origin, ProcessRecord, Role, Severity, SourceRecord
 from tests.rules.runs import ask, death, event

@@ -1,7 +1,8 @@
 """Parts of made-up nodes that the tests of this area share."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import Fleet, Gpu, GpuFacts, LaunchFacts
 from allready.testing import GIB, healthy_node

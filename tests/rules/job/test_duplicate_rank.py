@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import Claim, RollCall
 from allready.testing import check, claim, fleet, healthy_roll

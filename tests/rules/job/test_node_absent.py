@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FirewallFacts, MasterPortFacts, RollCall
 from allready.testing import check, claim, fleet, healthy_roll

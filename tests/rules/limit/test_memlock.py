@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import Confidence, EnvFacts, FactMissing, LimitFacts, RdmaFacts, Severity
 from allready.testing import GIB, check, fleet, healthy_node

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import EnvFacts, FactMissing, Fleet, LimitFacts, RdmaFacts, Severity, World
 from allready.testing import check, fleet, healthy_node

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import FactMissing, LimitFacts, Severity
 from allready.testing import GIB, check, fleet, healthy_node

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, HostFacts, LimitFacts, Severity, SoftwareFacts
 from allready.testing import GIB, check, fleet, healthy_collectives, healthy_node

@@ -1,8 +1,9 @@
 """A made-up job of one rank per node in a ring, as agents tell of its sockets; healthy but for what a test changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import (
     Fleet,

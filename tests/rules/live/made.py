@@ -1,8 +1,9 @@
 """A made-up job that runs: four ranks on two nodes that all wait in number 64, but for those that a test changes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import (
     ChildRow,

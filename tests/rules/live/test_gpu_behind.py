@@ -1,10 +1,10 @@
 """LIV011."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Confidence, RankStatus, Severity
 from tests.rules.live.made import ask, mark, waiting

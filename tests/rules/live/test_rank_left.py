@@ -1,6 +1,6 @@
 """LIV007."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import Confidence, Death, Origin, Position
 from allready.testing import check

@@ -34,7 +34,7 @@ def test_a_lock_of_a_moment_is_no_deadlock() -> None:
 
 def test_a_loop_that_is_always_seen_at_its_lock_still_moves() -> None:
     moving = behind(2, main_cpu_s=0.0)
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from allready.rules.engine import run
     from allready.rules.registry import load
@@ -52,7 +52,7 @@ def test_a_loop_that_is_always_seen_at_its_lock_still_moves() -> None:
 
 
 def test_a_stack_that_was_taken_somewhere_else_tells_nothing() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from allready.rules.engine import run
     from allready.rules.registry import load

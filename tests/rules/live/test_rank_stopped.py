@@ -17,7 +17,7 @@ def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:
 
 
 def test_a_short_pause_is_no_stop() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from allready.rules.engine import run
     from allready.rules.registry import load

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, FirewallFacts, NetFacts, Severity
 from allready.testing import check, fleet, healthy_path, healthy_reach, healthy_roll

@@ -1,7 +1,8 @@
 """Partial fleets: what one node knows while it has not got through, and what node 0 knows alone."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import Fleet, MasterContactFacts, NodeFacts, RollCall, World, WorldNode
 from allready.testing import NPROC, healthy_node, healthy_roll

@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.testing import check, fleet, healthy_node

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.model import Confidence, Role
 from tests.rules.runs import ask, death, event

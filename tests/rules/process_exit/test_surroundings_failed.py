@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Live, Role
 from allready.testing import check

@@ -1,8 +1,9 @@
 """A made-up job that moves: paces of four ranks, and what their connections carried within the last seconds."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import Fleet, Lag, NodeStatus, RunEvidence, SocketRow
 from allready.model.live import GroupMark

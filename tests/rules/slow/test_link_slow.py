@@ -1,4 +1,4 @@
-from dataclasses import replace
+from msgspec.structs import replace
 
 from allready.testing import check
 from tests.rules.link.wires import DEAD

@@ -3,14 +3,14 @@
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_ENTRIES = 100_000
 MAX_GROUPS = 4_096
@@ -37,33 +37,31 @@ _LIBRARIES = (
 _NOT_PYTHON = (".cpp", ".cc", ".cu", ".h", ".hpp", ".so", ".c", ".S")
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """Columns of one group while they grow."""
 
-    seq: list[int] = field(default_factory=list)
-    p2p: list[int] = field(default_factory=list)
-    num_in: list[int] = field(default_factory=list)
-    num_out: list[int] = field(default_factory=list)
-    shape: list[int] = field(default_factory=list)
-    site: list[int] = field(default_factory=list)
-    state: bytearray = field(default_factory=bytearray)
-    created: list[int] = field(default_factory=list)
-    started: list[int] = field(default_factory=list)
-    completed: list[int] = field(default_factory=list)
+    seq: list[int] = []
+    p2p: list[int] = []
+    num_in: list[int] = []
+    num_out: list[int] = []
+    shape: list[int] = []
+    site: list[int] = []
+    state: bytearray = bytearray()
+    created: list[int] = []
+    started: list[int] = []
+    completed: list[int] = []
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(Struct):
     """All entries of one dump.  `labels`, `ids`: what they say of their groups: description, number in the process."""
 
-    rings: dict[str, FlightRing] = field(default_factory=dict)
-    shapes: list[FlightShape] = field(default_factory=list)
+    rings: dict[str, FlightRing] = {}
+    shapes: list[FlightShape] = []
     sites: list[str | None] = field(default_factory=lambda: [None])
     stacks: list[tuple[str, ...]] = field(default_factory=lambda: [()])
-    labels: dict[str, str] = field(default_factory=dict)
-    ids: dict[int, str] = field(default_factory=dict)
-    backends: list[str] = field(default_factory=list)
+    labels: dict[str, str] = {}
+    ids: dict[int, str] = {}
+    backends: list[str] = []
     num_entries: int = 0
     num_unreadable: int = 0
     num_skipped: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allready.records import dataclass
+from msgspec import Struct
 
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
@@ -16,8 +16,7 @@ Splits = tuple[tuple[int, ...], tuple[int, ...]]
 """Elements for each member of the group, elements from each member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """What one call was given.  `root`: a global rank."""
 
     operation: str

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.flight.names import operation_name
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
 from allready.model import ranges
-from allready.records import dataclass
 
 WORLD_LABEL = "default_pg"
 RATIO_ENTRIES = 200
@@ -18,8 +18,7 @@ APART = 50
 """Operations that ranks of one run may be apart: as many as a process launches before it has to wait."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Group:
+class Group(Struct, kw_only=True):
     """One group over all dumps.  `members` is empty and `size` 0 when no dump tells; `dumps`: of members, by rank."""
 
     name: str  # in the dumps
@@ -27,7 +26,7 @@ class Group:
     label: str
     members: Sequence[int]
     size: int
-    dumps: dict[int, FlightDump] = field(default_factory=dict)
+    dumps: dict[int, FlightDump] = {}
 
     def ring(self, rank: int) -> FlightRing | None:
         """The rank's entries of this group."""

@@ -1,7 +1,8 @@
 """All dumps of one run together: their groups, and how far every rank came in each of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.pairs import pairs_of
@@ -9,11 +10,9 @@ from allready.evidence.flight.progress import progress_of
 from allready.evidence.flight.tracks import Track, tracks_of
 from allready.evidence.reading import FlightDump
 from allready.model import GroupProgress, Mismatch
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlightJoin:
+class FlightJoin(Struct, frozen=True, kw_only=True):
     """What the dumps of a run hold together.
 
     `groups`: each with the collectives of its members.  `progress`: one per group with collectives, and one per
@@ -21,9 +20,9 @@ class FlightJoin:
     size or type.  `notes`: dumps that could not be used.
     """
 
-    groups: list[tuple[Group, Mapping[int, Track]]] = field(default_factory=list)
-    progress: list[GroupProgress] = field(default_factory=list)
-    unmet: dict[str, list[Mismatch]] = field(default_factory=dict)
+    groups: list[tuple[Group, Mapping[int, Track]]] = []
+    progress: list[GroupProgress] = []
+    unmet: dict[str, list[Mismatch]] = {}
     notes: tuple[str, ...] = ()
 
 

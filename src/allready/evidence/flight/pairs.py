@@ -6,25 +6,25 @@ level, and only what is pending is compared.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import CUT, NO_DUMP, SOURCE
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
 from allready.model import GroupProgress, Mismatch, Operation, Position
-from allready.records import dataclass
 
 MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
 
 
-@dataclass(slots=True)
-class _End:
+class _End(Struct):
     """One rank's side of one direction: entries in order, and the entry that holds each one's state."""
 
     track: Track
-    entries: list[int] = field(default_factory=list)
-    states: list[int] = field(default_factory=list)
+    entries: list[int] = []
+    states: list[int] = []
 
     def pending(self) -> list[int]:
         """Places in `entries` of what is not completed, after the last completed one."""

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING

@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.flight.columns import Columns, columns_of, number
 from allready.evidence.flight.given import KEY, given_of
@@ -16,7 +17,6 @@ from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.expressions import expression
 from allready.model import Origin, SourceRecord
-from allready.records import dataclass
 
 MAX_DUMPS = 4_096
 """Of one file."""
@@ -40,8 +40,7 @@ _STATUS = ("last_enqueued_collective", "last_started_collective", "last_complete
 _BACKENDS_WITH_STATES = {"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True):
     """One dump as loaded, and what is known of it besides."""
 
     value: Any

@@ -6,15 +6,15 @@ Operations of one coalesced group share a sequence number; only the last entry o
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct
 
 from allready.evidence.flight.columns import RETIRED
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import FlightDump, FlightRing, FlightShape
 from allready.model import Operation
-from allready.records import dataclass
 
 SCHEDULED, STARTED, COMPLETED, UNKNOWN = range(4)
 STATE_NAMES = ("scheduled", "started", "completed", None)
@@ -56,8 +56,7 @@ class Codes:
         return (shape.name, (total,), tuple(sorted(set(dtypes))))
 
 
-@dataclass(slots=True, kw_only=True)
-class Track:
+class Track(Struct, kw_only=True):
     """Collectives from number `lo` on.
 
     `codes`: what was done (see `Codes`).  `first`, `last`: the entries of the ring that belong to each number (-1 where
@@ -71,7 +70,7 @@ class Track:
     codes: "array[int]"
     first: "array[int]"
     last: "array[int]"
-    p2p: list[tuple[int, int]] = field(default_factory=list)
+    p2p: list[tuple[int, int]] = []
 
     @property
     def hi(self) -> int:

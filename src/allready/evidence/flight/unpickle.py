@@ -9,9 +9,10 @@ cut, a hostile one) goes to `Machine`, which is slower and has bounds on everyth
 import pickle
 from typing import Any, NoReturn
 
+from msgspec import Struct
+
 from allready.evidence.flight.machine import Machine, RefusedError
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""
@@ -38,8 +39,7 @@ _PICKLE_ERRORS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """One pickle.  `end`: where the next may begin.  `problem`: why only the beginning could be read, or nothing."""
 
     value: Any

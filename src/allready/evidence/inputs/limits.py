@@ -1,9 +1,8 @@
 """How much one archive may unfold.  Memory is bounded anyway; these bound the time that a bomb can cost."""
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from allready.records import dataclass
+from msgspec import Struct, field
 
 GIB = 1 << 30
 
@@ -16,8 +15,7 @@ class DamagedError(Exception):
     """Compressed data or an archive ends early or makes no sense from here on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """Generous for logs: the recorded NCCL logs shrink 32 (gzip) to 79 times (xz); a log whose lines differ in one
     counter only shrinks 55 and 1,076 times, one line repeated 257 times with gzip.
     """

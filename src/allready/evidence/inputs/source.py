@@ -3,11 +3,11 @@
 import io
 import os
 from collections.abc import Callable
-from dataclasses import field
 from typing import BinaryIO
 
+from msgspec import Struct
+
 from allready.evidence.inputs.intake import Guarded
-from allready.records import dataclass
 
 HEAD_BYTES = 1 << 16
 """The kind of a source is found from so much of it."""
@@ -15,8 +15,7 @@ HEAD_BYTES = 1 << 16
 BUFFER_BYTES = 1 << 20
 
 
-@dataclass(slots=True, kw_only=True)
-class Source:
+class Source(Struct, kw_only=True):
     """One stream.  It can be opened once, and only until the next one of its file is asked for.
 
     label: as the user gave it, `archive!member` inside an archive, "-" for standard input.  Names are hints only.
@@ -31,7 +30,7 @@ class Source:
     mtime_s: float | None = None
     path: str | None = None
     file: io.FileIO | None = None
-    _raw: Guarded | None = field(default=None, repr=False)
+    _raw: Guarded | None = None
 
     def open(self) -> BinaryIO:
         """The content from its first byte.  Damage ends it early; `problem` tells of it afterwards."""

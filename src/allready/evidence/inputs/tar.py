@@ -7,9 +7,10 @@ It parses headers with it (checksums, octal and base-256 numbers).
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from allready.evidence.inputs.intake import Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
-from allready.records import dataclass
 
 if TYPE_CHECKING:
     import tarfile
@@ -21,8 +22,7 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SPARSE, _SOLARIS = b"L", b"K", b"x",
 _FILES = (b"0", b"\0", b"7", b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """One member of an archive.  `content` is None where `why_not` says why there is nothing to read."""
 
     name: str

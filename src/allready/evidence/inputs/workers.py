@@ -9,12 +9,11 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from allready.records import dataclass
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -35,16 +34,14 @@ _ORPHAN_S = 1.0
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost(Generic[T]):
+class Lost(Struct, Generic[T], frozen=True, kw_only=True):
     """A task whose worker died in the middle."""
 
     task: T
     why: str
 
 
-@dataclass(slots=True)
-class _Worker(Generic[T]):
+class _Worker(Struct, Generic[T]):
     process: "ForkProcess | SpawnProcess"
     pipe: "Connection[Any, Any]"
     tasks: deque[T] = field(default_factory=deque)  # that were sent; the worker is at the first

@@ -3,13 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.reading import RasAnswer
 from allready.expressions import expression
 from allready.model import Death, Event, Origin, ProcessRecord
-from allready.records import dataclass
 
 MAX_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
@@ -17,19 +18,18 @@ _ADDRESS = expression(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*"
 """The numbers in an address number no nodes."""
 
 
-@dataclass(slots=True)
-class Identities:
+class Identities(Struct):
     """What is known of ranks, processes and nodes; answers None wherever evidence is missing or disagrees."""
 
     processes: tuple[ProcessRecord, ...] = ()
-    rank_of_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
-    rank_of_lone_pid: dict[int, int] = field(default_factory=dict)
-    node_key_of_rank: dict[int, str] = field(default_factory=dict)
-    node_of_rank: dict[int, int] = field(default_factory=dict)
-    node_numbers: dict[str, int] = field(default_factory=dict)
-    rank_of_node: dict[str, int] = field(default_factory=dict)
+    rank_of_pid: dict[tuple[str | None, int], int] = {}
+    rank_of_lone_pid: dict[int, int] = {}
+    node_key_of_rank: dict[int, str] = {}
+    node_of_rank: dict[int, int] = {}
+    node_numbers: dict[str, int] = {}
+    rank_of_node: dict[str, int] = {}
     """Of nodes that have one rank each, where every rank's node is known."""
-    peers: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    peers: dict[str, tuple[int, ...]] = {}
     world_size: int = 0
 
     def rank(self, origin: Origin) -> int | None:
@@ -93,20 +93,20 @@ def _agree(a: int | None, b: int | None) -> bool:
 def _merged(a: ProcessRecord, b: ProcessRecord) -> ProcessRecord:
     """The union; of single values the first that is known, of times the outer ones."""
     changes: dict[str, Any] = {}
-    for item in fields(a):
-        x, y = getattr(a, item.name), getattr(b, item.name)
-        if item.name == "op_counts":
-            changes[item.name] = {k: x.get(k, 0) + y.get(k, 0) for k in {**x, **y}}
-        elif item.name == "comms":
-            changes[item.name] = _merged_comms(x, y)
+    for name in a.__struct_fields__:
+        x, y = getattr(a, name), getattr(b, name)
+        if name == "op_counts":
+            changes[name] = {k: x.get(k, 0) + y.get(k, 0) for k in {**x, **y}}
+        elif name == "comms":
+            changes[name] = _merged_comms(x, y)
         elif isinstance(x, Mapping):
-            changes[item.name] = {**y, **x}
-        elif isinstance(x, tuple) and item.name != "oob":
-            changes[item.name] = tuple(dict.fromkeys((*x, *(y or ()))))
-        elif item.name == "first_time_s":
-            changes[item.name] = min((t for t in (x, y) if t is not None), default=None)
+            changes[name] = {**y, **x}
+        elif isinstance(x, tuple) and name != "oob":
+            changes[name] = tuple(dict.fromkeys((*x, *(y or ()))))
+        elif name == "first_time_s":
+            changes[name] = min((t for t in (x, y) if t is not None), default=None)
         elif x is None:
-            changes[item.name] = y
+            changes[name] = y
     if _later(b, a):
         changes |= {n: getattr(b, n) for n in ("last_time_s", "last_line", "last_line_class", "last_origin")}
     return replace(a, **changes)

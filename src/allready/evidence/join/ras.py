@@ -1,7 +1,8 @@
 """RAS answers in global ranks, and whether what they show is frozen."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.evidence.reading import RasAnswer

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.join.identity import MAX_RANKS, Identities
 from allready.expressions import expression
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
-from allready.records import dataclass
 
 TAG = expression(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {
@@ -95,15 +95,14 @@ def _waits_in(position: Position) -> tuple[object, ...]:
     return () if stuck is None else (stuck.seq, stuck.name, stuck.num_elements)
 
 
-@dataclass(slots=True)
-class _Said:
+class _Said(Struct):
     """What one rank's lines say of one group: numbers, the operations spoken of, and those that it gave up."""
 
     event: Event
     desc: str = ""
-    numbers: dict[str, int | None] = field(default_factory=dict)
-    works: dict[int, Operation | None] = field(default_factory=dict)
-    gave_up: set[int] = field(default_factory=set)
+    numbers: dict[str, int | None] = {}
+    works: dict[int, Operation | None] = {}
+    gave_up: set[int] = set()
 
     def hear(self, event: Event, desc: str, numbers: Mapping[str, int | None]) -> None:
         self.event, self.desc = event, desc or self.desc
@@ -146,8 +145,7 @@ class _Said:
         )
 
 
-@dataclass(slots=True)
-class _Loose:
+class _Loose(Struct):
     """An operation from a line that mostly has no group.  `at`: which of the rank's lines it is."""
 
     at: int

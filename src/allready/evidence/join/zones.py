@@ -7,7 +7,8 @@ same nodes again, and a node that came hours late does not come on the quarter.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
 from allready.model import CommRecord, Origin
@@ -87,4 +88,4 @@ def _moved(reading: Reading, by_s: float) -> Reading:
         ],
         "op_streams": streams,
     }
-    return replace(reading, **changes)  # type: ignore[arg-type]
+    return replace(reading, **changes)

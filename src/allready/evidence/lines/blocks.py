@@ -1,21 +1,18 @@
 """The lines after one that begins a block (a traceback, a table), until there are enough of them."""
 
-from dataclasses import field
-
 import numpy as np
+from msgspec import Struct
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
-from allready.records import dataclass
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
+class _Block(Struct, eq=False):
     line: RawLine
     end_offset: int | None = None  # the lines of the block begin before; None until the end of `line` was seen
-    following: list[bytes] = field(default_factory=list)
+    following: list[bytes] = []
 
 
 class Blocks:

@@ -1,14 +1,11 @@
 """The lines of one chunk, by number."""
 
-from dataclasses import field
-
 import numpy as np
 import numpy.typing as npt
 
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.marks import PADDING
 from allready.evidence.lines.templates import Flags, Floats, Rows
-from allready.records import dataclass
 
 _PADDING = b"\n" * PADDING
 UNKNOWN = -(2**31)
@@ -16,7 +13,6 @@ APART = UNKNOWN + 1
 """Targets: a line that is not known; an operation for which there is no stream."""
 
 
-@dataclass(slots=True)
 class Lines:
     """Line i begins at `starts[i]` of the buffer and has `lengths[i]` bytes, its newline left out.
 
@@ -25,29 +21,18 @@ class Lines:
     where they say none), and `numbers` of elements where the template leaves them open (-1 elsewhere).
     """
 
-    buffer: bytearray
-    rows: Rows
-    base: int
-    offset: int
-    starts: Ints
-    lengths: Ints
-    targets: npt.NDArray[np.int32] = field(init=False)
-    ids: Ints = field(init=False)
-    codes: npt.NDArray[np.uint16] = field(init=False)
-    times: Floats = field(init=False)
-    numbers: Ints = field(init=False)
-    is_blank: Flags = field(init=False)
-
-    def __post_init__(self) -> None:
-        num = len(self.starts)
-        self.targets = np.full(num, UNKNOWN, np.int32)
-        self.ids = np.full(num, -1, np.int64)
-        self.codes = np.zeros(num, np.uint16)
-        self.times = np.full(num, np.nan)
-        self.numbers = np.full(num, -1, np.int64)
-        self.is_blank = self.lengths == 0
-        short = np.flatnonzero(self.lengths == 1)
-        self.is_blank[short] = self.rows.bytes[self.starts[short]] == 13
+    def __init__(self, buffer: bytearray, rows: Rows, base: int, offset: int, starts: Ints, lengths: Ints) -> None:
+        self.buffer, self.rows, self.base, self.offset = buffer, rows, base, offset
+        self.starts, self.lengths = starts, lengths
+        num = len(starts)
+        self.targets: npt.NDArray[np.int32] = np.full(num, UNKNOWN, np.int32)
+        self.ids: Ints = np.full(num, -1, np.int64)
+        self.codes: npt.NDArray[np.uint16] = np.zeros(num, np.uint16)
+        self.times: Floats = np.full(num, np.nan)
+        self.numbers: Ints = np.full(num, -1, np.int64)
+        self.is_blank: Flags = lengths == 0
+        short = np.flatnonzero(lengths == 1)
+        self.is_blank[short] = rows.bytes[starts[short]] == 13
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -5,9 +5,10 @@ by their bytes.  Therefore the fields that change from line to line (counter, bu
 from `0` to `o`, which the fast path can check without looking at them one by one.
 """
 
+from msgspec import Struct
+
 from allready.evidence.reading import OpShape
 from allready.expressions import expression
-from allready.records import dataclass
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""
@@ -70,8 +71,7 @@ _DTYPES = (
 _REDOPS = ("sum", "prod", "max", "min", "avg")
 
 
-@dataclass(frozen=True, slots=True)
-class CollLine:
+class CollLine(Struct, frozen=True):
     """One parsed line.
 
     `head`: where the operation's name begins; everything before says who and when.  `comm_at`: [start, end) of `comm`.

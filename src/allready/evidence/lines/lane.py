@@ -7,9 +7,9 @@ which the lane learns.  It gives exactly what the usual way gives: what it is no
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.anchors import BLOCK_ANCHORS
@@ -21,7 +21,6 @@ from allready.evidence.lines.loops import Filled, Match, Pattern, Shaped, is_pla
 from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
-from allready.records import dataclass
 
 MAX_PATTERNS = 8
 """That are remembered, by everything that this thread reads."""
@@ -42,8 +41,7 @@ _VARIABLE = bytes(range(coll.VARIABLE_LOW, coll.VARIABLE_HIGH + 1))
 _BLOCKS = tuple(anchor.encode() for anchor in BLOCK_ANCHORS)
 
 
-@dataclass(slots=True, eq=False)
-class Own:
+class Own(Struct, eq=False):
     """A pattern as the process of this log writes it.  `lines`: one of each communicator, by slot."""
 
     filled: Filled
@@ -63,16 +61,14 @@ class Own:
         return line is not None and b" comm " + line.comm.encode() + b" " in text
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Operations that follow each other: those of the pattern from `match.phase` on; or a single one."""
 
     of: Own | CollLine
     match: Match
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """What a chunk consists of, in order.
 
     `base`: how many lines stand before it; `offset`: the place of its first byte in the log.
@@ -81,8 +77,8 @@ class Plan:
     base: int
     offset: int
     process: str = ""
-    runs: list[tuple[int, Run]] = field(default_factory=list)  # number of the first line
-    lines: list[RawLine] = field(default_factory=list)  # the others
+    runs: list[tuple[int, Run]] = []  # number of the first line
+    lines: list[RawLine] = []  # the others
     last: RawLine | None = None  # of the operations
     num_lines: int = 0
     num_blank: int = 0

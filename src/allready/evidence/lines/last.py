@@ -1,18 +1,17 @@
 """The last line of every process, operations and repeated lines included."""
 
 import numpy as np
+from msgspec import Struct
 
 from allready.evidence.lines.chunk import APART, Lines
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.streams import Builder
-from allready.records import dataclass
 
 _FEW = 32  # processes whose lines cost less than a copy of the chunk
 
 
-@dataclass(slots=True)
-class _Chunk:
+class _Chunk(Struct):
     """A chunk that is gone: its bytes, and the last line of each process in it (-1: none)."""
 
     data: bytes | bytearray

@@ -1,15 +1,15 @@
 """Puts the parts of one file together: the result is what one pass over the whole file gives."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.lines.line_buffer import LineBuffer, process_of
 from allready.evidence.lines.model import Iterations, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
-from allready.records import dataclass
 
 Key = tuple[str | None, int | None, str]
 
@@ -75,13 +75,12 @@ def _both(one: Iterations, two: Iterations, base: int) -> Iterations:
     )
 
 
-@dataclass(slots=True)
-class _One:
+class _One(Struct):
     """A stream that grows."""
 
     stream: OpStream
     tag: str | None
-    known: dict[OpShape, int] = field(default_factory=dict)
+    known: dict[OpShape, int] = {}
 
     def add(self, part: OpStream, base: int) -> None:
         stream = self.stream

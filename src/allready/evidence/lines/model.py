@@ -5,14 +5,13 @@ Pickled between processes; standard library only.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from allready.evidence.reading import OpStream
-from allready.records import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """How much of a log is kept.  The counts are exact whatever the limits are.
 
     head_lines, tail_lines: interesting lines kept from the beginning and from the end, each within `kept_bytes`.
@@ -42,8 +41,7 @@ class Limits:
 LIMITS = Limits()
 
 
-@dataclass(slots=True, kw_only=True)
-class RawLine:
+class RawLine(Struct, kw_only=True):
     """One line worth reading.
 
     `number` from 1; `offset` of the line's first byte in the stream.  `text` is clipped; of a line with carriage
@@ -57,8 +55,7 @@ class RawLine:
     following: tuple[bytes, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Repeat:
+class Repeat(Struct, kw_only=True):
     """Lines of one process that differ in numbers only, beyond those kept in `Scanned.lines`.
 
     `process` is "host:pid" or "" where the line does not say.  `first`, `last`: numbers of lines; `text` of the last.
@@ -72,8 +69,7 @@ class Repeat:
     last_offset: int
 
 
-@dataclass(slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, kw_only=True):
     """An iteration number found in the log.  `tag`: whose line it is, as the prefix says; None when it does not."""
 
     iteration: int
@@ -81,8 +77,7 @@ class Mark:
     tag: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Iterations:
+class Iterations(Struct, kw_only=True):
     """All iteration marks of a log, thinned or not."""
 
     num_lines: int = 0
@@ -92,8 +87,7 @@ class Iterations:
     highest: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Scanned:
+class Scanned(Struct, kw_only=True):
     """One log, or a part of one.
 
     `num_lines` = num_coll + num_blank + num_rest + num_interesting.  `lines` are the interesting ones that were kept
@@ -112,16 +106,16 @@ class Scanned:
     num_interesting: int = 0
     num_dropped: int = 0
     num_coll_apart: int = 0
-    lines: list[RawLine] = field(default_factory=list)
+    lines: list[RawLine] = []
     num_head: int = 0  # how many of `lines` stand before those that were dropped
-    repeats: list[Repeat] = field(default_factory=list)
-    rest_examples: list[bytes] = field(default_factory=list)
-    streams: list[OpStream] = field(default_factory=list)
-    stream_tags: list[str | None] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    repeats: list[Repeat] = []
+    rest_examples: list[bytes] = []
+    streams: list[OpStream] = []
+    stream_tags: list[str | None] = []
+    marks: list[Mark] = []
     iterations: Iterations = field(default_factory=Iterations)
-    last_lines: dict[str, RawLine] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    last_lines: dict[str, RawLine] = {}
+    problems: list[str] = []
 
 
 def split_ranges(size_bytes: int, workers: int, *, smallest_bytes: int = 64 << 20) -> list[tuple[int, int]]:

@@ -1,8 +1,7 @@
 """Recognises the operation lines of a chunk and hands them to their streams."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from allready.evidence import prefix
 from allready.evidence.clock import Clock

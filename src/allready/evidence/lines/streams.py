@@ -3,16 +3,16 @@
 import itertools
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.lines.coll import CollLine
 from allready.evidence.lines.model import Limits, Mark
 from allready.evidence.lines.templates import Codes, Floats, Ints
 from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
-from allready.records import dataclass
 
 MAX_SHAPES = 65_000
 """Different operations told apart in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
@@ -57,14 +57,13 @@ def thinned_step(values: Sequence[int], most: int) -> int:
     return step
 
 
-@dataclass(slots=True)
-class Builder:
+class Builder(Struct):
     """A stream in the making."""
 
     stream: OpStream
     tag: str | None
-    known: dict[OpShape, int] = field(default_factory=dict)
-    pending: list[Codes] = field(default_factory=list)
+    known: dict[OpShape, int] = {}
+    pending: list[Codes] = []
     num_pending: int = 0
     time_step: int = 1
     last_second: int | None = None

@@ -12,14 +12,13 @@ import functools
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from allready.evidence.lines.coll import MAX_BYTES
-from allready.records import dataclass
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
@@ -43,8 +42,7 @@ _ALLOWED[DIGIT, list(b"0123456789")] = True
 _ALLOWED[HEX, list(b"0123456789abcdef")] = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Geometry:
+class Geometry(Struct, frozen=True, eq=False):
     """Where the lines of one form may differ.
 
     `checked`: columns that must be digits (or hexadecimal), for lines whose changing bytes decide what they are.
@@ -61,8 +59,7 @@ class Geometry:
     number: tuple[int, int] | None
 
 
-@dataclass(slots=True, eq=False)
-class Layout:
+class Layout(Struct, eq=False):
     """The templates of one geometry; hashes in order."""
 
     geometry: Geometry

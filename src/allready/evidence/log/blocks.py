@@ -1,7 +1,8 @@
 """Blocks of lines that belong together: tracebacks, torchelastic's tables, `Rendezvous complete`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.log import elastic, tracebacks
 from allready.evidence.log.elastic import Entry, ErrorFile
@@ -9,7 +10,6 @@ from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.writer import WriterKey
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_BLOCKS = 5000
 _NOISE = expression(
@@ -19,15 +19,14 @@ _NOISE = expression(
 """Parts of messages that say nothing alone."""
 
 
-@dataclass(slots=True)
-class Blocks:
+class Blocks(Struct):
     """All blocks of a log; integers are indices into its lines."""
 
-    tracebacks: list[Traceback] = field(default_factory=list)
-    entries: list[tuple[int, Entry]] = field(default_factory=list)
-    rendezvous: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    error_files: list[tuple[int, ErrorFile]] = field(default_factory=list)
-    of_error: dict[int, Traceback] = field(default_factory=dict)  # line that names the exception -> its traceback
+    tracebacks: list[Traceback] = []
+    entries: list[tuple[int, Entry]] = []
+    rendezvous: dict[int, Mapping[str, str]] = {}
+    error_files: list[tuple[int, ErrorFile]] = []
+    of_error: dict[int, Traceback] = {}  # line that names the exception -> its traceback
 
     def table_rows(self, lines: Sequence[Line]) -> Iterator[tuple[WriterKey, int | None, int | None, int | None]]:
         """(writer, rank, local rank, pid) of every failed process in a table."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import CommRecord
-from allready.records import dataclass
 
 MAX_COMMS = 20_000
 
@@ -15,8 +16,7 @@ _STATE = expression(r"- ?(Init|Destroy|Abort|Revoke|Finalize)(?: (START|COMPLETE
 _PAIR = expression(r"(\w+) (-?(?:0x)?[0-9a-fA-F]+|0x[0-9a-fA-F]+)(?=[\s-]|$)")
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A `CommRecord` in the making, and what of the process stands in the same line."""
 
     comm: str

@@ -3,8 +3,9 @@
 import signal
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from allready.model import Death, Origin
-from allready.records import dataclass
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """What is told later in this list explains what is told earlier: an exception explains exit code 1."""
@@ -20,8 +21,7 @@ def signal_name(number: int) -> str | None:
         return None
 
 
-@dataclass(slots=True, kw_only=True)
-class DeathDraft:
+class DeathDraft(Struct, kw_only=True):
     """One statement about one process's end.
 
     `task`: srun's or mpirun's number of the process.  `writer`: whose stream said so; local ranks mean something

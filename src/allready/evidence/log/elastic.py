@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence import clock as clocks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, read_text
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_SECTION_LINES = 6000
 
@@ -25,8 +25,7 @@ _ERROR_START = expression(r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"')
 _NOTHING = ("To enable traceback see", "Signal ", "<N/A>")
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """One failed process of the table."""
 
     number: int  # line
@@ -37,7 +36,7 @@ class Entry:
     exit_code: int | None = None
     host: str | None = None
     time_s: float | None = None
-    words: list[str] = field(default_factory=list)
+    words: list[str] = []
 
     @property
     def failure(self) -> Failure | None:
@@ -127,8 +126,7 @@ def numbers(text: str | None) -> list[int]:
     return [int(n) for n in re.findall(r"\d{1,7}", text or "")[:65_536]]
 
 
-@dataclass(slots=True)
-class ErrorFile:
+class ErrorFile(Struct):
     """What a worker's error.json says."""
 
     failure: Failure | None

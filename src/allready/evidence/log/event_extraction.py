@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, Said, likeness, values_of

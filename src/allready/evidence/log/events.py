@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import ClassVar, NamedTuple
+
+from msgspec.structs import replace
 
 from allready.evidence.log.line import MAX_EVENT_TEXT
 from allready.expressions import expression
@@ -162,7 +163,7 @@ class Collector:
 
     def change(self, at: int, **changes: object) -> None:
         """Complete an event that was taken in."""
-        self._events[at] = replace(self._events[at], **changes)  # type: ignore[arg-type]
+        self._events[at] = replace(self._events[at], **changes)
 
     def __getitem__(self, at: int) -> Event:
         return self._events[at]

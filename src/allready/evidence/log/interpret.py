@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import Struct
+
 from allready.evidence.log import tracebacks
 from allready.evidence.log.deaths import signal_name
 from allready.evidence.log.line import Line
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
@@ -27,8 +28,7 @@ _SIGNALS = {
 _NAMES = "|".join(_SIGNALS)
 
 
-@dataclass(slots=True, kw_only=True)
-class Statement:
+class Statement(Struct, kw_only=True):
     """What one line (or block) says; the identity of the process only as far as the words name it."""
 
     kind: str
@@ -106,8 +106,7 @@ _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing h
 _ENDING = "taking the entire process down"
 
 
-@dataclass(slots=True)
-class _Here:
+class _Here(Struct):
     """A line among the others."""
 
     lines: Sequence[Line]

@@ -1,16 +1,16 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
+from msgspec import Struct
+
 from allready.evidence.prefix import Prefix
 from allready.expressions import expression
-from allready.records import dataclass
 
 MAX_CHARACTERS = 4096
 MAX_EVENT_TEXT = 1000
 _ESCAPES = expression(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """`number` from 1.  `is_known`: the scanner or the caller gave it for its own sake, not as another's follower."""
 
     number: int

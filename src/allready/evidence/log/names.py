@@ -3,8 +3,9 @@
 import functools
 import re
 
+from msgspec import Struct
+
 from allready.expressions import expression
-from allready.records import dataclass
 
 _RANK = expression(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
 _LOCAL_RANK = expression(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
@@ -19,8 +20,7 @@ _NOT_HOSTS = expression(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hints:
+class Hints(Struct, frozen=True, kw_only=True):
     """Parts of a path that look like a rank, a node, a host or a process."""
 
     rank: int | None = None

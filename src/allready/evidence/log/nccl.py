@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
 from allready.evidence.secrets import masked_value
 from allready.expressions import expression
 from allready.model import Transport
-from allready.records import dataclass
 
 _Item = TypeVar("_Item")
 
@@ -189,28 +189,27 @@ def _channels(text: str) -> Mapping[str, int]:
     return {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
 
 
-@dataclass(slots=True)
-class NcclProcess:
+class NcclProcess(Struct):
     """One process of one host, line by line."""
 
     host: str
     pid: int
     cuda_dev: int | None = None
     node: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    env: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = {}
+    env: dict[str, str] = {}
     network: str | None = None
-    plugins: list[str] = field(default_factory=list)
-    interfaces: list[tuple[str, str]] = field(default_factory=list)
+    plugins: list[str] = []
+    interfaces: list[tuple[str, str]] = []
     oob: tuple[str, str] | None = None
-    hcas: list[str] = field(default_factory=list)
-    available: list[str] = field(default_factory=list)
-    gdr: dict[str, bool] = field(default_factory=dict)
-    num_channels: dict[str, int] = field(default_factory=dict)
-    algorithms: dict[str, int] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
+    hcas: list[str] = []
+    available: list[str] = []
+    gdr: dict[str, bool] = {}
+    num_channels: dict[str, int] = {}
+    algorithms: dict[str, int] = {}
+    timings: dict[str, float] = {}
     comms: Comms = field(default_factory=Comms)
-    _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = field(default_factory=dict)
+    _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
     _timed_ranks: int = 0
     _tid: int | None = None
     _line: int = 0

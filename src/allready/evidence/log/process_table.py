@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from allready.evidence.lines.model import RawLine
 from allready.evidence.log import nccl
@@ -15,7 +17,6 @@ from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
 from allready.expressions import expression
 from allready.model import ProcessRecord
-from allready.records import dataclass
 
 if TYPE_CHECKING:
     from allready.evidence.log.interpret import Log
@@ -26,16 +27,15 @@ _VARIABLE = expression(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
 _TORCH_NCCL = expression(r"NCCL version: (\d[\w.]*)")
 
 
-@dataclass(slots=True)
-class _Spoken:
+class _Spoken(Struct):
     """What one process's lines say besides their words."""
 
     who: Writer = field(default_factory=Writer)
     first_time_s: float | None = None
     last_time_s: float | None = None
     last: Line | None = None
-    env: dict[str, str] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = {}
+    versions: dict[str, str] = {}
 
     def hear(self, line: Line, time_s: float | None) -> None:
         self.last = line

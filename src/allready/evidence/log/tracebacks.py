@@ -1,12 +1,13 @@
 """Python's own words about an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.expressions import expression
-from allready.records import dataclass
 
 HEADER = "Traceback (most recent call last)"
 MAX_LINES = 400
@@ -65,14 +66,13 @@ _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "Connection
 _CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/functional.py")
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Struct):
     """One exception: its name, its words, the frames it came through (outermost first)."""
 
     name: str
     message: str = ""
-    frames: list[tuple[str, int, str]] = field(default_factory=list)
-    more: list[str] = field(default_factory=list)  # further lines of its message
+    frames: list[tuple[str, int, str]] = []
+    more: list[str] = []  # further lines of its message
 
     @property
     def text(self) -> str:
@@ -114,8 +114,7 @@ class Failure:
         return _COLLECTIVE.search("\n".join((self.message, *self.more))) is not None
 
 
-@dataclass(slots=True)
-class Traceback:
+class Traceback(Struct):
     """A whole block.  `root` is the exception that began it; `failures` are all, as printed."""
 
     start: int  # index of the header

@@ -1,19 +1,18 @@
 """From streams of operations to communicators, progress and iterations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
 from allready.evidence.operations.members import Group, Process, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
 from allready.model import CommRecord, GroupProgress, Position, ProcessRecord
-from allready.records import dataclass
 
 MAX_ABSENT = 100_000
 
 
-@dataclass(slots=True, kw_only=True)
-class Communicator:
+class Communicator(Struct, frozen=True, kw_only=True):
     """One communicator whose ranks are known.
 
     `streams`: global rank -> its operations.  `members`: rank in the communicator -> global rank, of those that left a
@@ -27,8 +26,7 @@ class Communicator:
     clocks: Mapping[int, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationsJoin:
+class OperationsJoin(Struct, frozen=True, kw_only=True):
     """What the COLL lines of all processes tell together.
 
     `streams`: rank -> all of its process.  `num_unjoined`: streams that no communicator could be found for (logs
@@ -37,7 +35,7 @@ class OperationsJoin:
 
     progress: tuple[GroupProgress, ...] = ()
     communicators: tuple[Communicator, ...] = ()
-    streams: Mapping[int, Sequence[OpStream]] = field(default_factory=dict)
+    streams: Mapping[int, Sequence[OpStream]] = {}
     num_unjoined: int = 0
 
 

@@ -1,23 +1,22 @@
 """Which process is which rank of which communicator."""
 
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.reading import OpStream
 from allready.model import CommRecord, ProcessRecord
-from allready.records import dataclass
 
 DEEPEST = 16
 
 Key = tuple[object, ...]
 
 
-@dataclass(slots=True)
-class Process:
+class Process(Struct):
     """One process with its communicators and their operations."""
 
     record: ProcessRecord
-    streams: dict[str, OpStream] = field(default_factory=dict)  # by pointer
+    streams: dict[str, OpStream] = {}  # by pointer
     rank: int | None = None
 
     def comms_of(self, pointer: str) -> list[CommRecord]:
@@ -25,15 +24,14 @@ class Process:
         return [c for c in self.record.comms if c.comm == pointer]
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """One communicator over all processes: rank in it -> process, its record and its operations."""
 
     name: str
     nranks: int
     is_child: bool
     is_whole: bool  # as large as the largest that is nobody's child
-    members: dict[int, tuple[Process, CommRecord, OpStream | None]] = field(default_factory=dict)
+    members: dict[int, tuple[Process, CommRecord, OpStream | None]] = {}
 
 
 def gather_processes(streams: Sequence[OpStream], records: Sequence[ProcessRecord]) -> list[Process]:

@@ -1,8 +1,9 @@
 """The JSON report: every rank's counters, and the ranks that did not answer."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.evidence.ras.common import as_pid, as_rank, error_text, hash_name, operation_name, parse_time
 from allready.evidence.reading import RasAnswer

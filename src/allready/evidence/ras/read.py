@@ -3,9 +3,10 @@
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.evidence.ras.answer import answer_of
 from allready.evidence.ras.common import as_pid, parse_time

@@ -6,13 +6,13 @@ size is known, every other rank is named, and exactly one number of launched ope
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer
 from allready.expressions import expression
 from allready.model import Event, GroupProgress, Origin, Position
-from allready.records import dataclass
 
 VERSION = expression(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
 _CUDA = expression(r"^CUDA runtime version \d+, driver version \d+$")
@@ -48,31 +48,28 @@ _KNOWN = expression(
 _GONE_STATUS = {"NOCOMM", "UNKNOWN"}
 
 
-@dataclass(slots=True)
-class _Value:
+class _Value(Struct):
     """Ranks that launched equally many operations: how many, and those that are named."""
 
     count: int
     launched: int
-    ranks: set[int] = field(default_factory=set)
+    ranks: set[int] = set()
 
 
-@dataclass(slots=True)
-class _Comm:
+class _Comm(Struct):
     """What the report says of one communicator."""
 
     row: int
     name: str
     incomplete: bool = False
     num_missing: int = 0
-    missing: set[int] = field(default_factory=set)
-    errors: dict[int, str] = field(default_factory=dict)
-    functions: dict[str, list[_Value]] = field(default_factory=dict)
-    hosts: dict[int, tuple[str, int]] = field(default_factory=dict)
+    missing: set[int] = set()
+    errors: dict[int, str] = {}
+    functions: dict[str, list[_Value]] = {}
+    hosts: dict[int, tuple[str, int]] = {}
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     top: str = ""  # INCOMPLETE or DEAD of the whole job
     comm: _Comm | None = None
     kind: str = ""  # INCOMPLETE, ERROR or MISMATCH of `comm`

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from allready.evidence.stacks.libraries import is_native, is_users
 from allready.evidence.stacks.patterns import meaning_of
 from allready.expressions import expression
 from allready.model import Frame, ProcessStack, ThreadStack
-from allready.records import dataclass
 
 _STRENGTH = (
     "exit", "in_collective", "data_loading", "import_or_compile", "tokenize", "io", "subprocess_wait", "network_wait",
@@ -21,8 +22,7 @@ _GROUP_STOP = expression(r"PtraceEvent\(.*\bSIGSTOP\b")
 """py-spy cannot halt a process that somebody has stopped already: it gets this event instead of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(Struct, frozen=True, kw_only=True):
     """What the main thread does.
 
     kind: "in_collective", "gpu_wait", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait",

@@ -1,11 +1,12 @@
 """Building processes and threads while lines come in; what the main thread is."""
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.stacks.roles import rank_in_command, role_of
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
-from allready.records import dataclass
 
 MAX_FRAMES = 400
 MAX_THREADS = 2_000
@@ -14,8 +15,7 @@ OUR_OWN = "allready/live/beacon/"
 _THREAD_STARTS = ("_bootstrap", "_bootstrap_inner", "__bootstrap", "start_thread", "clone", "clone3")
 
 
-@dataclass(slots=True)
-class OpenThread:
+class OpenThread(Struct):
     """A thread whose frames are still coming."""
 
     name: str
@@ -23,7 +23,7 @@ class OpenThread:
     ident: str = ""
     is_main: bool = False
     is_cut: bool = False
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[Frame] = []
 
     def add(self, frame: Frame) -> None:
         """One frame further out."""
@@ -31,8 +31,7 @@ class OpenThread:
             self.frames.append(frame)
 
 
-@dataclass(slots=True)
-class OpenProcess:
+class OpenProcess(Struct):
     """A process whose threads are still coming."""
 
     line: int
@@ -45,7 +44,7 @@ class OpenProcess:
     command: str = ""
     error: str | None = None
     time_s: float | None = None
-    threads: list[OpenThread] = field(default_factory=list)
+    threads: list[OpenThread] = []
 
     def begin(self, thread: OpenThread) -> OpenThread:
         """The next thread; one too many is built but not kept."""

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group, by_rank, groups_of

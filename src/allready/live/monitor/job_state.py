@@ -2,7 +2,9 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
 from allready.live.monitor.progress import shifts_of

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.progress import SOURCE
 from allready.model import GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus

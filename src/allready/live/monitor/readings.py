@@ -3,7 +3,9 @@
 import base64
 import binascii
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines

@@ -1,7 +1,8 @@
 """The board's words and answers as an `Aftermath`, which the same rules judge that judge the ruins of a run."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.judging.assemble import assemble
 from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told

@@ -1,9 +1,11 @@
 """The verdict that stands: the first good explanation stays until a better one comes or what it explains is over."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import Confidence, Finding, Severity, Verdict
 

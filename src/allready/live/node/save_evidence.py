@@ -7,10 +7,10 @@ import json
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from allready.evidence.secrets import masked
 from allready.model.live import NodeEvidence, RankEvidence

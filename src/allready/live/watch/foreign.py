@@ -8,8 +8,9 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
 from allready.evidence.ras import read_ras

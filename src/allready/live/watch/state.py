@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
 from allready.text.ui import ui

@@ -6,9 +6,10 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.errors import AllreadyError, DeadlineExceeded, ExchangeError, FactUnavailable
 from allready.facts.collect import from_json

@@ -1,11 +1,11 @@
 """From evidence to a report, again and again while evidence comes in."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready import __version__
 from allready.facts.collect import to_json

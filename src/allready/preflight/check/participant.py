@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json

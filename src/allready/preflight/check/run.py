@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready import __version__
 from allready.errors import DeadlineExceeded, FactUnavailable

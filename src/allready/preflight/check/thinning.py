@@ -5,8 +5,9 @@ Rules judge all evidence; only what is written and sent is thinned out, and the 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from allready.model import DatagramProbe, PathProbe, Reachability
 

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.judging.majority import Split
 from allready.model import (
@@ -27,7 +29,6 @@ from allready.model import (
     StageResult,
     World,
 )
-from allready.records import dataclass
 
 CONSEQUENCE = expression(
     r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"
@@ -71,8 +72,7 @@ class Kind(StrEnum):
     WRONG = "wrong"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blame:
+class Blame(Struct, frozen=True, kw_only=True):
     """One kind of trouble in the stage that stopped the run, and the ranks it is about (all of them for HUNG)."""
 
     kind: Kind

@@ -1,7 +1,8 @@
 """COL008."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class

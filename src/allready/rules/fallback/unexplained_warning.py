@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
 from allready.rules._ruins import evidence
@@ -39,8 +40,7 @@ FAILURE = expression(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A warning, and the lines `file -> code` right behind it."""
 
     event: Event

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -14,13 +16,11 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.records import dataclass
 from allready.rules.registry import Rule
 from allready.rules.values import gpu_index, used_gpus, wants_nccl
 
 
-@dataclass(frozen=True, slots=True)
-class _Twice:
+class _Twice(Struct, frozen=True):
     gpu: str
     by: str
     nodes: tuple[int, ...]

@@ -1,8 +1,9 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
+from msgspec import Struct
+
 from allready.judging.majority import is_majority
 from allready.model import Live, RunEvidence
-from allready.records import dataclass
 from allready.rules._live import waited_s
 from allready.rules._waits import Wait, WaitSnapshot
 from allready.rules.hang._decide import Decision, decide
@@ -10,8 +11,7 @@ from allready.rules.hang._decide import Decision, decide
 SURE_S = 1.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circle:
+class Circle(Struct, frozen=True, kw_only=True):
     """`odd`: the few that took the groups in another order than most, () where none is odd.
 
     `stood_s`: for how long the last of them to wait has waited, None without a running job.

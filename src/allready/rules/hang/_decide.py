@@ -1,10 +1,10 @@
 """Which explanation of a hang holds: one decision, told by several rules."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.judging.majority import is_minority
 from allready.model import Operation, RunEvidence
-from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
@@ -21,8 +21,7 @@ TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 """Nobody gets out of these before everybody went in."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """kind: "apart" (ranks wait in an operation that others came out of), "missing" (ranks did not enter), "silent"
     (nothing is known of some), "cut off" (whole nodes vanished),
     "cycle" (ranks wait for each other), "transport" (all entered the same operation), "partial" (only some of those who

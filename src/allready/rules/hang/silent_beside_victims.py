@@ -1,7 +1,8 @@
 """HNG008."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.judging.majority import is_minority
 from allready.model import (

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterable
 
+from msgspec import Struct
+
 from allready.judging.majority import majority
 from allready.model import Claim, Evidence, RollCall, ranges
-from allready.records import dataclass
 
 HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range"})
 """Reasons of a refusal that a rule of their own explains."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Nodes that gave the same value."""
 
     value: str

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from allready.model import Live, SocketRow
-from allready.records import dataclass
 from allready.rules.link._ends import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
 
 HALF_OPEN = "SYN_RECV"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """A connection that `src` opens to `dst` in vain.  `has_come`: the first packets came, the answers did not."""
 
     src: int

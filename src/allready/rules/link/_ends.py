@@ -6,8 +6,9 @@ busy answers all the same, since its kernel does; a process that ended has its c
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from allready.model import Live, NodeStatus, SocketRow
-from allready.records import dataclass
 from allready.rules._common import is_loopback, parse
 from allready.rules._live import SILENT_S
 
@@ -29,8 +30,7 @@ CONNECTING = "SYN_SENT"
 Key = tuple[str, int, str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
+class Stuck(Struct, frozen=True, kw_only=True):
     """One end of a connection whose data is not acknowledged.
 
     way: "lost" (the data does not arrive at the other end), "answer lost" (it does, again and again, so the way back is

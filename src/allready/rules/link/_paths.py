@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from allready.model import Live, PathSize
-from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import (
     AFTER_S,
@@ -40,8 +41,7 @@ def down_links(live: Live, node: int) -> tuple[str, ...]:
     return tuple(link.name for link in newest if not (link.is_up and link.has_carrier) and link.name in before)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class Broken(Struct, frozen=True, kw_only=True):
     """Which paths are broken, and who is at fault.
 
     kind: "down" (an interface of `nodes` lost its link), "cut off" (nothing of `nodes` is heard, or nothing that they

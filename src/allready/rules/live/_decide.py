@@ -1,11 +1,12 @@
 """Which explanation of a wait in a running job holds: one decision, told by several rules."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.judging.majority import is_minority, majority
 from allready.model import Confidence, FaultClass, Live, Operation, ProcessState, RunEvidence
-from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._live import (
     entered_s,
@@ -31,8 +32,7 @@ AFTER_AN_END_S = 1.0
 JOIN_S = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """kind: "halted" (a process is stopped, wherever it is), "late" (waited for; `reasons` say why), "join" (some have
     joined the job and wait, others not), "circle", "level" (everybody is in the same operation), "inside" (`ranks` are
     in an operation that everybody entered and that others have left), "odd place" (all wait, some in another line of

@@ -1,6 +1,7 @@
 """Why a rank does not come: a reason that stays (stopped, blocked, elsewhere), or work that ends by itself."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import (
     ChildRow,
@@ -14,7 +15,6 @@ from allready.model import (
     RankStatus,
     RunEvidence,
 )
-from allready.records import dataclass
 from allready.rules._live import (
     age_s,
     evidence_of,
@@ -62,8 +62,7 @@ FOREIGN = WORKING | {"sleep"}
 """What another thread may do that the main thread rightly waits for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """Why one rank does not come.
 
     kind: "stopped", "traced", "gil", "child", "io", "lock", "elsewhere", "leaving", "left", "silent", "sleep", "work",

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from allready.judging.majority import is_minority
 from allready.model import (
     Confidence,
@@ -16,7 +18,6 @@ from allready.model import (
     World,
     clock_time,
 )
-from allready.records import dataclass
 from allready.rules._live import mark_of, named
 from allready.rules.live._decide import decide
 from allready.rules.live._say import MIN_WAIT_S, common, fill, told
@@ -90,8 +91,7 @@ WORKS_SHARE = 0.002
 """Of memory or arithmetic: waiting kernels show 0.000005, one that spins in registers the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class _Shown(Struct, frozen=True, kw_only=True):
     """Who runs something else.  `is_idle_otherwise`: nothing shows that it is work."""
 
     behind: tuple[int, ...]

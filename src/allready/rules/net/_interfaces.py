@@ -4,6 +4,8 @@ import functools
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from allready.expressions import expression
 from allready.model import (
     GpuFacts,
@@ -16,7 +18,6 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
-from allready.records import dataclass
 from allready.rules.env._nccl import nccl_nodes
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -117,8 +118,7 @@ def is_veth(name: str) -> bool:
     return _VETH.fullmatch(name) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """What one library chose on one node."""
 
     node: int

@@ -7,10 +7,10 @@ and any answer on another port of the same two nodes proves that packets pass bo
 import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.model import DatagramProbe, Evidence, PathProbe, Reachability, RollCall, World
-from allready.records import dataclass
 
 Link = tuple[int, int]
 Hop = tuple[int, int, int]
@@ -23,8 +23,7 @@ MAX_ARROWS = 6
 _ANSWERS = {"ok", "stuck", "refused"}
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Every direction that was tried, by what it is.  A direction is in at most one of the sets."""
 
     filtered: frozenset[Hop] = frozenset()  # silence on data ports, while packets do pass both ways
@@ -33,9 +32,9 @@ class Judged:
     dead: frozenset[Hop] = frozenset()  # nothing passes between the two, in either direction
     fine: frozenset[Hop] = frozenset()  # connected at every port
     certain: frozenset[Hop] = frozenset()  # of those above: proven, not only likely
-    data: dict[Hop, list[PathProbe]] = field(default_factory=dict)
-    others: dict[Hop, list[PathProbe]] = field(default_factory=dict)  # master port and port range
-    datagrams: dict[Hop, DatagramProbe] = field(default_factory=dict)
+    data: dict[Hop, list[PathProbe]] = {}
+    others: dict[Hop, list[PathProbe]] = {}  # master port and port range
+    datagrams: dict[Hop, DatagramProbe] = {}
     closed: frozenset[int] = frozenset()  # nodes that no data connection reaches
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,7 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.records import dataclass
 from allready.rules.net._interfaces import holder
 from allready.rules.net._paths import (
     MAX_LINKS,
@@ -37,8 +38,7 @@ SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)
 USUAL_MTU_BYTES = 9000
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Struct, frozen=True):
     """One direction of TCP in which full packets get lost."""
 
     path: PathProbe

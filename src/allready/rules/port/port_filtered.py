@@ -1,7 +1,8 @@
 """PRT002."""
 
 from collections.abc import Iterator
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.model import (
     Confidence,
@@ -19,7 +20,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.records import dataclass
 from allready.rules._common import (
     all_loopback,
     datagram_callers,
@@ -45,12 +45,11 @@ from allready.rules.port._filter import (
 from allready.rules.registry import Rule
 
 
-@dataclass(slots=True)
-class _Victim:
+class _Victim(Struct):
     """A node whose TCP packets to the master port get no answer."""
 
     confidence: Confidence
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[Evidence] = []
     answers_lost: bool = False  # its SYN arrives, our answer does not
 
 

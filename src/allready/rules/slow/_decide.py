@@ -2,8 +2,9 @@
 
 from statistics import median
 
+from msgspec import Struct
+
 from allready.model import FaultClass, Live, RunEvidence
-from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import silent_nodes
 from allready.rules.link._paths import broken
@@ -41,8 +42,7 @@ WORST_LOSS = 0.008
 """A path that loses one segment of a hundred and twenty is broken however little the job sends just now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """`ranks`: slow by themselves, with the cause in `causes`.
 
     Causes: "throttled", "paused", "loading", "queued", "crowded", "".

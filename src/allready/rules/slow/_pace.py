@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from math import comb
 from statistics import median
 
+from msgspec import Struct
+
 from allready.judging.majority import is_majority
 from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
-from allready.records import dataclass
 from allready.rules._live import SILENT_S
 
 HEAVY = 0.22
@@ -27,8 +28,7 @@ PHASES_S = 12.0
 MIN_LOOKS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class Slow(Struct, frozen=True, kw_only=True):
     """One rank that the others wait for.  `share`: of the time; `late_s`: median behind the first of them;
     `chance`: how likely it (with the others that are slow) would have so many of the waits if each was anybody's;
     `lead`: its share against that of the next rank.

@@ -7,8 +7,9 @@ senders always have data under way while all other senders are mostly idle, wait
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from msgspec import Struct
+
 from allready.model import Evidence, Live, SocketRow
-from allready.records import dataclass
 from allready.rules._once import once
 from allready.rules.link._ends import address_book, key, plain, snapshots
 
@@ -39,8 +40,7 @@ MIN_LOST = 15
 MORE_LOST = 3.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Flow:
+class Flow(Struct, kw_only=True):
     """One direction between two nodes, all connections together, during `seconds`.
 
     `busy`: share of the time in which data was under way that the receiver had room for; `rtt_s`: of the connection
@@ -69,8 +69,7 @@ class Flow:
         return self.num_again / self.num_segments if self.num_segments else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowPath:
+class SlowPath(Struct, frozen=True, kw_only=True):
     """Where data flows slowly.  `nodes` has the one node whose link it is, or is empty when only `links` are known.
 
     `cost`: share of the time that is lost by it.  A link that is slow in one direction shows in `flows` of both, since
@@ -206,8 +205,7 @@ def _is_delayed_elsewhere(found: Mapping[tuple[int, int], Flow], node: int, pair
     return min(own) >= max(LONGER * usual_s, usual_s + LONGER_S)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossyPath:
+class LossyPath(Struct, frozen=True, kw_only=True):
     """Where segments get lost.  `nodes` has the one node that all lossy paths lead to or from."""
 
     flows: tuple[Flow, ...]

@@ -1,7 +1,8 @@
 """STA002."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+
+from msgspec import Struct
 
 from allready.model import (
     CommRecord,
@@ -18,7 +19,6 @@ from allready.model import (
     clock_time,
     ranges,
 )
-from allready.records import dataclass
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules.registry import Rule
@@ -83,13 +83,12 @@ def later_communicator(run: RunEvidence, live: Live | None = None) -> Iterator[H
         return
 
 
-@dataclass(slots=True)
-class _Begun:
+class _Begun(Struct):
     """A communicator that nobody completed: its ranks that began, where they say so, and their ranks in the job."""
 
     nranks: int
-    ranks: dict[int, str] = field(default_factory=dict)
-    in_job: list[int] = field(default_factory=list)
+    ranks: dict[int, str] = {}
+    in_job: list[int] = []
     started_s: float | None = None
 
     def add(self, process: ProcessRecord, comm: CommRecord) -> None:

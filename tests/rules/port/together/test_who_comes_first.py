@@ -1,9 +1,9 @@
 """What a person is told when several rules could speak: the first finding, and that no innocent is named beside it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.model import (
     Caller,
