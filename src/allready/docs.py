@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from allready.judging.registry import AREAS, Rule, load
 from allready.model.fill import plain
-from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
 
 LANGUAGES = ("en", "zh")

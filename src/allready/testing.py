@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome, run
+from allready.judging.registry import load
 from allready.model import (
     BenchPoint,
     Claim,
@@ -45,8 +47,6 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.rules.engine import Outcome, run
-from allready.rules.registry import load
 
 GIB = 2**30
 NPROC = 2

@@ -7,8 +7,8 @@ from allready.evidence.flight.join import join_dumps
 from allready.evidence.operations import join_operations
 from allready.evidence.reading import FlightDump, OpStream
 from allready.judging.calls import compare_dumps, compare_operations
+from allready.judging.waits import WaitSnapshot, snapshot_of
 from allready.model import GroupProgress, Iterations, Lag, Mismatch, ProcessRecord
-from allready.rules._waits import WaitSnapshot, snapshot_of
 
 
 @dataclass(frozen=True)

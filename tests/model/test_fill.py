@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from allready.judging.registry import Rule, load
 from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain
-from allready.rules.registry import Rule, load
 from allready.text import catalog
 
 RULES = list(load().values())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from allready.facts.saved import fleet_from_report
+from allready.judging.engine import judge
 from allready.model import Report
 from allready.report import html, json_report
-from allready.rules.engine import judge
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200"
 FILES = sorted(FOLDER.glob("*.json"))

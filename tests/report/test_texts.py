@@ -3,11 +3,11 @@ from importlib import resources
 
 import pytest
 
+from allready.judging.registry import placeholders
 from allready.model import Confidence, Role, Severity, Status
 from allready.report.matrix import LETTERS, OUTCOMES
 from allready.report.ruins_words import ABSENT, ACTIVITIES, AREAS, CLASSES, ROLES
 from allready.report.timeline import SHAPES
-from allready.rules.registry import placeholders
 from allready.text.ui import table
 
 EN, ZH = table("en", "report"), table("zh", "report")

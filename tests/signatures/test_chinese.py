@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from allready.rules.registry import placeholders
+from allready.judging.registry import placeholders
 from allready.signatures import load
 from allready.signatures.table import FAMILIES, Signature
 from allready.text import catalog

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from allready.evidence.log import event_extraction
+from allready.judging import signature_rules as rules_of_tables
+from allready.judging.registry import HEADINGS, placeholders
+from allready.judging.registry import load as load_rules
 from allready.model import Event, FaultClass, Origin, Role, Severity
-from allready.rules import signature as rules_of_tables
-from allready.rules.registry import HEADINGS, placeholders
-from allready.rules.registry import load as load_rules
 from allready.signatures import load, of_line, table
 from allready.signatures.table import FAMILIES, Case, LinePattern, Signature, anchors
 from tests.clock import cpu_s

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from allready.docs import compare, main, page, pages, write
-from allready.rules.registry import load
+from allready.judging.registry import load
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

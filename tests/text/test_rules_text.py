@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.rules.registry import AREAS, HEADINGS, Rule, load, placeholders
+from allready.judging.registry import AREAS, HEADINGS, Rule, load, placeholders
 from allready.text import catalog
 from tests.text.sources import TEXT
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from allready import __version__
+from allready.judging.engine import judge
+from allready.judging.registry import load
+from allready.judging.report_builder import keep_first_detection, verdict_of
 from allready.messaging.hub import BEAT_S
 from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Status, World
-from allready.rules.engine import judge
-from allready.rules.registry import load
-from allready.rules.verdict import keep_first_detection, verdict_of
 
 HISTORY_S = 30.0
 SURELY_SILENT_S = 2 * BEAT_S + 0.5

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allready.errors import AllreadyError, UsageError
-from allready.rules.registry import AREAS, load
+from allready.judging.registry import AREAS, load
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -21,7 +21,7 @@ RULE = '''\
 from collections.abc import Iterator
 
 from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity, Split
-from allready.rules.registry import Rule
+from allready.judging.registry import Rule
 
 
 @Rule(

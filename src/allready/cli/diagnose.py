@@ -191,7 +191,7 @@ def _load_what_comes_next() -> None:
     import allready.cli.diagnose_judge
     import allready.evidence.digest
     import allready.judging.assemble  # noqa: F401
-    from allready.rules.registry import load
+    from allready.judging.registry import load
 
     load()
 

@@ -10,9 +10,9 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
+from allready.judging.engine import in_order
+from allready.judging.registry import load
 from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status
-from allready.rules.engine import in_order
-from allready.rules.registry import load
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that only a live check can look at."""
@@ -61,9 +61,9 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.evidence.secrets import masked_all
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
-    from allready.rules.engine import judge
-    from allready.rules.hang._when import onset
-    from allready.rules.verdict import status_of, verdict_of
+    from allready.judging.engine import judge
+    from allready.judging.onset import onset
+    from allready.judging.report_builder import status_of, verdict_of
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)

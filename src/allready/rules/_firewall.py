@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from allready.expressions import expression
+from allready.judging.node_split import members
 from allready.model import FirewallFacts
-from allready.rules.env._split import members
 from allready.rules.net._interfaces import parse_network
 
 DEFAULT_NFT_CHAIN = "inet filter input"

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
+from allready.judging.causes import causes
 from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
 from allready.model import (
     Death,
@@ -18,7 +19,6 @@ from allready.model import (
     RankStatus,
     RunEvidence,
 )
-from allready.rules._deaths import causes
 from tests.live.monitor.made import entry
 
 GLOO = (

@@ -6,9 +6,9 @@ import string
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.engine import judge, run
+from allready.judging.registry import HEADINGS, Rule, load, placeholders
 from allready.model import Fleet, Severity
-from allready.rules.engine import judge, run
-from allready.rules.registry import HEADINGS, Rule, load, placeholders
 from allready.testing import fleet, healthy_path, healthy_reach
 from allready.text import catalog
 from tests.clock import cpu_s

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from allready import __version__
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
+from allready.judging.engine import judge as ask
+from allready.judging.registry import Rule, load
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch, PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
@@ -27,8 +29,6 @@ from allready.model import (
     Status,
     World,
 )
-from allready.rules.engine import judge as ask
-from allready.rules.registry import Rule, load
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 

@@ -34,7 +34,7 @@ class VerdictLatch:
         """Look at what rules found now, the deepest first.
 
         Args:
-            findings: in the order of `rules.engine.judge`.
+            findings: in the order of `judging.engine.judge`.
             wall_s: of this judgement.
             visible_s: code -> since when the fault could be seen, where the finding's own time does not say it; under
                 "" what holds for findings without a time.

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.facts.collect import to_json
+from allready.judging.engine import judge
+from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import (
     Finding,
     Fleet,
@@ -22,8 +24,6 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.thinning import thin
-from allready.rules.engine import judge
-from allready.rules.verdict import keep_first_detection, status_of, verdict_of
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 

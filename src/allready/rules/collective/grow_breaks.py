@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import rank_label, stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -15,8 +17,6 @@ from allready.model import (
     World,
     ranges,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import rank_label, stage_label
 
 
 @Rule(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
 from allready.rules.collective.isolate_names_transport import passes, variable_of
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 
 @Rule(

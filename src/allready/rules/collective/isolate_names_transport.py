@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -14,8 +16,6 @@ from allready.model import (
     StageResult,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 _CLASSES = {
     "NCCL_P2P_DISABLE": FaultClass.HW_HANG,

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, Confidence, FaultClass, Hit, RankState, Severity, World, ranges
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import rank_labels, size, stage_label
 from allready.model import (
     BenchPoint,
     CollectiveRun,
@@ -18,8 +20,6 @@ from allready.model import (
     World,
 )
 from allready.rules.collective._blame import evidence
-from allready.rules.registry import Rule
-from allready.rules.values import rank_labels, size, stage_label
 
 
 @Rule(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 
 @Rule(

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
 from allready.judging.majority import majority
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,9 +18,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""

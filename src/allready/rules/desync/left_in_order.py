@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
 from allready.judging.majority import is_majority
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, who
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
 
 SLACK_S = 2.0
 """Agents look at their workers ten times a second, and clocks of nodes differ."""

@@ -2,7 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.waits import TORCH
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,10 +19,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules._waits import TORCH
-from allready.rules.registry import Rule
 
 SIZE_ERRORS = (
     "truncated",

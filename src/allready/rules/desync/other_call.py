@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.mismatch import alike, evidence_of, first_mismatches, told
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.mismatch import evidence_of, first_mismatches
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import evidence_of, first_mismatches
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from allready.judging.causes import causes
+from allready.judging.mismatch import UNMET, evidence_of, told
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._mismatch import UNMET, evidence_of, told
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 
 @Rule(

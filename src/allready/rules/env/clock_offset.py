@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from statistics import median
 
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import ClockFacts, Culprits, Evidence, FaultClass, Hit, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 LIMIT_S = 1.0
 

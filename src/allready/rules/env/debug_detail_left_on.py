@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity, World
 from allready.rules.env._variables import is_on
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 NAME = "CUDA_LAUNCH_BLOCKING"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, ScriptFacts, Severity
-from allready.rules.env._split import brief, some
-from allready.rules.registry import Rule
 
 DIGITS = 12
 

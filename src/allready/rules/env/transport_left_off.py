@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.nccl_defaults import nccl_nodes
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -15,10 +18,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.env._nccl import nccl_nodes
 from allready.rules.env._variables import is_on
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 INSIDE_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 INFINIBAND = "NCCL_IB_DISABLE"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import UNSET, assign, brief, cut, some
+from allready.judging.registry import Rule
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
-from allready.rules.env._split import UNSET, assign, brief, cut, some
 from allready.rules.env._variables import comparable, severity_of
-from allready.rules.registry import Rule
 
 MAX_HITS = 64
 

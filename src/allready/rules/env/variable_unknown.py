@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief
+from allready.judging.registry import Rule
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
-from allready.rules.env._split import brief
 from allready.rules.env._variables import FOLK
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from allready.judging.majority import Split
+from allready.judging.nccl_defaults import nccl_nodes
+from allready.judging.node_split import MISSING, brief, some
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, SoftwareFacts
-from allready.rules.env._nccl import nccl_nodes
-from allready.rules.env._split import MISSING, brief, some
-from allready.rules.registry import Rule
 
 DRIVER = "nvidia-driver"
 ALWAYS = {"python": Severity.ERROR, DRIVER: Severity.WARNING, "numpy": Severity.INFO, "allready": Severity.INFO}

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
 """May well differ from node to node."""

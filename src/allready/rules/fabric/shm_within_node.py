@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -13,7 +14,6 @@ from allready.model import (
     Transport,
     ranges,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, ranges
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 
 from allready.expressions import expression
+from allready.judging.addresses import is_loopback
+from allready.judging.once import once
+from allready.judging.processes import chain_behind, died, got_on, is_told_to_stop, same_process
+from allready.judging.run_signs import by_signature
 from allready.model import Culprits, Event, RunEvidence
-from allready.rules._common import is_loopback
-from allready.rules._once import once
-from allready.rules._process import chain_behind, died, got_on, is_told_to_stop, same_process
-from allready.rules._ruins import by_signature
 from allready.signatures import load
 
 _EXCEPTION = expression(r"\b\w*(?:Error|Exception)\b: ")

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
 from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
 from allready.rules.fallback._victims import lost
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("torch.monitored_barrier_echo",)
 

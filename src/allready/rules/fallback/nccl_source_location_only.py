@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
+from allready.judging.processes import BACK_TRACE, is_later, same_process
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, has_grave_root
+from allready.judging.signature_rules import called
 from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._process import BACK_TRACE, is_later, same_process
-from allready.rules._ruins import evidence, has_grave_root
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
 from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
 MAX_PEERS = 4

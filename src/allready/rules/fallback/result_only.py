@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
 from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 from allready.signatures import load
 
 RESULTS = {

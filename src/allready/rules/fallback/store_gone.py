@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, plain, writers
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("store.connection_lost", "elastic.keep_alive_failed", "torch.dump_flag_unreadable")
 OF_AGENTS = ("elastic.keep_alive_failed", "elastic.rendezvous_shutdown_failed")

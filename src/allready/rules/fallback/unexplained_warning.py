@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from allready.expressions import expression
+from allready.judging.once import once
+from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
 from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._once import once
-from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
-from allready.rules._ruins import evidence
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 OTHER = "nccl.other_warning"
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import nccl_worked, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -17,8 +19,6 @@ from allready.model import (
     SoftwareFacts,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import nccl_worked, wants_nccl
 
 
 @Rule(

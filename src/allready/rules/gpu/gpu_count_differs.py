@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
 
 
 @Rule(

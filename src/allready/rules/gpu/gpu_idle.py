@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import GIB, MIB, size, used_gpus, wants_nccl
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import GIB, MIB, size, used_gpus, wants_nccl
 
 _NOT_WORTH_SAYING_BYTES = 512 * MIB
 _RESERVED_BYTES = GIB

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,7 +15,6 @@ from allready.model import (
     SoftwareFacts,
     World,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.registry import Rule
+from allready.judging.values import gpu_index, used_gpus, wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -16,8 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import gpu_index, used_gpus, wants_nccl
 
 
 class _Twice(Struct, frozen=True):

@@ -2,11 +2,11 @@
 
 from msgspec import Struct
 
+from allready.judging.hang import Decision, decide
+from allready.judging.live_status import waited_s
 from allready.judging.majority import is_majority
+from allready.judging.waits import Wait, WaitSnapshot
 from allready.model import Live, RunEvidence
-from allready.rules._live import waited_s
-from allready.rules._waits import Wait, WaitSnapshot
-from allready.rules.hang._decide import Decision, decide
 
 SURE_S = 1.2
 

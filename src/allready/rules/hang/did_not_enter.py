@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.hang import decide
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions, suspect
 from allready.model import Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import who
-from allready.rules._suspects import positions, suspect
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(

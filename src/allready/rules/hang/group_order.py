@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
 from allready.rules.hang._circle import circle_of, told
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(

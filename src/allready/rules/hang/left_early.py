@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, has_grave_root, who
 from allready.model import (
     UNNAMED_GROUP,
     Confidence,
@@ -14,9 +17,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, who
-from allready.rules.registry import Rule
 
 LEFT = "torch.not_destroyed"
 WAITED = "torch.watchdog_timeout"

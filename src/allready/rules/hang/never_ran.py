@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._arithmetic import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
-from allready.rules.registry import Rule
 
 FAR = 5.0
 """A time-out this many times the time that a slow link needs was not too short."""

@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.hang import decide
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,11 +19,6 @@ from allready.model import (
     clock_time,
     ranges,
 )
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.hang import decide
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, ProcessStack, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.hang import decide, lost_a_peer
+from allready.judging.mismatch import described
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
-from allready.rules._mismatch import described
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
-from allready.rules.hang._decide import decide, lost_a_peer
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(

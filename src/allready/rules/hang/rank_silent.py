@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.hang import decide, lost_a_peer
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import nodes_wholly, who
+from allready.judging.stall import positions, suspect
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
-from allready.rules._ruins import nodes_wholly, who
-from allready.rules._suspects import positions, suspect
-from allready.rules.hang._decide import decide, lost_a_peer
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(

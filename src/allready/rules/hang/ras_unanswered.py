@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.hang import TOLD_SILENT, decide
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, who
 from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, RunEvidence, Severity, ranges
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.hang._decide import TOLD_SILENT, decide
-from allready.rules.registry import Rule
 
 DEAD = "considered dead"
 

@@ -4,7 +4,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.causes import causes
+from allready.judging.hang import decide
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, has_grave_root, nodes_wholly, who
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,10 +21,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
 
 TIMED_OUT = ("gloo.recv_timeout", "torch.watchdog_timeout", "torch.blocking_wait_timeout", "store.wait_timeout")
 """Signatures of lines by which a rank says that it waited for nothing."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.hang import decide
+from allready.judging.registry import Rule
+from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, has_grave_root, speaks_beside_its_launcher, who
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._ruins import TIME_TO_SPEAK_S, evidence, has_grave_root, speaks_beside_its_launcher, who
-from allready.rules.hang._decide import decide
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
-from allready.rules.registry import Rule
 from allready.signatures import load
 
 NCCL_STARTS = "torch.store_get_failed"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.horovod import stall
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, who
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._horovod import stall
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Claim, Culprits, FaultClass, Hit, RollCall, Severity, ranges
 from allready.rules.job._claims import evidence, party
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, party, text
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,16 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import (
+    endpoint,
+    host_is_silent,
+    is_loopback,
+    is_misnamed,
+    is_name,
+    own_addresses,
+    reached,
+)
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +25,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, host_is_silent, is_loopback, is_misnamed, is_name, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(

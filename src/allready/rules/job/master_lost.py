@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint
+from allready.judging.registry import Rule
 from allready.model import (
     ONLY_HEARD,
     Confidence,
@@ -15,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, drops_port, half_open_callers
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,10 +19,8 @@ from allready.model import (
     World,
     ranges,
 )
-from allready.rules._common import datagram_callers, drops_port, half_open_callers
 from allready.rules.job._claims import party
 from allready.rules.port._filter import locked_out
-from allready.rules.registry import Rule
 
 CUT_SHORT_S = 10.0
 """A clash ends the roll call at once: before this, whoever is not here has not had the time to come."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RollCall, Severity, World
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 LATE_AFTER_S = 10.0
 """Commands typed by hand or started by a scheduler lie this far apart; image pulls and slow imports further."""

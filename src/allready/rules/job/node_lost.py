@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,7 +16,6 @@ from allready.model import (
     ranges,
 )
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 
 @Rule(

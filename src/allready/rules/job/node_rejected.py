@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -15,7 +16,6 @@ from allready.model import (
     World,
 )
 from allready.rules.job._claims import HANDLED, current, evidence
-from allready.rules.registry import Rule
 
 
 @Rule(

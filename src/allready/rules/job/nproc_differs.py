@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, text
-from allready.rules.registry import Rule
 
 
 @Rule(

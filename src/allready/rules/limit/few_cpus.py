@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import GIB, MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -18,8 +20,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import GIB, MIB, nccl_worked, size, wants_nccl
 
 _HOPELESS_BYTES = 64 * MIB
 _ENOUGH_BYTES = 16 * GIB

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -16,8 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 _DEFAULT = 1024
 _BARE_PROCESS = 32

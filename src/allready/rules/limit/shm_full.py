@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Culprits,
@@ -17,8 +19,6 @@ from allready.model import (
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import MIB, nccl_worked, size, wants_nccl
 
 _LITTLE_BYTES = 512 * MIB
 _LITTLE_SHARE = 0.05

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -19,8 +21,6 @@ from allready.model import (
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import nccl_worked, size, wants_nccl
 
 
 @Rule(

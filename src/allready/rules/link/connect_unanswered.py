@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.link_ends import silent_nodes
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
 from allready.rules.link._connecting import Attempt, connecting
-from allready.rules.link._ends import silent_nodes
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.link_paths import broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import broken, names
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
+from allready.judging.link_paths import broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._ends import address_book, is_unanswered, plain, snapshots
-from allready.rules.link._paths import broken, names
-from allready.rules.registry import Rule
 
 ONE_GAP_S = 1.5
 TWICE = 2

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.link_paths import arrows, broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import arrows, broken, names
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(

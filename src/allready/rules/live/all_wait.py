@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_status import named
+from allready.judging.live_waits import Decision, decide
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules._live import named
-from allready.rules.live._decide import Decision, decide
-from allready.rules.live._say import common, fill, told
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, fill, told
 
 QUIET_S = 3.0
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}

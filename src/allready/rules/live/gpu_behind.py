@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.live_status import mark_of, named
+from allready.judging.live_waits import decide
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,10 +21,7 @@ from allready.model import (
     World,
     clock_time,
 )
-from allready.rules._live import mark_of, named
-from allready.rules.live._decide import decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, told
-from allready.rules.registry import Rule
+from allready.rules.live._values import MIN_WAIT_S, common, fill, told
 
 
 @Rule(

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_status import named
+from allready.judging.live_waits import Decision, decide
 from allready.judging.majority import is_majority, is_minority
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules._live import named
-from allready.rules.live._decide import Decision, decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, told, visible_s
-from allready.rules.registry import Rule
+from allready.rules.live._values import MIN_WAIT_S, common, fill, told, visible_s
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_stall import Reason
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, told
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, culprits, fill, told
 
 SURE_AFTER_S = 5.0
 MIN_WAIT_S = 2.0

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import named, status_of
+from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
 from allready.judging.majority import is_majority, is_minority
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
-from allready.rules._live import named, status_of
-from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
-from allready.rules.live._say import common, fill, told, visible_s
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, fill, told, visible_s
 
 
 @Rule(

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, told
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, culprits, fill, told
 
 PATIENCE = 2.0
 """Imports and data sets take longer than operations: at the start a wait may last so many times --hang-after."""

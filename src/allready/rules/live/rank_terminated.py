@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import offset_s, status_of
+from allready.judging.live_waits import AFTER_AN_END_S, STOPS, decide
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RunEvidence, Severity, World, clock_time
-from allready.rules._live import offset_s, status_of
-from allready.rules.live._decide import AFTER_AN_END_S, STOPS, decide
-from allready.rules.live._say import common, culprits, fill, told, visible_s
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, culprits, fill, told, visible_s
 
 
 @Rule(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import parse
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, Severity, World
-from allready.rules._common import parse
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.majority import Split
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -15,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import all_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(

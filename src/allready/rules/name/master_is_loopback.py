@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, reached
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, reached
-from allready.rules.registry import Rule
 
 _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
 """Somebody answers on this machine: with localhost asked for literally, that one is the finding (PRT005, PRT006)."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import is_loopback, own_addresses, reached
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,8 +16,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import is_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(

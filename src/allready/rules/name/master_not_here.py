@@ -3,6 +3,8 @@
 import ipaddress
 from collections.abc import Iterator
 
+from allready.judging.addresses import has_route, is_loopback, on_link, own_addresses, parse
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,8 +19,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import has_route, is_loopback, on_link, own_addresses, parse
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import reached
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, Severity, World
-from allready.rules._common import reached
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -19,9 +22,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, is_loopback, own_addresses
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from allready.judging.addresses import drops_out, drops_port
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,12 +19,9 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import drops_out, drops_port
 from allready.rules._firewall import MAX_PEERS, opening, opening_outward
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._paths import MAX_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 LINUX_PORT_RANGE = (32768, 60999)
 

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -17,10 +20,7 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import choices, good_interfaces
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

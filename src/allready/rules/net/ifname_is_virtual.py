@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -20,7 +23,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -31,8 +33,6 @@ from allready.rules.net._interfaces import (
     needed_choices,
     shared_addresses,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

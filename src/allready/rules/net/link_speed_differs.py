@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -15,9 +17,7 @@ from allready.model import (
     Severity,
     TransportFacts,
 )
-from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -30,8 +32,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 TCP_OVERHEAD_BYTES = 52  # IPv4, TCP and its time stamps
 SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,11 +20,9 @@ from allready.model import (
     Severity,
     TransportFacts,
 )
-from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices, subnets
 from allready.rules.net._paths import datagram_evidence
 from allready.rules.net.mtu_black_hole import lost_sizes
-from allready.rules.registry import Rule
 
 
 @Rule(

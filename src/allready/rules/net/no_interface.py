@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -15,8 +17,6 @@ from allready.model import (
     World,
 )
 from allready.rules.net._interfaces import Chosen, choices
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
@@ -12,7 +13,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
@@ -11,8 +13,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

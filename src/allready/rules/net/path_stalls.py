@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import size
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,8 +19,6 @@ from allready.model import (
 )
 from allready.rules.net._paths import MAX_LINKS, Hop, arrows, common_node, judge_paths, links_of, path_evidence
 from allready.rules.net.mtu_black_hole import find_hole, stuck_path
-from allready.rules.registry import Rule
-from allready.rules.values import size
 
 LARGE_BYTES = 2**20
 CRAWL_GB_PER_S = 1e-3

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity
-from allready.rules.env._split import brief, some
 from allready.rules.net._rdma import down_places
-from allready.rules.registry import Rule
 
 
 @Rule(

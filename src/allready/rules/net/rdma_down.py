@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,8 +20,6 @@ from allready.model import (
 from allready.rules._firewall import opening
 from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import port_range, senders
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

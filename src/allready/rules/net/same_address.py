@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.node_split import exports
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -17,10 +20,7 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules.env._split import exports
 from allready.rules.net._interfaces import good_interfaces, holder, needed_choices, shared_addresses
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
-from allready.rules.registry import Rule
 
 MIN_NODES = 3
 MIN_LINKS = 6

@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -22,7 +25,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -36,8 +38,6 @@ from allready.rules.net._interfaces import (
     way_to,
 )
 from allready.rules.net._paths import path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 MAX_ROUTE_TABLES = 16
 

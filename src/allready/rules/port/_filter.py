@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from allready.expressions import expression
+from allready.judging.addresses import datagram_callers, on_link, parse
 from allready.model import Evidence, FirewallFacts, NetFacts, RollCall
-from allready.rules._common import datagram_callers, on_link, parse
 
 Direction = Literal["in", "out"]
 

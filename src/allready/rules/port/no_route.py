@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import host_is_silent, is_name, reached
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import host_is_silent, is_name, reached
-from allready.rules.registry import Rule
 
 
 @Rule(

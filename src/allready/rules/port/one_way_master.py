@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, endpoint, half_open_callers
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,9 +18,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, endpoint, half_open_callers
 from allready.rules.port._filter import filter_evidence, own_drop
-from allready.rules.registry import Rule
 
 
 @Rule(

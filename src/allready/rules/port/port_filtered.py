@@ -4,6 +4,18 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.addresses import (
+    all_loopback,
+    datagram_callers,
+    drops_out,
+    drops_port,
+    endpoint,
+    is_rejected,
+    on_link,
+    own_addresses,
+    reached,
+)
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -20,17 +32,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import (
-    all_loopback,
-    datagram_callers,
-    drops_out,
-    drops_port,
-    endpoint,
-    is_rejected,
-    on_link,
-    own_addresses,
-    reached,
-)
 from allready.rules._firewall import opening
 from allready.rules.port._filter import (
     answers_command,
@@ -42,7 +43,6 @@ from allready.rules.port._filter import (
     way_in_command,
     way_out_command,
 )
-from allready.rules.registry import Rule
 
 
 class _Victim(Struct):

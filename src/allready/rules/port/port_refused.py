@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_loopback, is_misnamed, own_addresses, reached
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,8 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_loopback, is_misnamed, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(

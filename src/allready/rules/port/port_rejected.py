@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, drops_port, endpoint, is_rejected
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,10 +18,8 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, drops_port, endpoint, is_rejected
 from allready.rules._firewall import opening
 from allready.rules.port._filter import filter_evidence, rule_for
-from allready.rules.registry import Rule
 
 
 @Rule(

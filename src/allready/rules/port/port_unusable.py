@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(

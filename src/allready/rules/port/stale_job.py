@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,9 +18,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_misnamed
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(

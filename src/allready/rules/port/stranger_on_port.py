@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
-from allready.rules.registry import Rule
 
 
 @Rule(

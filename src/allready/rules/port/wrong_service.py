@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, Severity, World
-from allready.rules._common import endpoint, is_misnamed
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from allready.judging.causes import causes, is_interrupt
+from allready.judging.registry import Rule
+from allready.judging.run_signs import WAITED, evidence, has_grave_root
 from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes, is_interrupt
-from allready.rules._ruins import WAITED, evidence, has_grave_root
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import culprits_of, evidence_of, first_causes, who_died
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
-from allready.rules.registry import Rule
 
 
 @Rule(

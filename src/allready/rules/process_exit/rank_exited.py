@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
+from allready.judging.environment_errors import trouble_of
 from allready.judging.majority import is_majority
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
-from allready.rules._surroundings import trouble_of
-from allready.rules.registry import Rule
 
 
 @Rule(

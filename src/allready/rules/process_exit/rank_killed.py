@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from allready.expressions import expression
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.registry import Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
-from allready.rules.registry import Rule
 
 MAX_WORDS = 300
 HINTS = {

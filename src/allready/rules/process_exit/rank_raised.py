@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.environment_errors import trouble_of
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
-from allready.rules._surroundings import trouble_of
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,6 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
+from allready.judging.causes import (
+    SAME_MOMENT_S,
+    causes,
+    culprits_of,
+    evidence_of,
+    first_causes,
+    is_told_by_a_line,
+    who_died,
+)
+from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
+from allready.judging.registry import Rule
+from allready.judging.run_signs import WAITED, has_grave_root
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,18 +26,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import (
-    SAME_MOMENT_S,
-    causes,
-    culprits_of,
-    evidence_of,
-    first_causes,
-    is_told_by_a_line,
-    who_died,
-)
-from allready.rules._ruins import WAITED, has_grave_root
-from allready.rules._surroundings import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
-from allready.rules.registry import Rule
 from allready.signatures import load, of_line
 
 

@@ -4,10 +4,10 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.link_ends import silent_nodes
+from allready.judging.link_paths import broken
+from allready.judging.once import once
 from allready.model import FaultClass, Live, RunEvidence
-from allready.rules._once import once
-from allready.rules.link._ends import silent_nodes
-from allready.rules.link._paths import broken
 from allready.rules.slow._pace import (
     CHANCE,
     DOMINANT,

@@ -6,9 +6,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
 from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
-from allready.rules._live import SILENT_S
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more

@@ -9,9 +9,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.link_ends import address_book, key, plain, snapshots
+from allready.judging.once import once
 from allready.model import Evidence, Live, SocketRow
-from allready.rules._once import once
-from allready.rules.link._ends import address_book, key, plain, snapshots
 
 MIN_S = 1.5
 SURE_S = 3.5

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.causes import causes
+from allready.judging.hang import decide
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Live, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
 
 ALWAYS = 0.8
 """Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""

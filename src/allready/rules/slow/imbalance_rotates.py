@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing, percent
 

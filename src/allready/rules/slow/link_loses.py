@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import WORST_LOSS, decide
 from allready.rules.slow._traffic import LOST_TIME, SURE_S, is_crowded, told
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.live_status import named
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules._live import named
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, told
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.link_paths import arrows, names
+from allready.judging.live_status import named
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules._live import named
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent
 from allready.rules.slow._pace import told as told_paces

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.causes import causes
+from allready.judging.registry import Rule
+from allready.judging.run_signs import evidence, who
 from allready.model import (
     CommRecord,
     Confidence,
@@ -19,9 +22,6 @@ from allready.model import (
     clock_time,
     ranges,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
 
 ID_WAIT = "torch.store_get_failed"
 

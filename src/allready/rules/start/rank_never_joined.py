@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
+from allready.judging.causes import causes
 from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,9 +19,6 @@ from allready.model import (
     clock_time,
     ranges,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import nodes_wholly, speaks_beside_its_launcher, who
-from allready.rules.registry import Rule
 
 
 @Rule(

@@ -2,7 +2,7 @@ from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble, world_of
 from allready.model import Death, Origin, ProcessRecord, SourceRecord
 from tests.clock import timed
-from tests.evidence.join.made import comm, event, process, reading
+from tests.judging.made import comm, event, process, reading
 
 
 def test_since_keeps_what_has_no_time() -> None:

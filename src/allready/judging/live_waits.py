@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.judging.majority import is_minority, majority
-from allready.model import Confidence, FaultClass, Live, Operation, ProcessState, RunEvidence
-from allready.rules._deaths import causes
-from allready.rules._live import (
+from allready.judging.causes import causes
+from allready.judging.live_snapshot import picture_of
+from allready.judging.live_stall import JOINS, Reason, doing_of, stack_of, why
+from allready.judging.live_status import (
     entered_s,
     evidence_of,
     is_silent,
@@ -18,10 +18,10 @@ from allready.rules._live import (
     usual_stay_s,
     waited_s,
 )
-from allready.rules._once import once
-from allready.rules._waits import Wait, WaitSnapshot
-from allready.rules.live._waits import picture_of
-from allready.rules.live._why import JOINS, Reason, doing_of, stack_of, why
+from allready.judging.majority import is_minority, majority
+from allready.judging.once import once
+from allready.judging.waits import Wait, WaitSnapshot
+from allready.model import Confidence, FaultClass, Live, Operation, ProcessState, RunEvidence
 
 NO_RECORD_S = 2.0
 """Without a recorder a rank waits when its stack has been the same for so long, in a call that waits for others."""

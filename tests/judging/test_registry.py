@@ -2,6 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from allready.judging import registry
+from allready.judging.registry import AREAS, RULES, Need, Rule, load, placeholders
 from allready.model import (
     Collectives,
     EnvFacts,
@@ -14,8 +16,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules import registry
-from allready.rules.registry import AREAS, RULES, Need, Rule, load, placeholders
 from allready.signatures import FAMILIES
 
 
@@ -59,7 +59,7 @@ def test_the_parameters_say_what_a_rule_needs() -> None:
         Need("env", EnvFacts, per_node=True, optional=True),
         Need("reach", Reachability, per_node=False, optional=True),
     )
-    assert (needy.name, needy.page, needy.area) == ("needy", "A page.", "rules")
+    assert (needy.name, needy.page, needy.area) == ("needy", "A page.", "judging")
     assert needy.placeholders() == {"a", "b", "c"}
     assert registry.RULES["TST001"] is needy
 

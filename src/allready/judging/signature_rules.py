@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from allready.judging.majority import is_minority
+from allready.judging.processes import is_at_start, overcome
+from allready.judging.registry import RULES, Need, Rule, placeholders
+from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.model import (
     Confidence,
     Culprits,
@@ -24,9 +27,6 @@ from allready.model import (
     clock_time,
 )
 from allready.model.fill import NOBODY
-from allready.rules._process import is_at_start, overcome
-from allready.rules._ruins import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
-from allready.rules.registry import RULES, Need, Rule, placeholders
 from allready.signatures import Signature, load
 from allready.signatures.table import hint_of
 

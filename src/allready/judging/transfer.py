@@ -8,15 +8,6 @@ SLOW_LINK_GB_PER_S = 1.0
 NVLINK_GB_PER_S = 300.0
 """NVLink between the GPUs of one node (A100; later ones are faster), one direction."""
 
-WIDTHS: Mapping[str, int] = {
-    "float64": 8, "int64": 8, "uint64": 8, "double": 8, "long": 8, "complex64": 8, "complex128": 16,
-    "float32": 4, "int32": 4, "uint32": 4, "float": 4, "int": 4,
-    "float16": 2, "bfloat16": 2, "int16": 2, "half": 2, "short": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "char": 1, "byte": 1,
-    "float8_e4m3": 1, "float8_e5m2": 1, "float8_e4m3fn": 1,
-}  # fmt: skip
-"""Bytes of one element by canonical name of its type."""
-
 _DEFAULTS: Mapping[int, Mapping[str, str]] = {
     60: {
         "store": "the default of torchrun's c10d rendezvous for connecting to its store",
@@ -65,18 +56,9 @@ def default_timeout_name(seconds: float, what: str | None = None) -> str | None:
     return None
 
 
-def is_default_timeout(seconds: float) -> bool:
-    """Whether nobody set it: the number is one of the libraries' defaults."""
-    return default_timeout_of(seconds) is not None
-
-
-def size_range(num_elements: int, dtype: str | None = None) -> tuple[int, int]:
-    """Smallest and largest size in bytes that so many elements can have; equal when the type is known.
-
-    An unknown type has 2 or 4 bytes: what training moves.
-    """
-    width = WIDTHS.get(dtype or "")
-    return (num_elements * width, num_elements * width) if width else (num_elements * 2, num_elements * 4)
+def size_range(num_elements: int) -> tuple[int, int]:
+    """Smallest and largest size in bytes that so many elements can have: of 2 or 4 bytes, what training moves."""
+    return num_elements * 2, num_elements * 4
 
 
 def transfer_time_s(size_bytes: float, gb_per_s: float) -> float:
@@ -88,37 +70,6 @@ def transfer_time_s(size_bytes: float, gb_per_s: float) -> float:
     if gb_per_s <= 0:
         raise ValueError(f"{gb_per_s} GB/s")
     return size_bytes / (gb_per_s * 1e9)
-
-
-def ring_all_reduce_time_s(size_bytes: float, ranks: int, gb_per_s: float) -> float:
-    """Time of a ring all-reduce whose slowest link carries `gb_per_s`: each link carries 2 (n - 1) / n of the size.
-
-    Raises:
-        ValueError: fewer than one rank, or a link without bandwidth.
-    """
-    if ranks < 1:
-        raise ValueError(f"{ranks} ranks")
-    return transfer_time_s(size_bytes * 2 * (ranks - 1) / ranks, gb_per_s)
-
-
-def collective_bytes(name: str, size_bytes: float, ranks: int) -> float:
-    """Bytes that the busiest link carries in a collective whose largest buffer on a rank has `size_bytes`.
-
-    Args:
-        name: canonical: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send, recv.
-        size_bytes: of the full buffer (for all_gather the output, for reduce_scatter the input).
-        ranks: members of the group.
-    """
-    if ranks < 2:
-        return 0.0
-    share = (ranks - 1) / ranks
-    factors = {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share, "all_to_all": share}
-    return size_bytes * factors.get(name, 1.0)
-
-
-def needed_gb_per_s(size_bytes: float, seconds: float) -> float:
-    """The bandwidth below which `size_bytes` do not arrive within `seconds`."""
-    return size_bytes / seconds / 1e9 if seconds > 0 else float("inf")
 
 
 def onset_s(line_time_s: float, waited_s: float) -> float:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from allready.judging.once import once
 from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, RunEvidence, Severity
-from allready.rules._once import once
 from allready.signatures import Signature
 
 GOING_ON = {"connect", "operation"}

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from allready.model import Live, PathSize
-from allready.rules._once import once
-from allready.rules.link._ends import (
+from allready.judging.link_ends import (
     AFTER_S,
     SURELY,
     TOGETHER_S,
@@ -20,7 +18,9 @@ from allready.rules.link._ends import (
     snapshots,
     stuck_ends,
 )
-from allready.rules.link._idle import is_stale, is_undecided
+from allready.judging.link_idle import is_stale, is_undecided
+from allready.judging.once import once
+from allready.model import Live, PathSize
 
 
 def down_links(live: Live, node: int) -> tuple[str, ...]:

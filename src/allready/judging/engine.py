@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.registry import JOB_PARTS, LAST_RESORT, Rule, load
 from allready.model import (
     FactMissing,
     Finding,
@@ -21,7 +22,6 @@ from allready.model import (
     Severity,
 )
 from allready.model.fill import UNKNOWN, fill
-from allready.rules.registry import JOB_PARTS, LAST_RESORT, Rule, load
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from allready.evidence.log import read_lines
+from allready.judging import registry
+from allready.judging.engine import judge
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
-from allready.rules import registry
-from allready.rules.engine import judge
 from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.runs import ask, death, event, operation, ruins

@@ -1,7 +1,7 @@
 """Connections that were idle for long and that something on the way may have forgotten."""
 
+from allready.judging.link_ends import MIN_S, Stuck, address_book, key, newest_sockets, plain, reached
 from allready.model import Live, SocketRow
-from allready.rules.link._ends import MIN_S, Stuck, address_book, key, newest_sockets, plain, reached
 
 ASKED_AT_ONCE_S = 0.5
 UNDECIDED_S = 3.0

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from allready.judging.majority import is_majority, is_minority
+from allready.judging.run_signs import once
+from allready.judging.signature_rules import numbers
 from allready.model import Event, Role, RunEvidence
-from allready.rules._ruins import once
-from allready.rules.signature import numbers
 
 STALLED = "launcher.horovod_stalled"
 _MAX_RANKS = 100_000

@@ -3,13 +3,13 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.causes import causes
 from allready.judging.majority import is_minority
+from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
+from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
+from allready.judging.stall import CLOSED as CLOSED_BY_PEER
+from allready.judging.waits import Wait, WaitSnapshot, pictures
 from allready.model import Operation, RunEvidence
-from allready.rules._deaths import causes
-from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
-from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
-from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
-from allready.rules._waits import Wait, WaitSnapshot, pictures
 
 TOLD_SILENT = {"unresponsive", "considered dead"}
 """What RAS says of processes that did not answer it."""

@@ -1,6 +1,6 @@
 from allready.judging.attempts import find_attempts, settle_attempts
 from allready.model import Death, Event, Role
-from tests.evidence.join.made import death, event
+from tests.judging.made import death, event
 
 FAILED = event("elastic.child_failed", 20, pid=9, time_s=100.0, node="node0")
 AGAIN = event("elastic.child_failed", 60, pid=9, time_s=200.0, node="node0")

@@ -124,7 +124,7 @@ RULES: dict[str, Rule] = {}
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
     _import_rules()
-    importlib.import_module("allready.rules.signature").register()
+    importlib.import_module("allready.judging.signature_rules").register()
     return dict(sorted(RULES.items()))
 
 

@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import Confidence, Culprits, FaultClass, Finding, NotChecked, Severity, Status, Verdict
-from allready.rules.verdict import keep_first_detection, status_of, verdict_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UNCHECKED = (NotChecked(code="COL001", node=None, why="x"),)

@@ -3,6 +3,18 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.live_status import (
+    age_s,
+    evidence_of,
+    held_s,
+    is_idle,
+    is_silent,
+    offset_s,
+    place_since_s,
+    same_place_s,
+    status_of,
+)
+from allready.judging.run_signs import evidence
 from allready.model import (
     ChildRow,
     Confidence,
@@ -15,18 +27,6 @@ from allready.model import (
     RankStatus,
     RunEvidence,
 )
-from allready.rules._live import (
-    age_s,
-    evidence_of,
-    held_s,
-    is_idle,
-    is_silent,
-    offset_s,
-    place_since_s,
-    same_place_s,
-    status_of,
-)
-from allready.rules._ruins import evidence
 
 STOPPED_S = 0.9
 """A process that is stopped for less may be one that somebody slows down by pulses."""

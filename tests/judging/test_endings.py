@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from allready.evidence.join.identity import Identities
 from allready.judging.ends import ended_well, merge_deaths
 from allready.model import BenchRow, BenchRun, Death, Event, Origin
-from tests.evidence.join.made import comm, death, event, known, process
+from tests.judging.made import comm, death, event, known, process
 
 OOM = "Out of memory: Killed process {} ({}) total-vm:1kB"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from allready.judging.values import wants_nccl
 from allready.model import GpuFacts, LaunchFacts, PerNode
-from allready.rules.values import wants_nccl
 
 
 def nccl_nodes(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.run_signs import has_stopped
 from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position, RunEvidence
-from allready.rules._ruins import has_stopped
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
@@ -146,6 +146,7 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
 
 
 def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
+    """Who waits for whom by one kind of evidence; None where it tells of no group."""
     if not groups:
         return None
     waits: list[Wait] = []

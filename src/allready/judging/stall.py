@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from allready.expressions import expression
+from allready.judging.run_signs import WAITED, evidence
+from allready.judging.waits import WaitSnapshot
 from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
-from allready.rules._ruins import WAITED, evidence
-from allready.rules._waits import WaitSnapshot
 
 STUCK = {
     "stopped", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait", "user_idle", "user_code"

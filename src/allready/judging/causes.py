@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from allready.judging.run_signs import has_grave_root, once, who
 from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
-from allready.rules._ruins import has_grave_root, once, who
 from allready.signatures import of_line
 
 SAME_MOMENT_S = 2.0

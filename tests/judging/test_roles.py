@@ -5,7 +5,7 @@ from allready.evidence.join.identity import Identities
 from allready.judging.ends import Victims
 from allready.judging.roles import settle
 from allready.model import Event, Role
-from tests.evidence.join.made import death, event, known, process
+from tests.judging.made import death, event, known, process
 
 SIZE = "gloo.size_mismatch"
 

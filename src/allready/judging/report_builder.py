@@ -22,7 +22,7 @@ def status_of(findings: Sequence[Finding], unchecked_necessary: Sequence[NotChec
 
 
 def verdict_of(findings: Sequence[Finding], *, now: datetime, visible_since: datetime | None) -> Verdict | None:
-    """The first finding of at least ERROR, as `rules.engine.judge` orders them; None when there is none.
+    """The first finding of at least ERROR, as `judging.engine.judge` orders them; None when there is none.
 
     Args:
         findings: in the order of `judge`.

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.judging.addresses import is_loopback, parse
+from allready.judging.live_status import SILENT_S
 from allready.model import Live, NodeStatus, SocketRow
-from allready.rules._common import is_loopback, parse
-from allready.rules._live import SILENT_S
 
 UNANSWERED = 2
 """Time-outs in a row without an answer.  On a path that loses one packet of twenty, this and the packet itself and the

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import named, status_of
+from allready.judging.live_waits import Decision
+from allready.judging.stall import positions
+from allready.judging.waits import WaitSnapshot
 from allready.model import Culprits, Evidence, Live, World, wall_clock
-from allready.rules._live import named, status_of
-from allready.rules._suspects import positions
-from allready.rules._waits import WaitSnapshot
-from allready.rules.live._decide import Decision
-from allready.rules.live._why import Reason
 
 MIN_WAIT_S = 1.2
 """Words about a rank are up to a second old; a wait that lasted longer was one when they were said."""

@@ -3,8 +3,8 @@
 In rooted operations some leave before others have come, so that ranks of one group stand in several of them at once.
 """
 
+from allready.judging.waits import Wait, WaitSnapshot, cycle_of
 from allready.model import GroupProgress, RunEvidence
-from allready.rules._waits import Wait, WaitSnapshot, cycle_of
 
 
 def picture_of(run: RunEvidence | None) -> WaitSnapshot | None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from allready.judging.once import once as once
+from allready.judging.processes import is_at_start, overcome
 from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
-from allready.rules._once import once as once
-from allready.rules._process import is_at_start, overcome
 from allready.signatures import load
 
 

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from allready.judging import registry
+from allready.judging.engine import in_order, judge, run
+from allready.judging.registry import RULES, Rule, load
 from allready.model import (
     Confidence,
     Culprits,
@@ -23,9 +26,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules import registry
-from allready.rules.engine import in_order, judge, run
-from allready.rules.registry import RULES, Rule, load
 from allready.testing import fleet
 
 
