@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from allready.judging.run_signs import has_grave_root, once, who
+from allready.judging.analysis import Analysis
+from allready.judging.run_signs import has_grave_root, who
 from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
 from allready.signatures import of_line
 
@@ -10,9 +11,9 @@ SAME_MOMENT_S = 2.0
 """Deaths this close to the first are told together: launchers write whole seconds."""
 
 
-@once
-def causes(run: RunEvidence) -> tuple[Death, ...]:
+def causes(case: Analysis) -> tuple[Death, ...]:
     """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
+    run = case.run
     own = [
         d
         for d in run.deaths
@@ -32,7 +33,8 @@ def causes(run: RunEvidence) -> tuple[Death, ...]:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
     told = [d for d in own if not _is_echo(d)]
-    own = told if told or has_grave_root(run) or _has_stalled(run) else own
+    is_told = bool(told) or case.of(has_grave_root) or _has_stalled(run)
+    own = told if is_told else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
@@ -78,9 +80,9 @@ def _gave_up(death: Death) -> bool:
     return death.signal == "SIGABRT" and not is_told_by_a_line(death)
 
 
-def first_causes(run: RunEvidence, kinds: set[str]) -> tuple[Death, ...]:
+def first_causes(case: Analysis, kinds: set[str]) -> tuple[Death, ...]:
     """Of the causes those that came first (and at the same moment), if they are of these kinds."""
-    found = causes(run)
+    found = case.of(causes)
     if not found:
         return ()
     start = found[0].time_s

@@ -8,7 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.judging.registry import JOB_PARTS, LAST_RESORT, Rule, load
+from allready.judging.analysis import Analysis
+from allready.judging.registry import JOB_PARTS, LAST_RESORT, Applies, Rule, load
+from allready.judging.signs import SIGNS
 from allready.model import (
     FactMissing,
     Finding,
@@ -44,12 +46,24 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return "not_checked" if self.unchecked else "clear"
 
 
-def run(rule: Rule, fleet: Fleet) -> Outcome:
-    """Ask one rule; a rule that raises is a crash of ours, never an answer."""
+def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
+    """Ask one rule; a rule that raises is a crash of ours, never an answer.
+
+    Args:
+        rule: to ask.
+        fleet: all evidence.
+        case: what was derived from it for other rules of the same judgement.
+    """
+    case = case or Analysis(fleet)
+    if not _is_asked(rule, case):
+        return Outcome(code=rule.code)
     arguments: dict[str, Any] = {}
     unchecked: dict[int | None, str] = {}
     per_node: dict[str, dict[int, Any]] = {}
     for need in rule.needs:
+        if need.fact_type is Analysis:
+            arguments[need.parameter] = case
+            continue
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
@@ -81,6 +95,12 @@ def run(rule: Rule, fleet: Fleet) -> Outcome:
     return Outcome(code=rule.code, hits=hits, unchecked=unchecked)
 
 
+def _is_asked(rule: Rule, case: Analysis) -> bool:
+    """Whether it applies here, and nothing shows that another rule explains more."""
+    where = Applies.LIVE if case.live is not None else Applies.OFFLINE if case.has_run else Applies.CHECK
+    return where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
+
+
 def _worth_saying(missing: dict[int, FactMissing]) -> dict[int | None, str]:
     return {node: m.why for node, m in missing.items() if not isinstance(m, NotApplicable)}
 
@@ -93,8 +113,9 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
     chosen = {rule.code: rule for rule in (load().values() if rules is None else rules)}
     findings: list[Finding] = []
     unchecked: list[NotChecked] = []
+    case = Analysis(fleet)
     for rule in chosen.values():
-        outcome = run(rule, fleet)
+        outcome = run(rule, fleet, case)
         findings += [_finding(rule, hit) for hit in outcome.hits]
         unchecked += [NotChecked(code=rule.code, node=node, why=why) for node, why in outcome.unchecked.items()]
         if outcome.crash is not None:

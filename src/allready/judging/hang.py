@@ -3,9 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.majority import is_minority
-from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
+from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
 from allready.judging.stall import CLOSED as CLOSED_BY_PEER
 from allready.judging.waits import Wait, WaitSnapshot, pictures
@@ -47,12 +48,12 @@ class Decision(Struct, frozen=True, kw_only=True):
         return self.kind in {"transport", "partial"} and not self.is_final
 
 
-@once
-def decide(run: RunEvidence) -> Decision:
+def decide(case: Analysis) -> Decision:
     """Look at all kinds of evidence, the most telling first."""
-    if causes(run) or _all_ended(run):
+    run = case.run
+    if case.of(causes) or _all_ended(run):
         return Decision(kind="")
-    found = pictures(run)
+    found = case.of(pictures)
     gone = _unreachable(run)
     for picture in found:
         well = any(run.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits)
@@ -75,7 +76,7 @@ def decide(run: RunEvidence) -> Decision:
             entered = _entered_elsewhere(picture, found)
             left = tuple(r for r in picture.unseen if r not in entered)
             nodes = nodes_wholly(run, gone)
-            if nodes and set(left) <= set(gone) and not lost_a_peer(run):
+            if nodes and set(left) <= set(gone) and not case.of(lost_a_peer):
                 return _of("cut off", picture, gone, found, nodes)
             waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
             is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(run, picture, left[0]))
@@ -90,7 +91,7 @@ def decide(run: RunEvidence) -> Decision:
             if idle:
                 return _of("missing", picture, idle, found, (), level[0])
             nodes = nodes_wholly(run, gone)
-            if nodes and not lost_a_peer(run):
+            if nodes and not case.of(lost_a_peer):
                 return _of("cut off", picture, gone, found, nodes, level[0])
             whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
             if whole is not None:
@@ -269,16 +270,15 @@ def was_told_to_stop(run: RunEvidence) -> bool:
 CLOSED = ("closed by remote peer", "reset by peer", "closed by peer")
 
 
-@once
-def lost_a_peer(run: RunEvidence) -> bool:
+def lost_a_peer(case: Analysis) -> bool:
     """Somebody's connection was closed: then a process ended; a path that is gone closes nothing."""
     return any(
         position.error is not None and "remote" in position.error.lower()
-        for progress in run.progress
+        for progress in case.run.progress
         for position in progress.positions.values()
     ) or any(
         word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
-        for e in run.events
+        for e in case.run.events
         if e.signature == "torch.async_exception"
         for word in CLOSED
     )

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.run_signs import once
 from allready.judging.signature_rules import numbers
-from allready.model import Event, Role, RunEvidence
+from allready.model import Event, Role
 
 STALLED = "launcher.horovod_stalled"
 _MAX_RANKS = 100_000
@@ -31,9 +31,9 @@ class Stall(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
 
 
-@once
-def stall(run: RunEvidence) -> Stall | None:
+def stall(case: Analysis) -> Stall | None:
     """What the last report says; None where there is none, or where the job went on behind it."""
+    run = case.run
     events = [e for e in run.events if e.signature == STALLED and e.role is not Role.HARMLESS]
     if not events:
         return None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_ends import (
     AFTER_S,
     SURELY,
@@ -19,7 +20,6 @@ from allready.judging.link_ends import (
     stuck_ends,
 )
 from allready.judging.link_idle import is_stale, is_undecided
-from allready.judging.once import once
 from allready.model import Live, PathSize
 
 
@@ -68,9 +68,11 @@ class Broken(Struct, frozen=True, kw_only=True):
         return max((s.for_s for s in self.stuck), default=self.seconds)
 
 
-@once
-def broken(live: Live) -> Broken | None:
+def broken(case: Analysis) -> Broken | None:
     """What is broken between the nodes; None while no data is stuck.  The same answer for every rule that asks."""
+    live = case.live
+    if live is None:
+        return None
     stuck = tuple(s for s in stuck_ends(live) if not is_stale(live, s) and not is_undecided(live, s))
     if not stuck:
         return _own_link(live) or _unheard(live)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
 from allready.judging.live_snapshot import picture_of
 from allready.judging.live_stall import JOINS, Reason, doing_of, stack_of, why
@@ -19,7 +20,6 @@ from allready.judging.live_status import (
     waited_s,
 )
 from allready.judging.majority import is_minority, majority
-from allready.judging.once import once
 from allready.judging.waits import Wait, WaitSnapshot
 from allready.model import Confidence, FaultClass, Live, Operation, ProcessState, RunEvidence
 
@@ -55,22 +55,21 @@ class Decision(Struct, frozen=True, kw_only=True):
         return self.wait.operation if self.wait is not None else None
 
 
-@once
-def decide(live: Live, run: RunEvidence | None) -> Decision:
+def decide(case: Analysis) -> Decision:
     """Look at what is known; the same answer for the same evidence, however many rules ask."""
-    if live.since_s is None or (run is not None and causes(run)):
+    live, run = case.live, case.run
+    if live is None or live.since_s is None or case.of(causes):
         return Decision(kind="")
     if any(is_silent(live, r) for r in live.ranks()):
         return Decision(kind="")  # who is cut off may be the one that is waited for; rules about paths tell it
-    if run is not None and (left := _left_first(live, run)) is not None:
+    if (left := _left_first(live, run)) is not None:
         return left
     halted = _halted(live, run)
     if halted is not None:
         return halted
-    if run is not None:
-        found = _by_record(live, run)
-        if found is not None:
-            return found
+    found = _by_record(live, run)
+    if found is not None:
+        return found
     return _joining(live, run) or _by_stacks(live, run) or Decision(kind="")
 
 

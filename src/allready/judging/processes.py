@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from allready.judging.once import once
-from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, RunEvidence, Severity
+from allready.judging.analysis import Analysis
+from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
 from allready.signatures import Signature
 
 GOING_ON = {"connect", "operation"}
@@ -47,31 +47,31 @@ def _keys(origin: Origin) -> list[object]:
     return found or [origin.source]
 
 
-def chain_behind(run: RunEvidence, event: Event) -> list[Event]:
+def chain_behind(case: Analysis, event: Event) -> list[Event]:
     """Lines `file.cc:123 -> 3` that the same process printed later."""
-    found = {id(e): e for key in _keys(event.origin) for e in _chains(run).get(key, ())}
+    found = {id(e): e for key in _keys(event.origin) for e in case.of(_chains).get(key, ())}
     return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
 
 
-@once
-def _chains(run: RunEvidence) -> dict[object, list[Event]]:
+def _chains(case: Analysis) -> dict[object, list[Event]]:
     found: dict[object, list[Event]] = {}
-    for event in run.events:
+    for event in case.run.events:
         for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
             found.setdefault(key, []).append(event)
     return found
 
 
-def died(run: RunEvidence, origin: Origin) -> list[Death]:
+def died(case: Analysis, origin: Origin) -> list[Death]:
     """Deaths of the process that wrote a line there."""
-    found = {id(d): d for key in _keys(origin) for told, d in _deaths(run).get(key, ()) if same_process(told, origin)}
+    found = {
+        id(d): d for key in _keys(origin) for told, d in case.of(_deaths).get(key, ()) if same_process(told, origin)
+    }
     return list(found.values())
 
 
-@once
-def _deaths(run: RunEvidence) -> dict[object, list[tuple[Origin, Death]]]:
+def _deaths(case: Analysis) -> dict[object, list[tuple[Origin, Death]]]:
     found: dict[object, list[tuple[Origin, Death]]] = {}
-    for death in run.deaths:
+    for death in case.run.deaths:
         told = Origin(
             source=death.origin.source,
             host=death.host or death.origin.host,
@@ -91,17 +91,16 @@ STOPPED = {
 """Signatures of lines by which a job, or a communicator, is ended by order."""
 
 
-def is_told_to_stop(run: RunEvidence, event: Event) -> bool:
+def is_told_to_stop(case: Analysis, event: Event) -> bool:
     """Whether the job was being ended when the line was written: then it says nothing of why."""
-    return any(e.origin.source == event.origin.source and is_later(event, e) for e in _orders(run))
+    return any(e.origin.source == event.origin.source and is_later(event, e) for e in case.of(_orders))
 
 
-@once
-def _orders(run: RunEvidence) -> list[Event]:
-    return [e for e in run.events if e.signature in STOPPED]
+def _orders(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature in STOPPED]
 
 
-def got_on(run: RunEvidence, event: Event) -> bool:
+def got_on(case: Analysis, event: Event) -> bool:
     """Whether the process did afterwards what needs a start that went well: a communicator that is complete, channels,
     operations, a rendezvous, iterations."""
     origin = event.origin
@@ -110,37 +109,35 @@ def got_on(run: RunEvidence, event: Event) -> bool:
         and e.origin.source == origin.source
         and is_later(e, event)
         and (same_process(e.origin, origin) or (e.origin.pid is None and e.origin.rank is None))
-        for e in _rendezvous(run)
+        for e in case.of(_rendezvous)
     ):
         return True
-    return any(_has_got_on(p, event) for p in _of(run, origin))
+    return any(_has_got_on(p, event) for p in _of(case, origin))
 
 
-@once
-def _rendezvous(run: RunEvidence) -> list[Event]:
-    return [e for e in run.events if e.signature == RENDEZVOUS]
+def _rendezvous(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature == RENDEZVOUS]
 
 
-def overcome(run: RunEvidence, event: Event) -> bool:
+def overcome(case: Analysis, event: Event) -> bool:
     """Whether an error at the start was none for its process: it got on, and neither an exception, a chain of error
     codes nor its end followed."""
     if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
         return False  # an exception does not go on
-    return got_on(run, event) and not chain_behind(run, event) and not died(run, event.origin)
+    return got_on(case, event) and not chain_behind(case, event) and not died(case, event.origin)
 
 
-@once
-def _by_process(run: RunEvidence) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:
+def _by_process(case: Analysis) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:
     found: dict[tuple[str | None, int | None], list[ProcessRecord]] = {}
-    for process in run.processes:
+    for process in case.run.processes:
         found.setdefault((process.host, process.pid), []).append(process)
         if process.rank is not None:
             found.setdefault((None, process.rank), []).append(process)
     return found
 
 
-def _of(run: RunEvidence, origin: Origin) -> Iterable[ProcessRecord]:
-    known = _by_process(run)
+def _of(case: Analysis, origin: Origin) -> Iterable[ProcessRecord]:
+    known = case.of(_by_process)
     if origin.pid is not None and (origin.host, origin.pid) in known:
         return known[origin.host, origin.pid]
     return known.get((None, origin.rank), ()) if origin.rank is not None else ()

@@ -5,6 +5,7 @@ A rule is a generator function under `@Rule(...)`.  Its parameters say what it n
 - `net: PerNode[NetFacts]`: that fact of every node that has it; the others are listed as not checked;
 - `roll: RollCall`, `reach: Reachability`, `collectives: Collectives`: a part of the job; not checked without it;
 - `world: World`: names of the nodes, always there;
+- `case: Analysis`: what several rules ask of the same evidence, always there;
 - a parameter with default None is optional: its absence is not worth a "not checked".
 
 One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.
@@ -16,11 +17,14 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
+from enum import Flag, auto
 from typing import Any, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.analysis import Analysis
+from allready.judging.signs import Sign
 from allready.model import (
     NODE_FACTS,
     Collectives,
@@ -55,6 +59,17 @@ JOB_PARTS: dict[type, str] = {
     Live: "live",
 }
 
+
+class Applies(Flag):
+    """Where a rule is asked: of a check, of what a run left, of a job that runs."""
+
+    CHECK = auto()
+    OFFLINE = auto()
+    LIVE = auto()
+    RUN = OFFLINE | LIVE
+    EVERYWHERE = CHECK | OFFLINE | LIVE
+
+
 HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
 
 
@@ -73,6 +88,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
     is the verdict: a name that resolves to loopback explains the absent node, not the other way round.
     `restates`: says only that something ended; information beside a finding that looks deeper.
+    `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
+    is not asked where the evidence shows one of these.
     """
 
     code: str
@@ -84,6 +101,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     since: str
     depth: int = 50
     restates: bool = False
+    applies: Applies = Applies.EVERYWHERE
+    unless: tuple[Sign, ...] = ()
     body: Callable[..., Iterator[Hit]] | None = None
     needs: tuple[Need, ...] = ()
     area: str = ""
@@ -147,6 +166,6 @@ def _needs(body: Callable[..., Any]) -> Iterator[Need]:
             hint = next(a for a in get_args(hint) if a is not type(None))
         per_node = get_origin(hint) is PerNode
         fact_type = get_args(hint)[0] if per_node else hint
-        known = NODE_FACTS.values() if per_node else JOB_PARTS
+        known = NODE_FACTS.values() if per_node else {*JOB_PARTS, Analysis}
         assert fact_type in known, f"{body.__module__}.{body.__name__}: no such evidence: {hint}"
         yield Need(parameter.name, fact_type, per_node, optional)

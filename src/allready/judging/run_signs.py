@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from allready.judging.once import once as once
+from allready.judging.analysis import Analysis
 from allready.judging.processes import is_at_start, overcome
 from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
@@ -35,11 +35,10 @@ def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ..
     return whole if named and covered == named and len(whole) < len(by_node) else ()
 
 
-@once
-def by_signature(run: RunEvidence) -> dict[str, list[Event]]:
+def by_signature(case: Analysis) -> dict[str, list[Event]]:
     """Events of one kind together: hundreds of rules ask for theirs."""
     found: dict[str, list[Event]] = {}
-    for event in run.events:
+    for event in case.run.events:
         found.setdefault(event.signature, []).append(event)
     return found
 
@@ -53,17 +52,16 @@ WAITED = {
 """Signatures of lines by which somebody says that it gave up waiting, or that a collective failed."""
 
 
-@once
-def has_stopped(run: RunEvidence) -> bool:
+def has_stopped(case: Analysis) -> bool:
     """Whether anything says that the run stood still or ended badly: records alone may be a glance at a moving job."""
     return (
-        bool(run.deaths)
-        or any(e.signature in WAITED for e in run.events)
+        bool(case.run.deaths)
+        or any(e.signature in WAITED for e in case.run.events)
         or any(
             p.source == "watchdog"
             or (p.source == "ras" and (p.complete or p.absent))
             or any(q.error for q in p.positions.values())
-            for p in run.progress
+            for p in case.run.progress
         )
     )
 
@@ -83,14 +81,13 @@ def speaks_beside_its_launcher(run: RunEvidence, sources: Iterable[str]) -> bool
     return any(source in launchers for source in sources)
 
 
-@once
-def has_grave_root(run: RunEvidence) -> bool:
+def has_grave_root(case: Analysis) -> bool:
     """Some line states a first cause, and a grave one."""
     signatures = load()
     return any(
         e.role is Role.ROOT
         and (signature := signatures.get(e.signature)) is not None
         and signature.severity.weight >= Severity.ERROR.weight
-        and not (is_at_start(signature) and overcome(run, e))
-        for e in run.events
+        and not (is_at_start(signature) and overcome(case, e))
+        for e in case.run.events
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
 from allready.judging.registry import RULES, Need, Rule, placeholders
@@ -34,7 +35,10 @@ MAX_EVIDENCE = 8
 MAX_LINES_OF_A_MESSAGE = 12
 TELLS_ALL = {"nobody", "pair"}
 """What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
-_NEEDS = (Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),)
+_NEEDS = (
+    Need(parameter="case", fact_type=Analysis, per_node=False, optional=False),
+    Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),
+)
 """Of all these rules; to ask each function for its parameters took longer than to load the tables."""
 
 CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
@@ -63,24 +67,26 @@ def register() -> None:
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
-    def body(run: RunEvidence) -> Iterator[Hit]:
-        events = by_signature(run).get(signature.id)
+    def body(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+        del run  # what these rules are about
+        events = case.of(by_signature).get(signature.id)
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
         needed = placeholders(signature.message) | placeholders(signature.remedy)
         groups = {name for line in signature.lines for name in line.groups}
-        yield _hit(signature, roots or events, run, needed | groups)
+        yield _hit(signature, roots or events, case, needed | groups)
 
     body.__name__ = signature.id.partition(".")[2]
     return body
 
 
-def _hit(signature: Signature, events: Sequence[Event], run: RunEvidence, names: set[str]) -> Hit:
+def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: set[str]) -> Hit:
+    run = case.run
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
-    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(run, e) for e in events)
+    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(case, e) for e in events)
     if is_at_start(signature) and not is_overcome:
-        events = [e for e in events if e.role is not Role.ROOT or not overcome(run, e)]
+        events = [e for e in events if e.role is not Role.ROOT or not overcome(case, e)]
     first = events[0]
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
@@ -94,10 +100,10 @@ def _hit(signature: Signature, events: Sequence[Event], run: RunEvidence, names:
         confidence = Confidence.LIKELY
     if first.role is Role.ROOT:
         confidence = min(confidence, signature.most, key=lambda c: c.weight)
-    severity = _severity(signature, events, run) if accusing else Severity.INFO
+    severity = _severity(signature, events, case) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
-    fault_class = signature.case_of(events, by_signature(run)).fault_class
+    fault_class = signature.case_of(events, case.of(by_signature)).fault_class
     if signature.alive is not None and _lived_on(culprits.ranks, run):
         fault_class, confidence = signature.alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
     return Hit(
@@ -144,12 +150,12 @@ def called(run: RunEvidence, events: Sequence[Event]) -> str:
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 
-def _severity(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Severity | None:
+def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> Severity | None:
     """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
-    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in run.mismatches):
+    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in case.run.mismatches):
         return Severity.WARNING
-    return signature.case_of(events, by_signature(run)).severity
+    return signature.case_of(events, case.of(by_signature)).severity
 
 
 def _in_all_pairs(events: Sequence[Event]) -> set[int]:

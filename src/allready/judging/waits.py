@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
-from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position, RunEvidence
+from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
@@ -56,13 +57,14 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
         return tuple(w for w in self.waits if rank in w.behind or rank in w.unseen)
 
 
-def pictures(run: RunEvidence) -> tuple[WaitSnapshot, ...]:
+def pictures(case: Analysis) -> tuple[WaitSnapshot, ...]:
     """One picture per kind of evidence, the most telling first: torch's records, RAS, counted log lines."""
+    run = case.run
     torch = _combined([p for p in run.progress if p.source in TORCH])
     ras = [p for p in run.progress if p.source == "ras"]
     logs = [_of_those_given(p) for p in run.progress if p.source == "coll log"]
     found = [
-        snapshot_of("torch", torch, is_still=has_stopped(run)),
+        snapshot_of("torch", torch, is_still=case.of(has_stopped)),
         snapshot_of("ras", [_with_pending(p) for p in ras]),
         snapshot_of("coll log", [_with_pending(p) for p in logs]),
     ]

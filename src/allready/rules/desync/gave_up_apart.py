@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.judging.causes import causes
 from allready.judging.majority import majority
-from allready.judging.registry import Rule
+from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
+from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
     Culprits,
@@ -13,7 +13,6 @@ from allready.model import (
     Evidence,
     FaultClass,
     Hit,
-    Live,
     RunEvidence,
     Severity,
     clock_time,
@@ -29,13 +28,19 @@ SAME_MOMENT_S = 60.0
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
     depth=58,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.POSITIONS,
+        Sign.OTHER_CALLS,
+        Sign.PROCESS_END,
+    ),
     title="Ranks gave up waiting in different calls of the program",
     message="{who} gave up in {site}, the others in {other}: they waited in different calls",
     remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
     "caught exception, a batch more or less): every rank must make the same collective calls in the same order. "
     "TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch check every call",
 )
-def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
@@ -50,8 +55,6 @@ def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
     """
-    if live is not None or run.progress or run.mismatches or causes(run):
-        return
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
     if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(run.expected_ranks, _most(run)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.onset import onset
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -21,7 +22,7 @@ from allready.rules.hang._circle import circle_of
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
     "group's operation before the next begins",
 )
-def circle(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def circle(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The graph of waits over all groups: everyone who is waited for waits in another group itself.
@@ -32,7 +33,7 @@ def circle(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    found = circle_of(run, live)
+    found = circle_of(case)
     if found is None or found.odd:
         return
     yield Hit(

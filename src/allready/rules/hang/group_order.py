@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.onset import onset
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -22,7 +23,7 @@ from allready.rules.hang._circle import circle_of, told
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )
-def group_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def group_order(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
@@ -34,7 +35,7 @@ def group_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.  Where as many ranks wait on one side as on the other nobody is the odd one: see HNG004.
     """
-    found = circle_of(run, live)
+    found = circle_of(case)
     if found is None or not found.odd:
         return
     waits = found.picture.waits

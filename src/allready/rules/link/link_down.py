@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
@@ -19,7 +20,7 @@ from allready.rules.link._say import told
     remedy="check cable, transceiver and switch port of {who}: `ip -s link`, `ethtool IFNAME`, "
     "`dmesg -T | grep -i link`; the job goes on by itself only if the link comes back soon",
 )
-def link_down(live: Live) -> Iterator[Hit]:
+def link_down(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether an interface that was up with a carrier within the last half minute is so no longer, on a node whose
@@ -32,7 +33,7 @@ def link_down(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     Never while the job needs the interface; an interface that carries none of its connections is not accused.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "down":
         return
     yield Hit(

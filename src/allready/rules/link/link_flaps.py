@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Rule
@@ -25,7 +26,7 @@ TWICE = 2
     remedy="look at cable, transceiver and switch port of {who}: `ethtool -S IFNAME`, `dmesg -T | grep -i link`; the "
     "job goes on, and a retry of what failed may work",
 )
-def link_flaps(live: Live) -> Iterator[Hit]:
+def link_flaps(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Interfaces that lost their carrier and have it again, and connections whose data went unacknowledged for a while and
@@ -37,7 +38,7 @@ def link_flaps(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     Once, for example when somebody moved a cable.
     """
-    if broken(live) is not None:
+    if case.of(broken) is not None:
         return
     carrier = {n: times for n in live.statuses if (times := _carrier_lost(live, n))}
     gaps = _gaps(live)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_paths import arrows, broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
@@ -20,7 +21,7 @@ from allready.rules.link._say import told
     remedy="look for a filter or a route that concerns one direction (node {links}): `nft list ruleset` and "
     "`ip route get ADDRESS` on both nodes, reverse-path filtering (`sysctl net.ipv4.conf.all.rp_filter`)",
 )
-def one_way(live: Live) -> Iterator[Hit]:
+def one_way(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     How many bytes each end of a stuck connection has sent, and how many the other end has received: data that arrived
@@ -32,7 +33,7 @@ def one_way(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     When the path comes back within seconds; the finding then goes away.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "one way":
         return
     yield Hit(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_paths import arrows, broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
@@ -20,7 +21,7 @@ from allready.rules.link._say import segment_bytes, told
     remedy="between {who}: `ping NODE`, `ip route get ADDRESS`, `nft list ruleset` on both, the switches between; if "
     "only long packets are lost (`ping -M do -s 1472 NODE` fails, `ping NODE` works) the MTU is wrong on the way",
 )
-def pair_broken(live: Live) -> Iterator[Hit]:
+def pair_broken(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Both ends of the ranks' connections: data that was sent several times and never acknowledged, between two nodes that
@@ -32,7 +33,7 @@ def pair_broken(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     When the path comes back within seconds, as after a change of routes; the finding then goes away.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "pair":
         return
     yield Hit(

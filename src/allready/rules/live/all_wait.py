@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_status import named
 from allready.judging.live_waits import Decision, decide
 from allready.judging.registry import Rule
@@ -24,7 +25,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
     "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
 )
-def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def all_wait(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
@@ -37,7 +38,7 @@ def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterat
     ## When it is harmless
     When a GPU still computes what the operation waits for.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"level", "inside", "all wait"} or decision.for_s < QUIET_S:
         return
     if run is not None and run.mismatches:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
@@ -21,7 +22,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
     "native frames",
 )
-def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def gil_held(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
@@ -33,7 +34,7 @@ def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterat
     ## When it is harmless
     When the call is known to return.  One that computes with the GIL is told as waiting only.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"gil"})
     if not reasons:
         return

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_status import mark_of, named
 from allready.judging.live_waits import decide
 from allready.judging.majority import is_minority
@@ -16,7 +17,6 @@ from allready.model import (
     GroupMark,
     Hit,
     Live,
-    RunEvidence,
     Severity,
     World,
     clock_time,
@@ -37,7 +37,7 @@ from allready.rules.live._values import MIN_WAIT_S, common, fill, told
     "kernel that it runs is seen with `cuda-gdb -p {pid}` or with CUDA_LAUNCH_BLOCKING=1 in a second run. Reset or "
     "replace the GPU if it does not end",
 )
-def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Where all ranks have launched the same operation, whose GPU runs something else.  The recorder tells it where starts
@@ -53,7 +53,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
     waiting only, until --hang-after.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "level" or decision.wait is None or decision.for_s < MIN_WAIT_S:
         return
     marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}

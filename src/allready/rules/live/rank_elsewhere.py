@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_status import named
 from allready.judging.live_waits import Decision, decide
 from allready.judging.majority import is_majority, is_minority
@@ -24,7 +25,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
     "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
 )
-def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -36,7 +37,7 @@ def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> 
     ## When it is harmless
     Never, once nobody moves.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.for_s < MIN_WAIT_S:
         return
     if decision.kind == "odd place":

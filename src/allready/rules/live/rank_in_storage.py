@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
@@ -20,7 +21,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     "| grep -i -E 'nfs|lustre|fuse|blocked for more'`, `nfsstat -m`. The process cannot be killed before the server "
     "answers; mount with a time-out or keep data and checkpoints on storage that answers",
 )
-def rank_in_storage(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for has been in one system call on a file, in the kernel (state D,
@@ -32,7 +33,7 @@ def rank_in_storage(live: Live, world: World, run: RunEvidence | None = None) ->
     ## When it is harmless
     When a large checkpoint is being flushed to a local disk: for that it waits much longer before it speaks.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"io"})
     if not reasons:
         return

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_stall import Reason
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, told
 
 SURE_AFTER_S = 5.0
@@ -24,7 +25,7 @@ MIN_WAIT_S = 2.0
     remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "
     "all ranks, or needs a longer time-out; if it never ends, {site} is where to look: `py-spy dump --pid {pid}`",
 )
-def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_late(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
@@ -37,7 +38,7 @@ def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Itera
     ## When it is harmless
     As long as the work is meant and every time-out of the job is longer than it.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "late" or decision.for_s < MIN_WAIT_S:
         return
     reasons = tuple(

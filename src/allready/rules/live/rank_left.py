@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_stall import Reason
 from allready.judging.live_status import named, status_of
 from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time, ranges
 from allready.rules.live._values import common, fill, told, visible_s
 
 
@@ -23,7 +24,7 @@ from allready.rules.live._values import common, fill, told, visible_s
     remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
     "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
 )
-def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
@@ -36,7 +37,7 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
     ## When it is harmless
     Never: the others cannot end.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)

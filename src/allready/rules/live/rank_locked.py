@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
@@ -21,7 +22,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
     "--pid {pid}` shows it again",
 )
-def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_locked(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
@@ -34,7 +35,7 @@ def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Ite
     ## When it is harmless
     When another process will release the lock, for example a file lock of a node that prepares data.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"lock"})
     if not reasons:
         return

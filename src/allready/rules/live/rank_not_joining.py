@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, told
 
 PATIENCE = 2.0
@@ -22,7 +23,7 @@ PATIENCE = 2.0
     remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "
     "downloads and data sets belong after joining or on all ranks alike; `py-spy dump --pid {pid}` shows it again",
 )
-def rank_not_joining(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_not_joining(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
@@ -33,7 +34,7 @@ def rank_not_joining(live: Live, world: World, run: RunEvidence | None = None) -
     ## When it is harmless
     While it still imports or prepares its data: until twice --hang-after it is only said to be waited for.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "join" or any(r.stays for r in decision.reasons):
         return
     reasons = decision.reasons

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
@@ -19,7 +20,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
     "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
 )
-def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The state of every rank's process as the kernel gives it: T (stopped by a signal or a freezer) or t (held by a
@@ -31,7 +32,7 @@ def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> It
     ## When it is harmless
     When somebody looks at the process with a debugger and knows that the job waits.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"stopped", "traced"})
     if not reasons:
         return

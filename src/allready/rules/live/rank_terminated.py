@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_stall import Reason
 from allready.judging.live_status import offset_s, status_of
 from allready.judging.live_waits import AFTER_AN_END_S, STOPS, decide
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RunEvidence, Severity, World, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, told, visible_s
 
 
@@ -21,7 +22,7 @@ from allready.rules.live._values import common, culprits, fill, told, visible_s
     remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
     "scontrol show job). To end a job, end its launcher: it tells all ranks",
 )
-def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
@@ -33,7 +34,7 @@ def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) ->
     ## When it is harmless
     When the whole job was told to end: then nobody waits.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
 from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
@@ -20,7 +21,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
     "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
 )
-def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def worker_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
@@ -32,7 +33,7 @@ def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> 
     ## When it is harmless
     When the child was stopped on purpose and will go on.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"child"})
     if not reasons:
         return

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
 from allready.judging.environment_errors import trouble_of
 from allready.judging.majority import is_majority
@@ -20,7 +21,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
     "or --tee 3), and give it to diagnose too",
 )
-def rank_exited(run: RunEvidence) -> Iterator[Hit]:
+def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
@@ -34,7 +35,7 @@ def rank_exited(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When another finding names a cause that explains this end.
     """
-    deaths = [d for d in first_causes(run, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
+    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
     if not deaths or is_end_of_all(deaths, run):
         return
     num_ranks = run.expected_ranks or max(d.rank or 0 for d in deaths) + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.slow._decide import decide
@@ -23,7 +24,7 @@ TOGETHER = 0.35
     remedy="divide the work more evenly within a step (bucket sequences by length, pack them), schedule garbage "
     "collection (`gc.freeze()`, `gc.collect()` at the same step on all ranks); no node needs to be replaced",
 )
-def imbalance_rotates(live: Live, run: RunEvidence) -> Iterator[Hit]:
+def imbalance_rotates(case: Analysis, live: Live, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Whether ranks are late by turns: together for a good part of the time, and none of them more than its share.
@@ -36,7 +37,7 @@ def imbalance_rotates(live: Live, run: RunEvidence) -> Iterator[Hit]:
     """
     if live.is_starting or is_standing(live):
         return
-    found = decide(live, run)
+    found = case.of(decide)
     if found.ranks or found.heavier or found.path is not None or found.lossy is not None:
         return
     for lag in run.lags:

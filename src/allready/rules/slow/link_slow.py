@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
 from allready.rules.slow._decide import decide
 from allready.rules.slow._traffic import SURE_S, is_crowded, told
 
@@ -25,7 +26,7 @@ FAR_SLOWER = 4.0
     "errors (`ip -s link`), other traffic on it (`sar -n DEV 1`), and the switch port; `allready check` measures all "
     "paths",
 )
-def link_slow(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
+def link_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data under
@@ -39,7 +40,7 @@ def link_slow(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes whose
     processors are overloaded it is a warning, unless the path is four times slower than the others.
     """
-    path = decide(live, run).path
+    path = case.of(decide).path
     if path is None or min(f.seconds for f in path.flows) < SURE_S:
         return
     is_clear = path.others_mbit_per_s >= FAR_SLOWER * path.mbit_per_s

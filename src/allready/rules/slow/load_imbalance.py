@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.live_status import named
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, told
 
@@ -21,7 +22,7 @@ from allready.rules.slow._pace import percent, told
     remedy="if this time matters, move work away from {who}: logging, checkpoints, evaluation, a larger share of the "
     "data",
 )
-def load_imbalance(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def load_imbalance(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Whether the others wait for one rank steadily, for less than a fifth of the time, or while that rank is seen saving,
@@ -33,7 +34,7 @@ def load_imbalance(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Always; it is a remark for who wants the last tenth of speed.
     """
-    slow = decide(live, run).heavier
+    slow = case.of(decide).heavier
     if not slow:
         return
     yield Hit(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, share_of_looks, usual_site
 from allready.rules.slow._say import of_each, ranks_of, waited_for
@@ -21,7 +22,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     remedy="make the loader of {who} as fast as the others': number of workers, prefetch_factor, where its shard lies "
     "(`iostat -x 1`, the file system's own counters), its transforms; `py-spy dump --pid PID` shows where it waits",
 )
-def rank_loading(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def rank_loading(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and what the late rank's main thread was seen doing meanwhile: waiting
@@ -33,7 +34,7 @@ def rank_loading(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the shards differ by design and the loss is accepted.
     """
-    slow = decide(live, run).because("loading")
+    slow = case.of(decide).because("loading")
     if not slow:
         return
     ranks = ranks_of(slow)

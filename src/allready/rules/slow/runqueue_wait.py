@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from statistics import median
 
+from allready.judging.analysis import Analysis
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, queued_share
 from allready.rules.slow._say import of_each, ranks_of, waited_for
@@ -23,7 +24,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     "bind the rank to CPUs of its own; too many threads or loader workers of its own, or two ranks bound to the same "
     "CPUs, look the same",
 )
-def runqueue_wait(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def runqueue_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and for how much of the time its main thread was ready to run while no CPU
@@ -37,7 +38,7 @@ def runqueue_wait(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
     """
-    slow = decide(live, run).because("queued")
+    slow = case.of(decide).because("queued")
     if not slow:
         return
     late = set(ranks_of(slow))

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
-from allready.judging.causes import causes
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
+from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
-    Live,
     ProcessRecord,
     RunEvidence,
     Severity,
@@ -27,12 +26,14 @@ from allready.model import (
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
     depth=30,
+    applies=Applies.OFFLINE,
+    unless=(Sign.PROCESS_END,),
     title="Ranks never joined the communicator that the others wait in",
     message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
     remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
     "did it fail before the first collective? Before the next start run `allready check` on every node",
 )
-def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
@@ -46,7 +47,7 @@ def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hi
     When logs of the ranks named here were simply not given to diagnose.
     """
     size = run.expected_ranks
-    if live is not None or size < 2 or causes(run):
+    if size < 2:
         return
     started: dict[int, str] = {}
     completed: set[int] = set()
