@@ -1,5 +1,5 @@
 # setup: everything into .venv        demo: two nodes on this machine, healthy and with faults
-# test:  the tests CI runs            check-style: linters, types, stale pages      docs: write generated pages
+# test:  the tests CI runs            check-style: linters, types, stale pages      docs: write generated pages (docs/codes is not committed)
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
 # TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
@@ -46,7 +46,6 @@ check-style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m allready.docs docs/codes --check
 	$(BIN)/python -m allready.launch.pages docs --check
 
 docs: setup

@@ -6,13 +6,22 @@ from collections import Counter
 
 import pytest
 
+from tests import cases
+
 NO_LAB = "no lab on this machine"
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--case", default="", metavar="TEXT", help="of tables of cases run only those with TEXT in the name"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A shell ignores Ctrl-C for what it runs in the background, and every command of a test would inherit that."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    cases.only = str(config.getoption("--case"))
 
 
 def pytest_collection_finish() -> None:

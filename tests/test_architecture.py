@@ -18,7 +18,6 @@ import pytest
 from tests.text.sources import trees
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
-MAX_LINES = 500
 
 MAY_IMPORT = {
     "errors": set(),
@@ -26,12 +25,12 @@ MAY_IMPORT = {
     "text": {"model"},
     "signatures": {"model"},
     "evidence": {"model", "errors", "signatures"},
-    "judging": {"model", "signatures", "evidence"},
-    "rules": {"model", "signatures", "judging"},
+    "judging": {"model", "signatures", "evidence", "text"},
+    "rules": {"model", "signatures", "judging", "text"},
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text", "judging"},
     "testing": {"model", "judging", "rules"},
-    "docs": {"model", "judging", "rules", "text"},
+    "docs": {"model", "judging", "rules", "signatures", "text"},
     "launch": {"model", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report"},
     "messaging": {"model", "errors", "text"},
     "preflight": {"model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch"},
@@ -55,8 +54,6 @@ BASE = {"expressions"}
 
 MAY_IMPORT = {**{part: set() for part in BASE}, **{part: below | BASE for part, below in MAY_IMPORT.items()}}
 
-PROGRAMS = {"lab.score.scripts"}
-"""Training scripts that the laboratory runs as programs: nobody imports them."""
 FRAMEWORKS = {"torch", "jax", "jaxlib"}
 FRAMEWORK_PARTS = {"preflight", "live", "launch"}
 HEAVY = ("torch", "jax", "rich", "jinja2", "pyroute2", "pynvml", "psutil")
@@ -162,8 +159,6 @@ def test_frameworks_are_imported_by_rank_processes_only() -> None:
     """Only inside functions, and only in the parts that start rank processes."""
     wrong = []
     for module in modules():
-        if module.name.rpartition(".")[0] in PROGRAMS:
-            continue
         top_level = {id(node) for node in module.tree.body}
         for node in ast.walk(module.tree):
             if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -190,11 +185,6 @@ def test_rules_do_no_input_or_output() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NO_IO_CALLS
         ]
     assert not wrong, "\n".join(wrong)
-
-
-def test_no_module_is_long() -> None:
-    lengths = {m.name: len(m.path.read_text(encoding="utf-8").splitlines()) for m in modules()}
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_LINES} == {}
 
 
 def test_only_reports_and_the_command_line_print() -> None:

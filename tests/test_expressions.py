@@ -13,6 +13,7 @@ import pytest
 import allready
 from allready import expressions
 from allready.expressions import expression
+from tests.cases import cases
 
 
 def constants() -> Iterator[tuple[str, Any]]:
@@ -32,7 +33,7 @@ def test_every_expression_of_the_package_can_be_compiled() -> None:
         assert re.compile(one.pattern, one.flags).groups == one.groups, name
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "flags", "text"),
     [(r"(?P<a>\d+)-(\w)", 0, "x 12-a 3-b"), (r"^b", re.MULTILINE, "a\nb"), (rb"\s+", 0, b"a  b c"), ("no", 0, "x")],
 )

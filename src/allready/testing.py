@@ -38,12 +38,14 @@ from allready.model import (
     RdmaFacts,
     RdmaPort,
     Reachability,
+    Reason,
     RollCall,
     Route,
     ScriptFacts,
     SoftwareFacts,
     StageResult,
     TransportFacts,
+    UncheckedKind,
     World,
     WorldNode,
 )
@@ -288,7 +290,11 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
     if "collectives" not in changes:
         parts["collectives"] = healthy_collectives(num_nodes * NPROC)
     for name, change in changes.items():
-        if name in {"world", "roll", "reach", "collectives", "why_not", "inapplicable"}:
+        if name == "why_not":
+            parts[name] = {
+                part: Reason(kind=UncheckedKind.UNSPECIFIED, values={"why": why}) for part, why in change.items()
+            }
+        elif name in {"world", "roll", "reach", "collectives", "inapplicable"}:
             parts[name] = change
         else:
             for node_rank, fact in change.items():

@@ -25,6 +25,7 @@ from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
 from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, SourceRecord
+from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -79,7 +80,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
+@cases(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
 def test_what_cannot_be_done_is_said_with_exit_code_2(
     words: tuple[str, ...],
     told: str,
@@ -170,8 +171,8 @@ def _pack(mode: Any) -> Callable[[Path, Path], None]:
     return pack
 
 
-@pytest.mark.parametrize("name", ["ok", "sigstop", "exception"])
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "zip"])
+@cases("name", ["ok", "sigstop", "exception"])
+@cases("mode", ["w", "w:gz", "w:xz", "zip"])
 def test_an_archive_gets_the_verdict_of_its_folder(
     name: str, mode: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -437,7 +438,7 @@ def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "moment"),
     [
         ("2026-11-20 11:51", "2026-11-20T11:51:00"), ("2026-11-20T11:51:03.5", "2026-11-20T11:51:03.500"),
@@ -456,7 +457,7 @@ def test_a_duration_needs_evidence_that_has_times() -> None:
     assert since("2026-11-20")(None) == at("2026-11-20T00:00:00")
 
 
-@pytest.mark.parametrize("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
+@cases("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         since(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from tests.cases import cases
 from tests.cli.processes import PROGRAM, Job, plain_environment
 
 MEET = ("--nnodes", "2", "--node-rank", "1", "--master-addr", "gpu01", "--nproc-per-node", "1")
@@ -80,9 +81,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
-)
+@cases(("words", "said"), WRONG, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
 def test_a_wrong_command_line_is_exit_code_2_with_what_is_wrong(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import dull
 from allready.signatures import table
+from tests.cases import cases
 from tests.evidence.log.test_dull import files, forget, line, read
 
 __all__ = ["files"]
@@ -76,7 +77,7 @@ def test_an_event_of_one_log_does_not_share_its_values_with_another() -> None:
     assert first.values is not second.values
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         'File "train.py", line 3, in step', "and then[rank3]: Traceback (most recent call last):",

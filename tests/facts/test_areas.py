@@ -17,6 +17,7 @@ from allready.facts.rdma import collect_rdma, parse_rate
 from allready.facts.script import collect_script
 from allready.facts.software import collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
+from tests.cases import cases
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
@@ -66,7 +67,7 @@ def test_both_names_are_resolved_and_say_why_not() -> None:
     assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "environ", "kind"),
     [
         ({}, {}, None),
@@ -84,7 +85,7 @@ def test_recognises_containers(more: dict[str, str], environ: dict[str, str], ki
     assert container(files(more, **environ)) == kind
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "count"),
     [
         ({}, None),
@@ -273,9 +274,7 @@ def test_says_when_the_devices_are_hidden() -> None:
         collect_rdma(SavedHost({"dirs": {"/sys/class": ["infiniband", "net"]}}))
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100.0), ("", None), ("x", None)]
-)
+@cases(("text", "rate"), [("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100.0), ("", None), ("x", None)])
 def test_reads_a_rate(text: str, rate: float | None) -> None:
     assert parse_rate(text) == rate
 

@@ -15,6 +15,7 @@ from allready.facts.collect import collect, from_json, to_json
 from allready.facts.host import LiveHost, RecordingHost, SavedHost
 from allready.model import FactMissing, HostFacts, LaunchFacts, NodeFacts, NotApplicable, SoftwareFacts
 from allready.testing import healthy_node
+from tests.cases import cases
 
 LAUNCH = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="localhost", master_port=29500)
 KNOWN = ("host", "names", "net", "transport", "rdma", "gpu", "software", "limits", "env")
@@ -102,7 +103,7 @@ def _deep(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         None, [], "x", {"host": None}, {"host": {}}, {"host": {"missing": 3}}, {"host": {"missing": "a", "b": 1}},

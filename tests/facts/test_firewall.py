@@ -11,6 +11,7 @@ from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
 from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
 from allready.model import FirewallFacts
+from tests.cases import cases
 from tests.conftest import NO_LAB
 from tests.facts.helpers import json_in_namespace
 
@@ -37,7 +38,7 @@ def but(*ports: int) -> tuple[tuple[int, int], ...]:
     return tuple(port_ranges(ALL_PORTS & ~sum(1 << p for p in ports)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rules", "policy", "ports"),
     [
         ("", "accept", ()),
@@ -109,7 +110,7 @@ def test_lists_drops_of_single_peers_without_claiming_the_port() -> None:
     assert facts.drops == ("inet filter input: ip saddr 10.0.0.2 drop",)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "",
@@ -154,7 +155,7 @@ def test_weighs_iptables_rules() -> None:
     assert facts.drops == ("-A INPUT -s 10.0.0.9/32 -p tcp -j DROP", "-P INPUT DROP")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "ports"),
     [
         ("-A INPUT -p tcp -m tcp --dport 29500 -j DROP", ((29500, 29500),)),

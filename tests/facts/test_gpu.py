@@ -11,6 +11,7 @@ from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu
 from allready.facts.host import LiveHost, SavedHost
 from allready.facts.visible import visible_gpus
 from allready.model import Gpu
+from tests.cases import cases
 
 GIB = 2**30
 
@@ -30,7 +31,7 @@ GPUS = (gpu(0, "GPU-aaaa-1"), gpu(1, "GPU-aabb-2"), gpu(2, "GPU-cccc-3"), gpu(3,
 MIG = {"MIG-1111-a": 2, "MIG-1111-b": 2, "MIG-2222-c": 3}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "left"),
     [
         (None, (0, 1, 2, 3)),
@@ -138,7 +139,7 @@ def test_falls_back_to_nvidia_smi() -> None:
     assert (facts.driver_version, facts.cuda_version, facts.visible) == ("580.1", None, (0, 1))
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
     [{"unavailable": "NVML: Driver/library version mismatch"}, None, [], {"gpus": [{}]}, {"gpus": 3},
      answer(gpus=[{"index": 3, "error": "GPU is lost"}])],

@@ -11,6 +11,7 @@ import pytest
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import LiveHost, RecordingHost, SavedHost
 from allready.facts.tasks import Task
+from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
 
 
@@ -134,9 +135,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
     assert waited < 5
 
 
-@pytest.mark.parametrize(
-    "name", ["statvfs:/nowhere", "digest:/nowhere", "digest:/", "user:99999999", "user:x", "other", ""]
-)
+@cases("name", ["statvfs:/nowhere", "digest:/nowhere", "digest:/", "user:99999999", "user:x", "other", ""])
 def test_probes_say_why_not(name: str) -> None:
     with pytest.raises(FactUnavailable, match=r"\S"):
         LiveHost().probe(name, timeout_s=10)

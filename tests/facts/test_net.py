@@ -7,6 +7,7 @@ from allready.facts.host import LiveHost, SavedHost
 from allready.facts.net import collect_net, parse_interfaces, parse_ipv6_routes, parse_routes
 from allready.facts.probes import _interfaces_by_psutil
 from allready.model import Route
+from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
 
 ROUTE = """\
@@ -61,7 +62,7 @@ def test_reads_ipv6_routes_that_lead_off_the_machine() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "kind"),
     [
         ({}, "ethernet"),
@@ -84,12 +85,12 @@ def test_tells_the_kind(changes: dict[str, Any], kind: str) -> None:
     assert parse_interfaces([row(**changes)], {"wlan0"})[0].kind == kind
 
 
-@pytest.mark.parametrize(("flags", "up"), [(0x1043, True), (0x1003, False), (0x1002, False), (0x1042, False)])
+@cases(("flags", "up"), [(0x1043, True), (0x1003, False), (0x1002, False), (0x1042, False)])
 def test_is_up_when_switched_on_and_running(flags: int, up: bool) -> None:
     assert parse_interfaces([row(flags=flags)], set())[0].is_up is up
 
 
-@pytest.mark.parametrize("answer", [None, 3, {}, [None], [{}], [row(mtu="x")], [row(addresses=["10.0.0.1/99"])], [[]]])
+@cases("answer", [None, 3, {}, [None], [{}], [row(mtu="x")], [row(addresses=["10.0.0.1/99"])], [[]]])
 def test_says_when_the_answer_is_garbage(answer: Any) -> None:
     if answer == {}:
         assert parse_interfaces(answer, set()) == []

@@ -1,11 +1,11 @@
 from collections.abc import Sequence
 
-import pytest
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.judging.ends import ended_well, merge_deaths
 from allready.model import BenchRow, BenchRun, Death, Event, Origin
+from tests.cases import cases
 from tests.judging.made import comm, death, event, known, process
 
 OOM = "Out of memory: Killed process {} ({}) total-vm:1kB"
@@ -22,7 +22,7 @@ def test_a_traceback_and_its_row_in_the_table_are_one_death() -> None:
     assert (one.kind, one.text, one.exit_code, one.pid, one.first) == ("exception", "ValueError: bad", 1, 102, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "devices", "rank"),
     [
         ((0, 0, 0, 0), (0, 1, 2, 3), 3),

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging import registry
-from allready.judging.engine import in_order, judge, run
+from allready.judging.engine import crashed, in_order, judge, run
 from allready.judging.registry import RULES, Rule, load
 from allready.model import (
     Confidence,
@@ -20,13 +20,14 @@ from allready.model import (
     HostFacts,
     NetFacts,
     NotApplicable,
-    NotChecked,
     PerNode,
     RollCall,
     Severity,
+    UncheckedKind,
     World,
 )
 from allready.testing import fleet
+from allready.text.reasons import not_checked, reason
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +99,7 @@ def test_a_part_of_the_job_that_was_not_looked_at_says_why() -> None:
     assert run(asks_for_the_roll, fleet(2)).state == "hit"
     outcome = run(asks_for_the_roll, fleet(2, roll=None, why_not={"roll": "one node only"}))
     assert (outcome.state, outcome.unchecked) == ("not_checked", {None: "one node only"})
-    assert run(asks_for_the_roll, fleet(2, roll=None)).unchecked == {None: "not looked at"}
+    assert run(asks_for_the_roll, fleet(2, roll=None)).unchecked == {None: "not examined"}
 
 
 def test_a_part_that_the_job_cannot_have_is_not_missed() -> None:
@@ -134,7 +135,7 @@ def test_a_rule_that_raises_is_crashed_and_never_clear(caplog: pytest.LogCapture
         findings, unchecked = judge(fleet(2), [stumbles])
     assert (outcome.state, outcome.hits) == ("crashed", ())
     assert findings == ()
-    assert unchecked == (NotChecked(code="TST005", node=None, why="the rule itself failed: ZeroDivisionError: oh"),)
+    assert unchecked == (not_checked("TST005", reason(UncheckedKind.RULE_CRASHED, error="ZeroDivisionError: oh")),)
 
 
 def test_a_hit_without_a_value_that_the_message_needs_is_a_crash() -> None:
@@ -204,7 +205,7 @@ def test_what_explains_most_comes_first() -> None:
 def test_nothing_above_info_is_said_about_a_healthy_fleet(num_nodes: int) -> None:
     findings, unchecked = judge(fleet(num_nodes))
     assert [f.code for f in findings if f.severity is not Severity.INFO] == []
-    assert [u for u in unchecked if "itself failed" in u.why] == []
+    assert crashed(unchecked) == ()
 
 
 def test_nothing_is_said_about_a_healthy_fleet_of_cpu_ranks() -> None:
@@ -220,7 +221,7 @@ def test_no_rule_crashes_on_a_fleet_of_which_nothing_is_known() -> None:
     empty = Fleet(world=World(num_nodes=2, world_size=4), nodes={0: NodeFacts(), 1: NodeFacts()})
     findings, unchecked = judge(empty)
     assert [f.code for f in findings if f.severity is not Severity.INFO] == []
-    assert [u for u in unchecked if "itself failed" in u.why] == []
+    assert crashed(unchecked) == ()
     assert {u.code for u in unchecked} >= {"LIM001", "GPU001", "COL001", "JOB001"}
 
 

@@ -17,6 +17,7 @@ from allready.model import (
     World,
 )
 from allready.signatures import FAMILIES
+from tests.cases import cases
 
 
 def rule(code: str, **changes: object) -> Rule:
@@ -72,7 +73,7 @@ def test_a_code_is_given_once() -> None:
             yield Hit()
 
 
-@pytest.mark.parametrize("code", ["JOB1", "job001", "JOBS001", "JOB0011", "", "JOB001 "])
+@cases("code", ["JOB1", "job001", "JOBS001", "JOB0011", "", "JOB001 "])
 def test_a_malformed_code_is_refused(code: str) -> None:
     with pytest.raises(AssertionError):
 

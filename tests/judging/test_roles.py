@@ -5,6 +5,7 @@ from allready.evidence.join.identity import Identities
 from allready.judging.ends import Victims
 from allready.judging.roles import settle
 from allready.model import Event, Role
+from tests.cases import cases
 from tests.judging.made import death, event, known, process
 
 SIZE = "gloo.size_mismatch"
@@ -40,7 +41,7 @@ def test_a_kernel_line_from_before_the_job_is_somebody_elses() -> None:
     assert role(xid, started_s=90.0) is Role.ROOT
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "pid", "victims", "expected"),
     [
         ("chrome", "999", frozenset(), Role.HARMLESS),

@@ -1,10 +1,10 @@
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from msgspec.structs import replace
 
 from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import Confidence, Culprits, FaultClass, Finding, NotChecked, Severity, Status, Verdict
+from tests.cases import cases
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UNCHECKED = (NotChecked(code="COL001", node=None, why="x"),)
@@ -23,7 +23,7 @@ def finding(severity: Severity, code: str = "NET001") -> Finding:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("severities", "unchecked", "waiting", "status"),
     [
         ([], (), False, Status.HEALTHY),

@@ -23,6 +23,8 @@ from allready.errors import LabError
 from allready.lab import Lab, names, take_down
 from allready.lab.faults import PortDropped, SecondInterface, TinyShm
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
 STATE = Path("/tmp") / f"leftovers-{os.environ['LEFTOVERS_ID']}"
 CREATOR = "import sys, pathlib; from allready.lab import Lab; print(flush=True); Lab.up({n}, name={name!r}, "
 CREATOR += "state_dir=pathlib.Path({state!r})); print('up', flush=True); sys.stdin.read()"
@@ -193,8 +195,8 @@ def refused() -> str:
 
 
 def _scored(row: str, *run_argv: str, **fake: object) -> str:
-    from allready.lab.score.play import Options, play
-    from allready.lab.score.rows import ROWS
+    from fault_suite.play import Options, play
+    from fault_suite.rows import ROWS
 
     os.environ["FAKE"] = json.dumps(fake)
     with tempfile.TemporaryDirectory() as folder:
@@ -226,17 +228,18 @@ def scored_for_memory() -> str:
 
 SCORE = """
 import functools, sys
-from allready.cli.main import main
-from allready.lab.score import play
+sys.path.insert(0, sys.argv[3])
+from fault_suite import play
+from fault_suite.command import main
 play.Options = functools.partial(play.Options, run_argv=(sys.executable, sys.argv[1]), run_flags=())
-sys.exit(main(["lab", "score", "--only", "K0,B02", "--out", sys.argv[2]]))
+sys.exit(main(["--only", "K0,B02", "--out", sys.argv[2]]))
 """
 
 
 def score_ended_by_a_signal() -> str:
-    """`allready lab score` gets SIGTERM while its first scenario runs; a stand-in takes the place of the job."""
+    """The fault suite gets SIGTERM while its first scenario runs; a stand-in takes the place of the job."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [sys.executable, "-c", SCORE, str(Path(__file__).with_name("fake_run.py")), folder]
+        argv = [sys.executable, "-c", SCORE, str(Path(__file__).with_name("fake_run.py")), folder, str(BENCHMARKS)]
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "80", "FAKE": "{}"}
         )

@@ -27,6 +27,7 @@ from allready.lab.faults import (
 from allready.lab.hosts import HostsEdit, render, rewrite
 from allready.lab.network import LabView
 from allready.text.ui import table
+from tests.cases import cases
 
 LAB = LabView.checked(3, "10.77.0.0/24", "fd00:77::/64", 1500)
 
@@ -47,7 +48,7 @@ EXAMPLES: dict[str, Fault] = {
 }
 
 
-@pytest.mark.parametrize(("words", "fault"), EXAMPLES.items())
+@cases(("words", "fault"), EXAMPLES.items())
 def test_reads_a_fault_from_words_and_gives_it_back_as_data(words: str, fault: Fault) -> None:
     assert from_words(words.split()) == fault
     assert from_mapping(json.loads(json.dumps(fault.as_dict()))) == fault
@@ -63,7 +64,7 @@ def test_reads_faults_from_toml_and_json(tmp_path: Path) -> None:
     assert [fault.kind for fault in from_file(toml)] == ["port_dropped", "link_down"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "says"),
     [
         ("", "there is no fault ''; there are: do_not_start, start_late"),
@@ -144,7 +145,7 @@ def test_hosts_is_rewritten_in_place_because_a_bind_mount_follows_the_inode(tmp_
     assert (path.read_text(), path.stat().st_ino) == (text, inode)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("num_nodes", "subnet", "subnet6", "mtu_bytes"),
     [
         (0, "10.77.0.0/24", "", 1500),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allready.lab.score.machine import missing
+from fault_suite.machine import missing
 from tests.lab.inject_job import NUM_STEPS, STALLED, Outcome, play
 
 slow = pytest.mark.slow

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from tests.cases import cases
 
 lab = pytest.mark.lab
 
@@ -132,7 +133,7 @@ def test_bad_arguments_are_a_usage_error(words: list[str], says: str, capsys: py
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["up", "--nodes", "0"], ["up", "--nodes", "two"], ["fault"], ["exec"]])
+@cases("words", [[], ["fly"], ["up", "--nodes", "0"], ["up", "--nodes", "two"], ["fault"], ["exec"]])
 def test_argparse_refuses_what_it_does_not_know(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["lab", *words])

@@ -15,6 +15,7 @@ from allready.launch.framework import framework_of
 from allready.launch.rendezvous import split_endpoint
 from allready.launch.request import Backoff, RunRequest
 from allready.text.ui import table, ui
+from tests.cases import cases
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,7 +72,7 @@ def test_has_a_value_to_try_for_every_flag_of_torchrun() -> None:
     assert {f.dest for f in TORCHRUN if f.kind != "switch"} == set(VALUES)
 
 
-@pytest.mark.parametrize("dest", sorted(VALUES))
+@cases("dest", sorted(VALUES))
 def test_takes_the_values_that_torch_takes(dest: str) -> None:
     theirs = torch_parser()
     if dest not in {action.dest for action in theirs._actions}:
@@ -98,8 +99,8 @@ SCRIPT_TAILS = [
 ]
 
 
-@pytest.mark.parametrize("tail", SCRIPT_TAILS, ids=" ".join)
-@pytest.mark.parametrize("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
+@cases("tail", SCRIPT_TAILS, ids=" ".join)
+@cases("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
 def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: list[str]) -> None:
     mine, its = parser().parse_args([*head, *tail]), torch_parser().parse_args([*head, *tail])
     assert (mine.script, mine.script_args or []) == (its.training_script, its.training_script_args)
@@ -412,7 +413,7 @@ def test_backoffs_are_read(text: str, expected: Backoff) -> None:
     assert ask(f"--backoff={text}", "t.py").backoff == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         ["--backoff=5,1"], ["--backoff=1,2,3"], ["--backoff=a"], ["--nnodes=0"], ["--nnodes=3:2"], ["--nnodes=a"],
@@ -429,7 +430,7 @@ def test_values_that_cannot_be_are_refused_by_the_parser(words: list[str], capsy
     assert words[0].split("=")[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("h", ("h", None)), ("h:1", ("h", 1)), ("10.0.0.1:29500", ("10.0.0.1", 29500)), ("[::1]:5", ("::1", 5)),
@@ -440,7 +441,7 @@ def test_endpoints_are_split(text: str, expected: tuple[str, int | None]) -> Non
     assert split_endpoint(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "h:port", "h:99999", "a b:1", "h:1:2x", "http://h:1", "a,b"])
+@cases("text", ["", "h:port", "h:99999", "a b:1", "h:1:2x", "http://h:1", "a,b"])
 def test_endpoints_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
         split_endpoint(text)
@@ -468,7 +469,7 @@ def test_random_orders_survive_being_written_out_and_read_again() -> None:
 # Whose script it is
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "expected"),
     [
         ("import jax\n", "jax"),

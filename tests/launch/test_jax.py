@@ -20,6 +20,7 @@ from allready.launch import jax_rank, jax_rendezvous
 from allready.launch.jax import coordinator_ports, jax_environment, local_devices, new_token
 from allready.launch.jax_rendezvous import GiveUpError, Orders, listening, meet
 from allready.launch.request import Backoff, Command, RunRequest
+from tests.cases import cases
 
 QUICK = RunRequest(
     command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
@@ -502,7 +503,7 @@ def test_jax_reads_what_is_set_for_it() -> None:
     assert "JAX_LOCAL_DEVICE_IDS" in source
 
 
-@pytest.mark.parametrize(
+@cases(
     ("local_rank", "nproc", "gpus", "expected"),
     [(0, 1, 8, ()), (1, 2, 0, (1,)), (1, 8, 8, (1,)), (1, 2, 8, (4, 5, 6, 7)), (2, 3, 8, (2,)), (3, 4, 2, (1,))],
 )

@@ -28,6 +28,7 @@ from allready.launch.logs import (
 )
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
+from tests.cases import cases
 from tests.launch.processes import output, python, until, worker
 
 # -- bytes to lines
@@ -109,7 +110,7 @@ def test_streams_are_named_as_torchrun_does() -> None:
     assert parse_std("0:1,1:0, 2:2") == {0: Std.OUT, 1: Std.NONE, 2: Std.ERR}
 
 
-@pytest.mark.parametrize("text", ["4", "", "0:4", "a", "0:1;1:2", "-1", "1:", "0:1,", "33"])
+@cases("text", ["4", "", "0:4", "a", "0:1;1:2", "-1", "1:", "0:1,", "33"])
 def test_other_names_of_streams_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="1 is stdout"):
         parse_std(text)

@@ -16,6 +16,7 @@ from allready.launch.outcome import (
 from allready.model import Confidence, Culprits, FaultClass, ProcessEnd, Verdict
 from allready.model import EndCause as End
 from allready.model.process import end_of
+from tests.cases import cases
 from tests.launch.processes import python
 
 TRACEBACK = """\
@@ -77,7 +78,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("error", "expected"), ERRORS.items())
+@cases(("error", "expected"), ERRORS.items())
 def test_exceptions_are_told_apart(error: str, expected: End) -> None:
     assert kind(ended(), traceback(error)) is expected
 
@@ -143,7 +144,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("code", PROGRAMS)
+@cases("code", PROGRAMS)
 def test_real_programs_are_understood(code: str, tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(textwrap.dedent(code))
     done = subprocess.run([sys.executable, str(tmp_path / "p.py")], capture_output=True, timeout=60)
@@ -240,7 +241,7 @@ def test_the_judge_knows_better_why_connections_broke() -> None:
     assert outcome_of([rank(0, End.KILLED, signal="SIGKILL")], verdict=verdict()).end is End.KILLED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problem_kind", "expected"),
     [("program", End.USAGE), ("port", End.PORT_IN_USE), ("rendezvous", End.RENDEZVOUS), ("torch", End.UNKNOWN)],
 )

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allready.launch.ranks import Entry, Place, RanksError, assign
+from tests.cases import cases
 
 
 def roll(*nprocs: int, **columns: Any) -> list[Entry]:
@@ -43,7 +44,7 @@ def test_start_ranks_alone_give_the_order() -> None:
     assert shape(assign(roll(2, 1, start_rank=[1, 0]))) == [("n1", (0,)), ("n0", (1, 2))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "words", "nodes"),
     [
         (roll(1, 1, node_rank=[0, 0]), "n0 and n1 both say --node-rank 0", ("n0", "n1")),

@@ -32,6 +32,7 @@ from allready.launch.ssh_words import (
     ssh_argv,
 )
 from allready.text.ui import table, ui
+from tests.cases import cases
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
 needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH's ssh and sshd")
@@ -40,7 +41,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 # The words
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "target"),
     [
         ("gpu01", Target(host="gpu01")),
@@ -56,7 +57,7 @@ def test_hosts_are_read_and_written(text: str, target: Target) -> None:
     assert parse_hosts([str(target)]) == (target,)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "", "-oProxyCommand=reboot", "-v", "gpu01 reboot", "gpu01;reboot", "$(reboot)", "`id`", "a|b", "a&b", "a>b",
@@ -145,9 +146,7 @@ def test_each_host_gets_its_node_rank_and_the_scripts_arguments() -> None:
     assert [a.json for a in again] == ["r.json", None]
 
 
-@pytest.mark.parametrize(
-    "flag", ["--node-rank=1", "--nnodes=3", "--standalone", "--rdzv-endpoint=a:1", "--sync-dir=/x"]
-)
+@cases("flag", ["--node-rank=1", "--nnodes=3", "--standalone", "--rdzv-endpoint=a:1", "--sync-dir=/x"])
 def test_flags_that_contradict_the_hosts_are_refused(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.split("=")[0]):
         agent_commands(parsed("--hosts=a,b", flag, "t.py"), parse_hosts(["a", "b"]))

@@ -11,6 +11,7 @@ import pytest
 from allready.errors import FactUnavailable
 from allready.messaging.contact import Contact
 from allready.messaging.identify import classify_bytes, identify
+from tests.cases import cases
 from tests.messaging.test_hub import at_loopback, hello
 from tests.preflight.ports import free_port
 
@@ -71,7 +72,7 @@ async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await asyncio.sleep(5)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("handler", "kind"),
     [(http, "http"), (ssh, "ssh"), (mute, "silent"), (noise, "banner")],
     ids=["http", "ssh", "mute", "noise"],
@@ -138,7 +139,7 @@ async def test_asking_a_closed_port_raises_oserror() -> None:
         await identify("127.0.0.1", free_port())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "kind"),
     [
         (b"ALLREADY/1\r\n", "allready"),

@@ -16,6 +16,7 @@ from allready.messaging.datagram import Call, Caller
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import GREETING, Hello, encode
+from tests.cases import cases
 from tests.preflight.ports import free_port
 
 
@@ -265,10 +266,8 @@ async def test_closing_frees_the_port() -> None:
         await stopped(link)
 
 
-@pytest.mark.parametrize("flags", [0, 1, 7])
-@pytest.mark.parametrize(
-    "payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000]
-)
+@cases("flags", [0, 1, 7])
+@cases("payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000])
 def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: int) -> None:
     with pytest.raises(ExchangeError):
         wire.decode(payload, flags)

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from allready.judging.registry import Rule, load
-from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain
+from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain, steps_of
 from allready.text import catalog
+from tests.cases import cases
 
 RULES = list(load().values())
 
@@ -81,10 +82,11 @@ def test_a_part_that_the_template_marks_goes_with_its_value() -> None:
         fill(template, {"who": "?", "error": "x"})
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@cases("rule", RULES, ids=lambda rule: rule.code)
 def test_marked_parts_have_values_and_are_alike_in_both_languages(rule: Rule) -> None:
-    for slot in ("message", "remedy"):
-        english, chinese = getattr(rule, slot), catalog.entries("zh", rule.area)[rule.code][slot]
+    entry = catalog.entries("zh", rule.area)[rule.code]
+    steps = zip(rule.remedies, steps_of(entry), strict=True)
+    for english, chinese in ((rule.message, entry["message"]), *((a.explanation, b.explanation) for a, b in steps)):
         parts = [sorted(map(sorted, map(placeholders, re.findall(r"\[\[(.*?)\]\]", t)))) for t in (english, chinese)]
         assert parts[0] == parts[1]
         assert all(parts[0])
@@ -102,10 +104,10 @@ def test_a_value_that_is_missing_is_a_mistake_of_the_rule() -> None:
         fill("{who} {what}", {"who": "?"})
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+@cases("rule", RULES, ids=lambda rule: rule.code)
 def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
-    chinese = catalog.entries("zh", rule.area)[rule.code]["remedy"]
-    for template in (rule.remedy, chinese):
+    steps = (*rule.remedies, *steps_of(catalog.entries("zh", rule.area)[rule.code]))
+    for template in (text for step in steps for text in (step.explanation, step.command)):
         names = placeholders(template)
         marked = template.replace("?", "").replace("？", "")
         for name in (None, *names):

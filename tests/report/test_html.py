@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allready.model import BenchPoint, Collectives, Report
 from allready.report.html import render
+from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
@@ -59,8 +60,8 @@ ALLOWED = set().union(*(Seen(render(report)).vocabulary for report in (*REPORTS.
 PLAIN = {name: Seen(render(changed(report, lambda s: s + "x"))).shape for name, report in REPORTS.items()}
 
 
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("language", ["en", "zh"])
+@cases("name", REPORTS)
+@cases("language", ["en", "zh"])
 def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, language: str) -> None:
     page = render(REPORTS[name], language=language)
     seen = Seen(page)
@@ -143,8 +144,8 @@ def test_every_table_head_is_a_head_and_states_are_not_told_by_colour_alone() ->
     assert re.findall(r'<td class="o-bad" title="[^"]*">(.)</td>', page) == list("FSFFFFF")
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("name", REPORTS)
+@cases("payload", PAYLOADS)
+@cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page = render(changed(REPORTS[name], lambda s: s + payload))
     assert Seen(page).shape == PLAIN[name]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from allready.model import Report, TimelineEvent
 from allready.report.html import render
 from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
+from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
@@ -28,8 +29,8 @@ def drawn(report: Report) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("language", ["en", "zh"])
+@cases("name", REPORTS)
+@cases("language", ["en", "zh"])
 def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, language: str) -> None:
     page = render(REPORTS[name], language=language)
     seen = Seen(page)
@@ -228,8 +229,8 @@ def test_no_number_whatever_breaks_the_page(
     assert Seen(page).unclosed == []
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("name", REPORTS)
+@cases("payload", PAYLOADS)
+@cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page = render(changed(REPORTS[name], lambda s: s + payload))
     assert Seen(page).vocabulary <= ALLOWED

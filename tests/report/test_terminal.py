@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from allready.model import FaultClass, NotChecked, Status
 from allready.report.safe import width
 from allready.report.terminal import show, wants_colour
+from tests.cases import cases
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
 
@@ -36,7 +37,7 @@ def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() ->
     first, second, third, *_ = shown(absent_report()).splitlines()
     assert first == "✗ FAULT: JOB001 no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here"
     assert second == "  culprit: node 2 (gpu2); rank 4,5"
-    assert third.startswith("  to do: start the same command with --node-rank 2")
+    assert third.startswith("  fix: start the same command with --node-rank 2")
 
 
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
@@ -142,7 +143,7 @@ def test_a_terminal_line_is_never_wider_than_the_terminal(
         assert max(width(SGR.sub("", line)) for line in terminal.getvalue().splitlines()) <= columns
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "terminal", "answer"),
     [({}, True, True), ({}, False, False), ({"NO_COLOR": "1"}, True, False), ({"NO_COLOR": ""}, True, True),
      ({"FORCE_COLOR": "1"}, False, True), ({"FORCE_COLOR": "0"}, False, False), ({"CLICOLOR_FORCE": "1"}, False, True),
@@ -153,8 +154,8 @@ def test_colour_follows_the_conventions(environ: dict[str, str], terminal: bool,
     assert wants_colour(Terminal() if terminal else io.StringIO(), environ) is answer
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("colour", [False, True])
+@cases("payload", PAYLOADS)
+@cases("colour", [False, True])
 def test_a_strangers_text_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
     for report in (faulty_report(), absent_report()):
         text = shown(changed(report, lambda s: s + payload, everywhere=True), colour=colour, verbose=2)

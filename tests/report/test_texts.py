@@ -1,14 +1,13 @@
 import re
 from importlib import resources
 
-import pytest
-
 from allready.judging.registry import placeholders
 from allready.model import Confidence, Role, Severity, Status
 from allready.report.matrix import LETTERS, OUTCOMES
 from allready.report.ruins_words import ABSENT, ACTIVITIES, AREAS, CLASSES, ROLES
 from allready.report.timeline import SHAPES
 from allready.text.ui import table
+from tests.cases import cases
 
 EN, ZH = table("en", "report"), table("zh", "report")
 RUINS_EN, RUINS_ZH = table("en", "ruins"), table("zh", "ruins")
@@ -18,7 +17,7 @@ def test_both_languages_have_the_same_texts() -> None:
     assert EN.keys() == ZH.keys()
 
 
-@pytest.mark.parametrize("name", sorted(EN))
+@cases("name", sorted(EN))
 def test_both_languages_have_the_same_placeholders(name: str) -> None:
     assert placeholders(EN[name]) == placeholders(ZH[name])
 

@@ -5,11 +5,12 @@ import shlex
 import pytest
 
 from allready.rules._firewall import open_command
+from tests.cases import cases
 
 FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protocol="tcp" accept'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tool", "ports", "peers", "lines"),
     [
         ("nft", [29500], ["10.0.0.2"], ["nft insert rule inet filter input ip saddr 10.0.0.2 tcp dport 29500 accept"]),
@@ -49,7 +50,7 @@ def test_opens_the_chain_that_drops() -> None:
     assert evil.startswith("nft insert rule inet filter input ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tool", "ports", "peers"),
     [("nft", [1], ["$(reboot)"]), ("nft", [0], []), ("nft", [], []), ("nft", [(5, 4)], []), ("pf", [1], [])],
 )

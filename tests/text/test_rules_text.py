@@ -6,15 +6,17 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from allready.judging.registry import AREAS, HEADINGS, Rule, load, placeholders
+from allready.model import Remedy
+from allready.model.fill import steps_of
 from allready.text import catalog
+from tests.cases import cases
 from tests.text.sources import TEXT
 
 TESTS = Path(__file__).resolve().parents[1] / "rules"
 CHINESE_HEADINGS = ("检查内容", "影响", "手工确认", "何时无害")
-SLOTS = {"title", "message", "remedy", "page"}
+SLOTS = {"title", "message", "page"}
+REMEDIES = {"remedy", "remedies"}
 RULES = list(load().values())
 WRITTEN = [rule for rule in RULES if not rule.area.startswith("log_")]
 """Rules with a file of their own; the others are rows of the signature tables, tested in tests/signatures."""
@@ -25,6 +27,10 @@ def name_of(rule: Rule) -> str:
     return rule.code
 
 
+def texts_of(message: str, steps: tuple[Remedy, ...]) -> list[str]:
+    return [message, *(text for step in steps for text in (step.explanation, step.command, step.where))]
+
+
 def headings(page: str) -> tuple[str, ...]:
     return tuple(re.findall(r"^## (.+)$", page, flags=re.MULTILINE))
 
@@ -33,7 +39,7 @@ def body_of(page: str, heading: str) -> str:
     return page.partition(f"## {heading}")[2].partition("\n## ")[0].strip()
 
 
-@pytest.mark.parametrize("rule", RULES, ids=name_of)
+@cases("rule", RULES, ids=name_of)
 def test_both_languages_have_all_texts_alike(rule: Rule) -> None:
     assert_the_english_page_has_the_four_parts(rule)
     assert_the_chinese_text_is_complete(rule)
@@ -50,23 +56,27 @@ def assert_the_english_page_has_the_four_parts(rule: Rule) -> None:
 def assert_the_chinese_text_is_complete(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area).get(rule.code, {})
     assert {slot for slot in SLOTS if str(entry.get(slot, "")).strip()} == SLOTS
+    assert len(steps_of(entry)) == len(rule.remedies)
     assert headings(entry["page"]) == CHINESE_HEADINGS
     assert all(body_of(entry["page"], heading) for heading in CHINESE_HEADINGS)
-    # A remedy may be nothing but a command.
-    assert all(re.search(r"[\u4e00-\u9fff]", entry[slot]) for slot in SLOTS - {"remedy"}), "not translated"
+    assert all(re.search(r"[\u4e00-\u9fff]", entry[slot]) for slot in SLOTS), "not translated"
 
 
 def assert_both_languages_need_the_same_values(rule: Rule) -> None:
     entry = catalog.entries("zh", rule.area)[rule.code]
-    for slot in ("message", "remedy"):
-        assert placeholders(entry[slot]) == placeholders(getattr(rule, slot)), slot
+    assert placeholders(entry["message"]) == placeholders(rule.message)
+    for step, translated in zip(rule.remedies, steps_of(entry), strict=True):
+        assert placeholders(translated.explanation) == placeholders(step.explanation)
+        assert placeholders(translated.where) == placeholders(step.where)
+        assert bool(translated.where) == bool(step.where)
+        assert not translated.command, "a command is the same in every language"
     assert placeholders(rule.title) == placeholders(entry["title"]) == set(), "a title is the same for every hit"
 
 
 def assert_text_has_no_format_that_only_some_values_bear(rule: Rule) -> None:
     """Values are written as text; `{x:.1f}` would break on them."""
     entry = catalog.entries("zh", rule.area)[rule.code]
-    for template in (rule.message, rule.remedy, entry["message"], entry["remedy"]):
+    for template in (*texts_of(rule.message, rule.remedies), *texts_of(entry["message"], steps_of(entry))):
         assert not re.search(r"(?<!\{)\{\w*[^\w}{][^}]*\}(?!\})", template), template
         template.format_map(dict.fromkeys(placeholders(template), "x"))
 
@@ -75,10 +85,11 @@ def assert_commands_and_codes_are_not_translated(rule: Rule) -> None:
     """Options and variables of the English remedy stand in the Chinese one as well."""
     entry = catalog.entries("zh", rule.area)[rule.code]
     literal = re.compile(r"--[a-z][a-z-]+|\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
-    assert set(literal.findall(rule.remedy)) <= set(literal.findall(entry["remedy"]))
+    for step, translated in zip(rule.remedies, steps_of(entry), strict=True):
+        assert set(literal.findall(step.explanation)) <= set(literal.findall(translated.explanation))
 
 
-@pytest.mark.parametrize("rule", WRITTEN, ids=name_of)
+@cases("rule", WRITTEN, ids=name_of)
 def test_the_rule_its_file_and_its_test_share_one_name(rule: Rule) -> None:
     assert rule.body is not None
     file = Path(inspect.getsourcefile(rule.body) or "")
@@ -117,4 +128,4 @@ def test_no_translation_is_orphaned() -> None:
             continue
         for code, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
             assert codes.get(code) == path.stem, f"{path.name}: {code}"
-            assert set(entry) <= SLOTS, f"{path.name}: {code}: {set(entry) - SLOTS}"
+            assert set(entry) <= SLOTS | REMEDIES, f"{path.name}: {code}: {set(entry) - SLOTS}"

@@ -6,6 +6,7 @@ import pytest
 
 from allready.judging.registry import placeholders
 from allready.text.ui import table, ui
+from tests.cases import cases
 from tests.text.sources import KEY, TEXT, Asked, asked, texts
 
 AREAS = sorted(path.stem.removeprefix("ui_") for path in (TEXT / "en").glob("ui_*.toml"))
@@ -29,7 +30,7 @@ def assert_it_exists_and_gets_its_values(call: Asked) -> None:
         assert not missing, f"{call.place}: {call.key} needs {sorted(missing)}"
 
 
-@pytest.mark.parametrize("area", AREAS)
+@cases("area", AREAS)
 def test_both_languages_have_the_same_texts_with_the_same_values(area: str) -> None:
     english, chinese = table("en", area), table("zh", area)
     assert set(english) == set(chinese)
@@ -38,7 +39,7 @@ def test_both_languages_have_the_same_texts_with_the_same_values(area: str) -> N
         assert KEY.fullmatch(f"{area}.{name}"), f"{area}.{name} cannot be asked for"
 
 
-@pytest.mark.parametrize("area", AREAS)
+@cases("area", AREAS)
 def test_no_text_is_orphaned(area: str) -> None:
     literal, patterns = texts()
     unused = [
@@ -51,8 +52,8 @@ def test_no_text_is_orphaned(area: str) -> None:
     assert unused == []
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("area", AREAS)
+@cases("language", ["en", "zh"])
+@cases("area", AREAS)
 def test_every_text_can_be_filled_in(area: str, language: str) -> None:
     for name, template in table(language, area).items():
         values = {value: f"<{value}>" for value in placeholders(template)}

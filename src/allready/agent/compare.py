@@ -73,5 +73,6 @@ class Comparison:
             culprits=cause.culprits,
             sentence=cause.message,
             remedy=cause.remedy,
+            remedies=cause.remedies,
         )
         return replace(report, verdict=told, findings=(cause, *report.findings))

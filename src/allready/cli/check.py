@@ -15,8 +15,9 @@ from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
-from allready.model import Report, Status
+from allready.model import Report, Status, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+from allready.text.reasons import reason
 
 EXIT_OF_STATUS = {
     Status.HEALTHY: EXIT_HEALTHY,
@@ -126,14 +127,18 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.interrupted("check", "cancelled"), EXIT_BUG
+            return inquiry.interrupted("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
-        report = inquiry.interrupted(stage, f"interrupted by {name} during stage {stage}")
+        report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
         output.narrator.log("check.interrupted", signal=name, stage=stage)
     except Exception as error:
         ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
-        output.interim(inquiry.interrupted(position[0]() if position else "start", f"{ours}{error}"))
+        output.interim(
+            inquiry.interrupted(
+                position[0]() if position else "start", reason(UncheckedKind.FAILED, error=f"{ours}{error}")
+            )
+        )
         raise
     return report, EXIT_OF_STATUS[report.status]
 

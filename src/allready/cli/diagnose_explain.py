@@ -15,10 +15,10 @@ from allready.expressions import expression
 from allready.judging import transfer
 from allready.judging.registry import placeholders
 from allready.model import Confidence, Culprits, Finding, clock_time
-from allready.model.fill import NOBODY, fill
+from allready.model.fill import NOBODY, fill, fill_steps, placeholders_of, steps_of
 from allready.signatures import Signature, of_line
-from allready.signatures.table import hint_of
-from allready.text.catalog import choose_language, say
+from allready.signatures.conditions import hint_of
+from allready.text.catalog import choose_language, remedy_text, say
 from allready.text.ui import ui
 
 SCHEMA = "allready.explain/1"
@@ -104,6 +104,7 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
         "title": finding.title,
         "message": finding.message,
         "remedy": finding.remedy,
+        "remedies": [{"where": r.where, "command": r.command, "explanation": r.explanation} for r in finding.remedies],
         "variables": list(signature.variables),
         "fill": finding.values,
     }
@@ -111,9 +112,10 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
 
 def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
     assert signature.code is not None
-    names = placeholders(signature.message) | placeholders(signature.remedy)
+    names = placeholders(signature.message) | placeholders_of(signature.remedies)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
-    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature, prefix.rest) | dict(values)
+    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
+    remedies = fill_steps(signature.remedies, filled)
     return Finding(
         code=signature.code,
         severity=signature.severity,
@@ -121,7 +123,8 @@ def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) ->
         confidence=Confidence.POSSIBLE,
         culprits=Culprits(),
         message=fill(signature.message, filled),
-        remedy=fill(signature.remedy, filled, is_command=True),
+        remedy=remedy_text(remedies, "en"),
+        remedies=remedies,
         title=signature.title,
         values=filled,
     )
@@ -223,6 +226,7 @@ def _in_language(meaning: Mapping[str, Any], language: str) -> tuple[str, str, s
         culprits=Culprits(),
         message=meaning["message"],
         remedy=meaning["remedy"],
+        remedies=steps_of(meaning),
         title=meaning["title"],
         values=dict(meaning["fill"]),
     )

@@ -12,7 +12,8 @@ from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.judging.engine import in_order
 from allready.judging.registry import load
-from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status
+from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status, UncheckedKind
+from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that only a live check can look at."""
@@ -61,7 +62,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.evidence.secrets import masked_all
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
-    from allready.judging.engine import judge
+    from allready.judging.engine import crashed, judge
     from allready.judging.onset import onset
     from allready.judging.report_builder import status_of, verdict_of
 
@@ -71,7 +72,6 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     findings, unchecked = judge(fleet)
     if question.since is None:
         findings = with_live(findings, saved.runs)
-    crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     ruins = digest(shown, onset_s=onset(run_evidence))
@@ -86,7 +86,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         started=started.isoformat(timespec="milliseconds"),
         duration_s=round((now - started).total_seconds(), 3),
         world=fleet.world,
-        status=status_of(findings, (*open_questions, *crashed), waiting=False),
+        status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
         not_checked=(*open_questions, *unseen_speed(run_evidence), *unchecked),
@@ -188,9 +188,7 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
     operations in all dumps are complete is not: a dump is a moment, and a rank can be stuck outside of them.
     """
     if not is_readable(readings):
-        return (
-            NotChecked(code=INPUT, node=None, why="nothing in the input is a log, a dump, a stack or an answer of RAS"),
-        )
+        return (not_checked(INPUT, reason(UncheckedKind.INPUT_UNREADABLE)),)
     expected, checked = run_evidence.expected_ranks, saved.check
     if saved.has_ended_well and expected in {0, saved.runs[0].world.world_size}:  # else the logs are of another job
         return ()
@@ -200,12 +198,12 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
         return () if checked.status is Status.HEALTHY else _open_in(checked)
     if expected and run_evidence.ended_well:
         missing = expected - len(run_evidence.ended_well)
-        why = f"{missing} of {expected} ranks do not say how they ended"
+        why = reason(UncheckedKind.ENDS_MISSING, missing=missing, expected=expected)
     elif run_evidence.deaths or any(e.signature in ENDED_BY for e in run_evidence.events):
-        why = "nobody says that the run ended well"
+        why = reason(UncheckedKind.NOT_ENDED_WELL)
     else:
-        why = "nothing read says how the run ended"
-    return (NotChecked(code=INPUT, node=None, why=why),)
+        why = reason(UncheckedKind.END_UNKNOWN)
+    return (not_checked(INPUT, why),)
 
 
 def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
@@ -213,16 +211,11 @@ def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
     is_timed = any(q.time_s is not None for p in run_evidence.progress for q in p.positions.values())
     if run_evidence.lags or is_timed or not any(p.op_counts for p in run_evidence.processes):
         return ()
-    why = (
-        "no operation has a time, so a slow rank cannot be seen: NCCL_DEBUG_TIMESTAMP_LEVELS=ALL or the flight "
-        "recorder's dumps would show it"
-    )
-    return (NotChecked(code="SLW001", node=None, why=why),)
+    return (not_checked("SLW001", reason(UncheckedKind.NO_TIMES)),)
 
 
 def _open_in(checked: Report) -> tuple[NotChecked, ...]:
-    why = f"the check itself ended {checked.status}"
-    return (NotChecked(code=INPUT, node=None, why=why),)
+    return (not_checked(INPUT, reason(UncheckedKind.CHECK_ENDED, status=checked.status)),)
 
 
 def notes(readings: Sequence[Reading]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -22,19 +22,27 @@ from allready.model import (
     PerNode,
     RunEvidence,
     Severity,
+    UncheckedKind,
 )
-from allready.model.fill import UNKNOWN, fill
+from allready.model.fill import UNKNOWN, fill, fill_steps
+from allready.text.catalog import remedy_text
+from allready.text.reasons import not_checked, reason
 
 log = logging.getLogger(__name__)
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What one rule answered.  `unchecked`: node rank (None: the whole job) -> why."""
+    """What one rule answered."""
 
     code: str
     hits: tuple[Hit, ...] = ()
-    unchecked: dict[int | None, str] = {}
+    not_checked: tuple[NotChecked, ...] = ()
     crash: str | None = None
+
+    @property
+    def unchecked(self) -> dict[int | None, str]:
+        """Node rank (None: the whole job) -> why the rule could not check it."""
+        return {item.node: item.why for item in self.not_checked}
 
     @property
     def state(self) -> str:
@@ -43,7 +51,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
             return "crashed"
         if self.hits:
             return "hit"
-        return "not_checked" if self.unchecked else "clear"
+        return "not_checked" if self.not_checked else "clear"
 
 
 def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
@@ -58,7 +66,7 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
     if not _is_asked(rule, case):
         return Outcome(code=rule.code)
     arguments: dict[str, Any] = {}
-    unchecked: dict[int | None, str] = {}
+    unchecked: tuple[NotChecked, ...] = ()
     per_node: dict[str, dict[int, Any]] = {}
     for need in rule.needs:
         if need.fact_type is Analysis:
@@ -69,8 +77,8 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
             if value is None and not need.optional:
                 if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live}:
                     return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
-                why = fleet.why_not.get(JOB_PARTS[need.fact_type], "not looked at")
-                return Outcome(code=rule.code, unchecked={None: why})
+                why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(UncheckedKind.PART_MISSING))
+                return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))
             arguments[need.parameter] = value
             continue
         have, missing = fleet.per_node(need.fact_type)
@@ -78,21 +86,21 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
             arguments[need.parameter] = PerNode(have)
             continue
         per_node[need.parameter] = have
-        unchecked.update(_worth_saying(missing))
+        unchecked += tuple(_reported(rule.code, missing, besides={item.node for item in unchecked}))
     if per_node:
         common = set.intersection(*(set(have) for have in per_node.values()))
         arguments |= {p: PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
         if not common:
-            return Outcome(code=rule.code, unchecked=unchecked)
+            return Outcome(code=rule.code, not_checked=unchecked)
     assert rule.body is not None
     try:
         hits = tuple(rule.body(**arguments))
         for hit in hits:
-            fill(rule.message, hit.values), fill(rule.remedy, hit.values, is_command=True)
+            fill(rule.message, hit.values), fill_steps(rule.remedies, hit.values)
     except Exception:
         log.exception("rule %s crashed", rule.code)
-        return Outcome(code=rule.code, unchecked=unchecked, crash=traceback.format_exc(limit=-3))
-    return Outcome(code=rule.code, hits=hits, unchecked=unchecked)
+        return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
+    return Outcome(code=rule.code, hits=hits, not_checked=unchecked)
 
 
 def _is_asked(rule: Rule, case: Analysis) -> bool:
@@ -101,8 +109,10 @@ def _is_asked(rule: Rule, case: Analysis) -> bool:
     return where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
 
 
-def _worth_saying(missing: dict[int, FactMissing]) -> dict[int | None, str]:
-    return {node: m.why for node, m in missing.items() if not isinstance(m, NotApplicable)}
+def _reported(code: str, missing: dict[int, FactMissing], *, besides: set[int | None]) -> Iterator[NotChecked]:
+    for node, fact in missing.items():
+        if node not in besides and not isinstance(fact, NotApplicable):
+            yield not_checked(code, reason(UncheckedKind.FACT_MISSING, why=fact.why), node=node)
 
 
 def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
@@ -117,11 +127,16 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
     for rule in chosen.values():
         outcome = run(rule, fleet, case)
         findings += [_finding(rule, hit) for hit in outcome.hits]
-        unchecked += [NotChecked(code=rule.code, node=node, why=why) for node, why in outcome.unchecked.items()]
+        unchecked += outcome.not_checked
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
-            unchecked.append(NotChecked(code=rule.code, node=None, why=f"the rule itself failed: {last_line}"))
+            unchecked.append(not_checked(rule.code, reason(UncheckedKind.RULE_CRASHED, error=last_line)))
     return in_order(findings, chosen), tuple(unchecked)
+
+
+def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
+    """Rules that raised: after one of these nothing may be called healthy."""
+    return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
 
 
 def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
@@ -205,6 +220,7 @@ def _is_before(one: Finding, other: Finding) -> bool:
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
+    remedies = fill_steps(rule.remedies, hit.values)
     return Finding(
         code=rule.code,
         severity=hit.severity or rule.severity,
@@ -212,7 +228,8 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         confidence=hit.confidence,
         culprits=hit.culprits,
         message=fill(rule.message, hit.values),
-        remedy=fill(rule.remedy, hit.values, is_command=True),
+        remedy=remedy_text(remedies, "en"),
+        remedies=remedies,
         evidence=hit.evidence,
         title=rule.title,
         values={name: str(value) for name, value in hit.values.items()},

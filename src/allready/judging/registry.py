@@ -33,12 +33,14 @@ from allready.model import (
     Live,
     PerNode,
     Reachability,
+    Remedy,
     RollCall,
     RunEvidence,
     Severity,
     World,
 )
 from allready.model.fill import placeholders as placeholders
+from allready.model.fill import placeholders_of
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
@@ -87,6 +89,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
     is the verdict: a name that resolves to loopback explains the absent node, not the other way round.
+    `remedy`: what to do: steps with a place and a command, or a plain sentence where there is nothing to run.
     `restates`: says only that something ended; information beside a finding that looks deeper.
     `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
     is not asked where the evidence shows one of these.
@@ -97,7 +100,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     fault_class: FaultClass
     title: str
     message: str
-    remedy: str
+    remedy: str | Remedy | tuple[Remedy, ...]
     since: str
     depth: int = 50
     restates: bool = False
@@ -127,6 +130,14 @@ class Rule(Struct, frozen=True, kw_only=True):
         return rule
 
     @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """The steps of the remedy, as templates; a plain sentence is one step without a command."""
+        if isinstance(self.remedy, str):
+            return (Remedy(explanation=self.remedy),)
+        steps = self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
+        return tuple(replace(step, step=number) for number, step in enumerate(steps))
+
+    @property
     def name(self) -> str:
         """The function's name, which is also the name of its file, its test and its page's anchor."""
         assert self.body is not None
@@ -134,7 +145,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def placeholders(self) -> set[str]:
         """Names of the values that message and remedy need."""
-        return placeholders(self.message) | placeholders(self.remedy)
+        return placeholders(self.message) | placeholders_of(self.remedies)
 
 
 RULES: dict[str, Rule] = {}

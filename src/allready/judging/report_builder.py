@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from allready.model import Finding, NotChecked, Severity, Status, Verdict
 
 
@@ -39,6 +41,7 @@ def verdict_of(findings: Sequence[Finding], *, now: datetime, visible_since: dat
         culprits=first.culprits,
         sentence=first.message,
         remedy=first.remedy,
+        remedies=first.remedies,
         fault_time=first.fault_time,
         detected_time=now.isoformat(timespec="milliseconds"),
         detect_s=None if visible_since is None else round(max(0.0, (now - visible_since).total_seconds()), 3),
@@ -49,14 +52,4 @@ def keep_first_detection(new: Verdict | None, old: Verdict | None) -> Verdict | 
     """The new verdict with the old one's time of detection where both accuse the same: it stood since then."""
     if new is None or old is None or (new.code, new.culprits) != (old.code, old.culprits):
         return new
-    return Verdict(
-        code=new.code,
-        fault_class=new.fault_class,
-        confidence=new.confidence,
-        culprits=new.culprits,
-        sentence=new.sentence,
-        remedy=new.remedy,
-        fault_time=new.fault_time,
-        detected_time=old.detected_time,
-        detect_s=old.detect_s,
-    )
+    return replace(new, detected_time=old.detected_time, detect_s=old.detect_s)

@@ -27,14 +27,12 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.model.fill import NOBODY
+from allready.model.fill import NOBODY, placeholders_of
 from allready.signatures import Signature, load
-from allready.signatures.table import hint_of
+from allready.signatures.conditions import CULPRITS, hint_of
 
 MAX_EVIDENCE = 8
 MAX_LINES_OF_A_MESSAGE = 12
-TELLS_ALL = {"nobody", "pair"}
-"""What such a line says is certain although it accuses nobody; whom it makes suspicious is inferred."""
 _NEEDS = (
     Need(parameter="case", fact_type=Analysis, per_node=False, optional=False),
     Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),
@@ -55,10 +53,10 @@ def register() -> None:
             fault_class=signature.fault_class,
             title=signature.title,
             message=signature.message,
-            remedy=signature.remedy,
+            remedy=signature.remedies,
             since=signature.since,
             depth=signature.depth,
-            restates=signature.restates,
+            restates=signature.is_launcher_summary,
             body=_body(signature),
             needs=_NEEDS,
             area=f"log_{signature.family}",
@@ -73,7 +71,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
-        needed = placeholders(signature.message) | placeholders(signature.remedy)
+        needed = placeholders(signature.message) | placeholders_of(signature.remedies)
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)
 
@@ -91,21 +89,22 @@ def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: s
     accusing = first.role in {Role.ROOT, Role.RECORD}
     mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
     culprits = accused(signature, events, run) if first.role is Role.ROOT or mild else Culprits()
-    values = dict.fromkeys(names, "?") | hint_of(signature, first.text) | _values(events)
+    values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
     values["who"] = called(run, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
-    inferred = set(culprits.nodes) - wrote or (signature.blames in TELLS_ALL and culprits.ranks)
-    if first.role is Role.ROOT and (inferred or (not culprits and signature.blames not in TELLS_ALL)):
+    tells_all = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
+    inferred = set(culprits.nodes) - wrote or (tells_all and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and not tells_all)):
         confidence = Confidence.LIKELY
     if first.role is Role.ROOT:
-        confidence = min(confidence, signature.most, key=lambda c: c.weight)
+        confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)
     severity = _severity(signature, events, case) if accusing else Severity.INFO
     if is_overcome:
         severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
     fault_class = signature.case_of(events, case.of(by_signature)).fault_class
-    if signature.alive is not None and _lived_on(culprits.ranks, run):
-        fault_class, confidence = signature.alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
+    if signature.class_if_alive is not None and _lived_on(culprits.ranks, run):
+        fault_class, confidence = signature.class_if_alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
     return Hit(
         values=values,
         culprits=culprits,
@@ -153,21 +152,9 @@ def called(run: RunEvidence, events: Sequence[Event]) -> str:
 def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> Severity | None:
     """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
-    if is_desync and signature.blames in TELLS_ALL and any(m.odd for m in case.run.mismatches):
+    if is_desync and signature.culprit == "nobody" and any(m.odd for m in case.run.mismatches):
         return Severity.WARNING
     return signature.case_of(events, case.of(by_signature)).severity
-
-
-def _in_all_pairs(events: Sequence[Event]) -> set[int]:
-    """The one rank that all pairs have in common, if there are two or more; numbers are those of the group."""
-    pairs: set[frozenset[int]] = set()
-    for event in events:
-        a, b = event.values.get("rank_a", ""), event.values.get("rank_b", "")
-        if not (a.isdecimal() and b.isdecimal()) or event.origin.rank != int(a):
-            continue  # not the ranks of the job: a smaller group counts for itself
-        pairs.add(frozenset((int(a), int(b))))
-    common = frozenset.intersection(*pairs) if pairs else frozenset()
-    return set(common) if len(pairs) > 1 and len(common) == 1 else set()
 
 
 def _writers(events: Sequence[Event]) -> tuple[int, ...]:
@@ -188,7 +175,7 @@ def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> 
     for event in events:
         if event.role not in {Role.ROOT, Role.RECORD}:
             continue
-        match signature.blames:
+        match signature.culprit:
             case "rank":
                 ranks |= {event.origin.rank} - {None}  # type: ignore[arg-type]
             case "node":
@@ -202,13 +189,11 @@ def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> 
                     ranks |= set(found)
             case "ranks":
                 ranks |= set(numbers(event.values.get("ranks", "")))
-            case "first":
-                ranks.add(0)
             case _:
                 pass
-    if signature.blames == "pair":
-        ranks |= _in_all_pairs(events)
-    if signature.blames == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
+    if signature.id in CULPRITS:
+        ranks |= CULPRITS[signature.id]([e for e in events if e.role in {Role.ROOT, Role.RECORD}])
+    if signature.culprit == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
         ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
         ranks |= _absentees(events, run)

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
         Finding,
         Hit,
         NotChecked,
+        Reason,
+        Remedy,
         Severity,
+        UncheckedKind,
     )
     from allready.model.fleet import NODE_FACTS, FactMissing, Fleet, NodeFacts, NotApplicable, PerNode
     from allready.model.job import (
@@ -202,6 +205,8 @@ __all__ = [
     "RdmaFacts",
     "RdmaPort",
     "Reachability",
+    "Reason",
+    "Remedy",
     "Report",
     "Role",
     "RollCall",
@@ -219,6 +224,7 @@ __all__ = [
     "TimelineEvent",
     "Transport",
     "TransportFacts",
+    "UncheckedKind",
     "Verdict",
     "World",
     "WorldNode",

@@ -8,9 +8,13 @@ A template says itself which part goes with a value: `raised {error}[[ at {site}
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from allready.expressions import expression
+from allready.model.finding import Remedy
 
 UNKNOWN = "?"
 NOBODY = "a process"
@@ -28,6 +32,8 @@ _FEW_LETTERS = 8
 _PARTS = expression(r"([,，、;；] ?)")
 
 
+_SAFE = expression(r"(?!-)[\w@%+=:,./\[\]~^-]*")
+_WHOLE = expression(r"\{\w+\}")
 _OPTIONAL = expression(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
@@ -81,6 +87,53 @@ def fill(
         template = _without_parts(template, unknown)
         said |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
     return template.format_map(said)
+
+
+def steps_of(entry: Mapping[str, Any]) -> tuple[Remedy, ...]:
+    """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each.
+
+    Raises:
+        TypeError: a step has a key that no step has, or no explanation.
+    """
+    if "remedies" in entry:
+        return tuple(Remedy(**step, step=number) for number, step in enumerate(entry["remedies"]))
+    return (Remedy(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
+
+
+def placeholders_of(steps: Iterable[Remedy]) -> set[str]:
+    """Names in braces in any text of the steps."""
+    texts = (text for step in steps for text in (step.explanation, step.command, step.where))
+    return set().union(*map(placeholders, texts))
+
+
+def fill_steps(steps: Sequence[Remedy], values: Mapping[str, object], **nowhere: str) -> tuple[Remedy, ...]:
+    """The steps of a remedy with `values`, without those whose command or place has an empty value.
+
+    A place of which a value is not known is left out.  In a command what is not known stands as a word in capitals, and
+    so does a value that a shell would not take as one plain word: many come from other machines and logs.  A command
+    that is one placeholder was made whole by the rule, and stands as it is.
+
+    Raises:
+        KeyError: a value is missing altogether: a mistake of the rule.
+    """
+    said = {name: str(value) for name, value in values.items()}
+    safe = {name: text if _SAFE.fullmatch(text) else UNKNOWN for name, text in said.items()}
+    return tuple(
+        replace(
+            step,
+            explanation=fill(step.explanation, values, is_command=True, **nowhere),
+            command=fill(step.command, said if _WHOLE.fullmatch(step.command) else safe, is_command=True),
+            where=fill_place(step.where, values),
+        )
+        for step in steps
+        if all(said[name] for name in placeholders(step.command) | placeholders(step.where))
+    )
+
+
+def fill_place(template: str, values: Mapping[str, object]) -> str:
+    """Where a step is done; empty when that is not known."""
+    names = placeholders(template)
+    return "" if any(str(values[name]) == UNKNOWN for name in names) else template.format_map(values)
 
 
 def _without_parts(template: str, unknown: set[str]) -> str:

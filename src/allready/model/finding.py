@@ -93,10 +93,26 @@ class Hit(Struct, frozen=True, kw_only=True):
     fault_time: str | None = None  # ISO-8601, when the fault began, if known
 
 
+class Remedy(Struct, frozen=True, kw_only=True):
+    """One step towards the fix.  In a rule its texts are templates with named placeholders, in a finding they are
+    filled in.
+
+    `where`: the machine that it is done on ("node 1 (gpu02)", "every node"); empty where that does not matter.
+    `command`: one line to paste into a shell there, with everything known filled in; empty where there is none.
+    `step`: which of the rule's steps it is, from 0, so that the same step is found in another language.
+    """
+
+    explanation: str
+    command: str = ""
+    where: str = ""
+    step: int = 0
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """A hit with its rule's text filled in: what every report shows.
 
-    `message` and `remedy` are English (JSON and logs are); `values` let `allready.text` say it in another language.
+    `message`, `remedy` and `remedies` are English (JSON and logs are); `values` let `allready.text` make the sentences
+    of another language.  `remedy` is made of `remedies`.
     """
 
     code: str
@@ -110,11 +126,54 @@ class Finding(Struct, frozen=True, kw_only=True):
     title: str = ""
     values: dict[str, str] = {}
     fault_time: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+class UncheckedKind(StrEnum):
+    """Why something was not checked; `allready.text.reasons` has a sentence for each, with the values it needs."""
+
+    UNSPECIFIED = "unspecified"  # why; also of reports written before there were kinds
+    FACT_MISSING = "fact_missing"  # why: a node could not read a fact, or did not send it
+    PART_MISSING = "part_missing"  # a part of the job that was not examined
+    NOT_ASKED = "not_asked"  # a stage that --stages leaves out
+    BLOCKED = "blocked"  # code: a finding that had to come first
+    NO_SUCH_STAGE = "no_such_stage"  # backend, stages
+    NO_MASTER_PORT = "no_master_port"
+    NODE_0_LOST = "node_0_lost"
+    NODE_0_UNREACHED = "node_0_unreached"
+    NODE_UNKNOWN = "node_unknown"  # nodes
+    SCRIPT_UNREAD = "script_unread"  # nodes
+    PAIRS_UNTRIED = "pairs_untried"  # done, planned
+    NOT_SAVED = "not_saved"  # a part that a saved report lacks
+    NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long
+    NODE_LOST = "node_lost"  # why: the connection to its agent broke
+    RULE_CRASHED = "rule_crashed"  # error
+    INTERRUPTED = "interrupted"  # signal, stage
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # error: allready could not go on
+    INPUT_UNREADABLE = "input_unreadable"  # nothing in the input has a reader
+    ENDS_MISSING = "ends_missing"  # missing, expected: ranks of which no source shows the end
+    NOT_ENDED_WELL = "not_ended_well"  # ends are known, none of them good
+    END_UNKNOWN = "end_unknown"
+    CHECK_ENDED = "check_ended"  # status of the check whose report was read
+    NO_TIMES = "no_times"  # operations without a time
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why something was not checked, as data; the sentence is made where it is shown."""
+
+    kind: UncheckedKind
+    values: dict[str, str] = {}
 
 
 class NotChecked(Struct, frozen=True, kw_only=True):
-    """Something that a rule could not look at; `node` is None when it concerns the whole job."""
+    """Something that was not checked; `node` is None when it concerns the whole job.
+
+    `why` is the English sentence of `kind` with `values` (`allready.text.reasons.not_checked` makes it).
+    """
 
     code: str
     node: int | None
     why: str
+    kind: UncheckedKind = UncheckedKind.UNSPECIFIED
+    values: dict[str, str] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
+from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
 from allready.model.run_summary import RunSummary
 
@@ -33,6 +33,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     fault_time: str | None
     detected_time: str
     detect_s: float | None
+    remedies: tuple[Remedy, ...] = ()
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.reader import read_dump
 from allready.judging.flight_splits import MAX_COMPARED, MAX_MISFITS, misfits_of
 from allready.model import Misfit
+from tests.cases import cases
 from tests.clock import cpu_s
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, joined
@@ -64,7 +65,7 @@ def test_nobody_is_odd_where_no_root_is_known_of_more_than_half(roots: Mapping[i
     assert set(found.by_rank) == set(roots)
 
 
-@pytest.mark.parametrize(
+@cases(
     "rows",
     [
         {r: [rooted(1)] for r in range(4)},

@@ -8,6 +8,7 @@ import pytest
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
+from tests.cases import cases
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, joined, joined_recording, loaded, recorded
 from tests.judging.joined import joined_dumps
@@ -39,7 +40,7 @@ def ops(
 # -- recordings
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scenario", "roots"),
     [("dataloader_stall", (2,)), ("sigstop", (1,)), ("sigkill", (2, 3)), ("exception", (2, 3)), ("link_down", (2, 3)),
      ("v2_lock", (3,)), ("eval_branch", ())],
@@ -101,7 +102,7 @@ def test_a_recorded_extra_operation_is_a_shift() -> None:
     assert found.num_after == 2
 
 
-@pytest.mark.parametrize("scenario", ["dataloader_stall", "exception", "link_down", "sigkill", "sigstop", "v2_lock"])
+@cases("scenario", ["dataloader_stall", "exception", "link_down", "sigkill", "sigstop", "v2_lock"])
 def test_recordings_without_a_mismatch_have_none_and_nobody_is_slow(scenario: str) -> None:
     found = joined_recording(scenario)
     assert found.mismatches == []
@@ -253,7 +254,7 @@ def test_another_dtype_is_told_as_dtype() -> None:
     assert {o.dtype for o in mismatch.by_rank.values()} == {"float32", "bfloat16"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "dtype", "size", "following", "is_same_call"),
     [
         (99, "Int", 1024, 3, True),  # a branch of its own: the same call with another type
@@ -276,8 +277,8 @@ def test_other_arguments_at_a_line_of_its_own_are_the_same_call(
     assert mismatch.is_same_call is is_same_call
 
 
-@pytest.mark.parametrize("group", [("0", "default_pg"), ("1", "TP")])
-@pytest.mark.parametrize("caller", [0, 1, 2, 3, None])
+@cases("group", [("0", "default_pg"), ("1", "TP")])
+@cases("caller", [0, 1, 2, 3, None])
 def test_a_line_is_a_ranks_own_where_no_rank_calls_it_in_any_group(group: tuple[str, str], caller: int | None) -> None:
     def calls(rank: int) -> list[dict[str, Any]]:
         mine = [entry(seq) for seq in range(1, 12)]

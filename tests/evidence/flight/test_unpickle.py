@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.flight.machine import Machine, RefusedError
 from allready.evidence.flight.unpickle import dialect_end, load
+from tests.cases import cases
 from tests.clock import cpu_s
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, recorded
@@ -58,7 +59,7 @@ def test_the_tests_write_what_torch_writes() -> None:
     assert torch_pickle(pickle.loads(data)) == data
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@cases("protocol", range(6))
 def test_every_protocol_is_read(protocol: int) -> None:
     expected = pickle.loads(recorded("v2_lock")["fr_0"])
     data = pickle.dumps(expected, protocol)
@@ -81,7 +82,7 @@ def test_a_call_is_refused_and_not_made(tmp_path: Any) -> None:
     assert not witness.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("token", "name"),
     [
         (b"cos\nsystem\n", "GLOBAL os.system"), (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
@@ -147,7 +148,7 @@ def _hostile() -> Iterator[tuple[str, bytes]]:
     yield "a dict of itself", b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesh\x00u."
 
 
-@pytest.mark.parametrize("name", [name for name, _ in _hostile()])
+@cases("name", [name for name, _ in _hostile()])
 def test_hostile_pickles_take_little_time(name: str) -> None:
     data = next(d for n, d in _hostile() if n == name)
 
@@ -200,7 +201,7 @@ def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
     assert numbers[-1] == len(whole)
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@cases("protocol", range(6))
 def test_a_cut_pickle_of_any_protocol_is_read_up_to_the_cut(protocol: int) -> None:
     data = pickle.dumps(pickle.loads(recorded("v2_lock")["fr_3"]), protocol)
     found = load(data[: len(data) * 3 // 4])

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from allready.evidence.inputs import Found, Limits, Source, find, unpack
 from allready.evidence.inputs.tar import BLOCK
 from allready.model import SourceRecord
+from tests.cases import cases
 from tests.evidence.inputs.contents import contents, make_tar, make_zip
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -81,8 +82,8 @@ class TestCompressed:
         assert all(not data or data[:50] == LINES[:50] for data in found.data.values())
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+@cases("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+@cases("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_tar_of_every_kind(mode: str, form: int, tmp_path: Path) -> None:
     path = make_tar(tmp_path / "any-name", FILES, mode, format=form)
     found = contents(path)
@@ -106,8 +107,8 @@ def test_without_the_library_for_zstd_it_is_said_what_to_do(tmp_path: Path, monk
     assert "unpack it first" in contents(path).why(path)
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
-@pytest.mark.parametrize("seekable", [True, False])
+@cases("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+@cases("seekable", [True, False])
 def test_zip_of_every_kind(method: int, seekable: bool, tmp_path: Path) -> None:
     path = make_zip(tmp_path / "any-name", FILES, method, seekable=seekable)
     found = contents(path)

@@ -10,6 +10,7 @@ import pytest
 from allready.evidence.lines import coll, forms, lane
 from allready.evidence.lines.model import Scanned
 from allready.evidence.lines.scan import scan
+from tests.cases import cases
 from tests.evidence.lines import logs
 from tests.evidence.lines.test_scan import mixed
 
@@ -51,8 +52,8 @@ def log_of(rank: int, *, seed: int = 1, front: str = "", num: int = 150) -> byte
     return "\n".join(lines).encode() + b"\n"
 
 
-@pytest.mark.parametrize("chunk", [1 << 18, 1 << 20])
-@pytest.mark.parametrize("front", ["", "[rank0]: ", "2025-03-01T12:34:56.123456789Z "])
+@cases("chunk", [1 << 18, 1 << 20])
+@cases("front", ["", "[rank0]: ", "2025-03-01T12:34:56.123456789Z "])
 def test_a_log_gives_the_same_after_any_other_logs(front: str, chunk: int) -> None:
     data = [log_of(rank, front=front) for rank in range(6)]
     alone = [cold(one, chunk) for one in data]

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allready.evidence.lines import forms, lane
 from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
+from tests.cases import cases
 from tests.evidence.lines.test_scan import comparable, in_parts
 
 RECORDED = (Path(__file__).parents[2] / "fixtures" / "lines" / "two_meshes.log").read_bytes()
@@ -173,7 +174,7 @@ def test_any_log_gives_what_the_usual_way_gives(counted: Counted) -> None:
     assert counted.fast > 50
 
 
-@pytest.mark.parametrize("text", OTHERS[3:])
+@cases("text", OTHERS[3:])
 def test_lines_that_need_a_closer_look_are_read_as_without_the_lane(counted: Counted, text: str) -> None:
     data = rank_log(1, others=(*OTHERS[:3], text))
     alone = usual(data, counted)

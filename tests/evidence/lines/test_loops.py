@@ -3,10 +3,10 @@
 import random
 
 import numpy as np
-import pytest
 
 from allready.evidence.lines import coll, loops
 from allready.evidence.lines.loops import Stretch, pattern_of, stretches
+from tests.cases import cases
 from tests.evidence.lines import logs
 
 
@@ -14,7 +14,7 @@ def numbers(text: str) -> np.ndarray:
     return np.array([ord(letter) for letter in text], np.int64)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("run", "found"),
     [
         ("abababababab", [("ab", True)]),
@@ -80,8 +80,8 @@ def test_the_lines_of_another_process_with_longer_names_and_numbers_are_known() 
     assert matched(known, other[2:], 2, b"0x7fdeadbeef00") == 898
 
 
-@pytest.mark.parametrize("place", [0, 1, 40, 899])
-@pytest.mark.parametrize(
+@cases("place", [0, 1, 40, 899])
+@cases(
     ("old", "new"),
     [
         (b"gpu01", b"gpu02"),

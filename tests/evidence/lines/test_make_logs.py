@@ -2,8 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from tests.evidence.lines import reference
 
 MAKE = Path(__file__).parents[3] / "benchmarks" / "make_logs.py"
@@ -16,7 +15,7 @@ def made(folder: Path, *options: str) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "num_files", "num_processes"),
     [
         (("--ranks", "3"), 3, 3),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.lines.model import Limits, Scanned, merge, split_ranges
 from allready.evidence.lines.scan import scan
+from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 RECORDED = sorted((Path(__file__).parents[2] / "fixtures" / "lines").glob("*.log"))
@@ -62,14 +63,14 @@ def mixed(seed: int, num: int = 300) -> bytes:
     return "\n".join(lines).encode() + rng.choice((b"", b"\n"))
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+@cases("path", RECORDED, ids=lambda p: p.name)
 def test_agrees_with_regular_expressions_on_recorded_logs(path: Path) -> None:
     data = path.read_bytes()
     reference.check(scanned(data), data)
     reference.check(scanned(data, chunk=1), data)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@cases("seed", range(12))
 def test_agrees_with_regular_expressions_on_interleaved_processes(seed: int) -> None:
     data = mixed(seed)
     reference.check(scanned(data, chunk=1), data)

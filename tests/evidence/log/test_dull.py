@@ -14,6 +14,7 @@ from allready.evidence.lines.scan import scan
 from allready.evidence.log import dull, events, interpret, nccl
 from allready.evidence.reading import Reading
 from allready.signatures import table
+from tests.cases import cases
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
 NAMES = ("exception", "jax_ok", "v2_ok", "wrong_ifname")
@@ -87,9 +88,7 @@ def test_dull_lines_are_counted_and_not_read_again() -> None:
     assert alone.source.num_understood == 4
 
 
-@pytest.mark.parametrize(
-    "other", [b"step 5\n", b"Traceback (most recent call last):\n", b"[rank0]: Error: x\n", b"0: x\n"]
-)
+@cases("other", [b"step 5\n", b"Traceback (most recent call last):\n", b"[rank0]: Error: x\n", b"0: x\n"])
 def test_nothing_is_left_out_where_somebody_else_wrote_too(other: bytes) -> None:
     data = log_of(2)
     for at in (0, 3):
@@ -144,7 +143,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < len(prefix._HEADS) <= prefix._MAX_HEADS
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         "Connected all rings", "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "NCCL_IB_HCA set by environment to mlx5",
@@ -167,7 +166,7 @@ FACTS = (
 """Each tells something of its process; some only where another has not told it before."""
 
 
-@pytest.mark.parametrize("seed", range(8))
+@cases("seed", range(8))
 def test_facts_of_a_process_are_taken_from_words_that_are_known(seed: int) -> None:
     chance = random.Random(seed)
     life = ["comm 0xa rank 1 nRanks 8 nNodes 2 localRanks 4 localRank 1", "Connected all rings", "Tree 0 : 1"]

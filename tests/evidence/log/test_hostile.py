@@ -5,7 +5,6 @@ import random
 import tarfile
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from allready.evidence.log.elastic import read_error_file
 from allready.evidence.log.process_table import MAX_PROCESSES
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin
+from tests.cases import cases
 from tests.clock import timed
 from tests.evidence.log import test_endings, test_nccl, test_tracebacks
 
@@ -88,7 +88,7 @@ def test_recorded_lines_shuffled_and_cut_are_no_harm() -> None:
         sound(read_lines(mixed[:1500], "x", mtime_s=1.0))
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "a:" * 2000,

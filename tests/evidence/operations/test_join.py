@@ -1,9 +1,9 @@
 """Communicators joined over processes, operations counted and compared."""
 
-import pytest
 from msgspec.structs import replace
 
 from allready.model import CommRecord, GroupProgress, ProcessRecord
+from tests.cases import cases
 from tests.evidence.operations.streams import AG, AR, SMALL, process, recorded, shape, stream, whole, whole_job
 from tests.judging.joined import Joined, joined_operations
 
@@ -158,7 +158,7 @@ def test_blames_nobody_on_a_tie() -> None:
     assert mismatch.odd == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "other"),
     [
         ("name", shape("all_gather")), ("size", shape("all_reduce", 5)),
@@ -175,7 +175,7 @@ def test_what_differs_is_named(kind: str, other: object) -> None:
 LOOP = [AR, AG] * 300
 
 
-@pytest.mark.parametrize(
+@cases(
     ("odd", "shift"),
     [
         ([*LOOP[:100], SMALL, *LOOP[100:]], 1),

@@ -8,6 +8,7 @@ import pytest
 from allready.evidence.ras import is_ras, read_ras
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "small_readers" / "ras"
 
@@ -43,7 +44,7 @@ def report(**changes: object) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
+@cases("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
 def test_every_recorded_answer_is_known_by_its_first_bytes(path: Path) -> None:
     assert is_ras(path.read_bytes()[:4096])
 

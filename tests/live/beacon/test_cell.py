@@ -18,6 +18,7 @@ from allready.live.beacon.cell import CellReader, CellWriter
 from allready.live.beacon.payload import compressed, encode
 from allready.live.beacon.recorder import Group
 from allready.live.beacon.state import decode, expand
+from tests.cases import cases
 from tests.live.beacon.helpers import PATIENCE_S, until
 
 
@@ -205,12 +206,12 @@ def test_members_of_large_groups_are_short() -> None:
     assert compressed(range(3, 4096, 8)) == "3-4091:8"
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "-3", "5-1", "1-9:0", "0-99999999", "0-9999999", "1,,2", "١", "0-9:-1"])
+@cases("text", ["x", "1-", "-3", "5-1", "1-9:0", "0-99999999", "0-9999999", "1,,2", "١", "0-9:-1"])
 def test_members_that_are_none_are_not_believed(text: str) -> None:
     assert expand(text) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [b"", b"x", b"allready", bytes(8192), b"\xff" * 8192, b"allready" * 1024, b"allready\1" + bytes(8183), bytes(9000)],
 )

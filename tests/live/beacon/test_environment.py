@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from allready.live import run_paths
 from allready.live.beacon.environment import beacon_environment, installed_torch, rank_command, rank_environment
+from tests.cases import cases
 
 
 def test_the_ring_is_shortened_where_the_user_has_no_wish() -> None:
@@ -19,8 +18,8 @@ def test_the_ring_is_shortened_where_the_user_has_no_wish() -> None:
     assert beacon_environment({}, torch_version="a build of mine") == {"TORCH_FR_BUFFER_SIZE": "512"}
 
 
-@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
-@pytest.mark.parametrize("value", ["0", "2000", ""])
+@cases("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+@cases("value", ["0", "2000", ""])
 def test_what_the_user_set_stands(name: str, value: str) -> None:
     assert beacon_environment({name: value}) == {}
 

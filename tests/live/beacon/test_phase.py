@@ -12,6 +12,7 @@ from allready.live.beacon import phase
 from allready.live.beacon.phase import AROUND, BLOCKING, CALLS, Frames, around_of_user, phase_of
 from allready.live.beacon.state import PHASES
 from allready.model import Frame
+from tests.cases import cases
 
 SAME = {
     "ending": {"exit"},
@@ -39,7 +40,7 @@ def samples() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "path", "function"), samples())
+@cases(("name", "path", "function"), samples())
 def test_both_tables_agree(name: str, path: str, function: str) -> None:
     kind = meaning_of(
         Frame(file=path if path.startswith("<") else f"/x/site-packages/{path}", function=function, line=1)
@@ -67,7 +68,7 @@ def test_every_phase_is_one_of_the_contract() -> None:
     assert {row[0] for row in CALLS + AROUND} - {"backend"} <= set(PHASES)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "wanted"),
     [
         ("evaluate", "evaluating"), ("validate", "evaluating"), ("run_validation", "evaluating"),
@@ -107,7 +108,7 @@ def stack(*frames: str) -> FrameType:
 MAIN = ("/home/me/train.py:train", "/home/me/train.py:<module>")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("frames", "wanted"),
     [
         ((), "computing"),

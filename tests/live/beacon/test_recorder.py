@@ -12,6 +12,7 @@ import pytest
 
 from allready.live.beacon import recorder as module
 from allready.live.beacon.recorder import Group, Recorder, names_in_ring
+from tests.cases import cases
 
 
 def status(enqueued: object, completed: object = -1, started: object = -1) -> dict[str, object]:
@@ -145,7 +146,7 @@ def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
+@cases("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
 def test_a_recorder_that_talks_nonsense_is_told_or_passed_over(answer: bytes, torch: Torch, tmp_path: Path) -> None:
     torch.c10d._dump_fr_trace_json = lambda entries, active: answer  # type: ignore[attr-defined]
     recorder = Recorder(str(tmp_path))
@@ -313,7 +314,7 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
     assert group.completed == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("numbers", "pending_s", "moved_s"),
     [
         ([(4, 4)], None, 1.0),
@@ -334,7 +335,7 @@ def test_waiting_begins_with_the_newest_operation(
     assert (group.pending_s, group.moved_s) == (pending_s, moved_s)
 
 
-@pytest.mark.parametrize("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
+@cases("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
 def test_odd_names_are_found(name: str) -> None:
     for ascii_only in (True, False):
         ring = json.dumps({"entries": [entry(4, name, "TP")]}, separators=(",", ":"), ensure_ascii=ascii_only).encode()

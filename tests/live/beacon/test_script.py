@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.live.beacon.helpers import WRAPPER, environment, plain, wrapped
 
 SCRIPTS = {
@@ -91,14 +92,14 @@ def folder(tmp_path: Path) -> Path:
     return home
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@cases("name", SCRIPTS, parts=9)
 def test_a_script_cannot_tell_the_wrapper_from_plain_python(name: str, folder: Path, tmp_path: Path) -> None:
     (folder / "script.py").write_text(SCRIPTS[name], encoding="utf-8")
     theirs = plain("script.py", "--lr", "a b", "", "--module", cwd=folder)
     same(wrapped("script.py", "--lr", "a b", "", "--module", cwd=folder, run_dir=tmp_path), theirs)
 
 
-@pytest.mark.parametrize("name", ["arguments", "module", "exception", "exit_text", "interrupt", "spawn", "words"])
+@cases("name", ["arguments", "module", "exception", "exit_text", "interrupt", "spawn", "words"], parts=2)
 def test_the_wrapper_may_be_started_as_a_module(name: str, folder: Path, tmp_path: Path) -> None:
     (folder / "script.py").write_text(SCRIPTS[name], encoding="utf-8")
     theirs = plain("script.py", "x", cwd=folder)
@@ -111,7 +112,7 @@ def test_without_a_run_folder_it_just_runs_the_script(name: str, folder: Path) -
     same(plain(str(WRAPPER), "script.py", cwd=folder), plain("script.py", cwd=folder))
 
 
-@pytest.mark.parametrize("path", ["./script.py", "../the job/script.py", ".//script.py", "{}/script.py", "link.py"])
+@cases("path", ["./script.py", "../the job/script.py", ".//script.py", "{}/script.py", "link.py"])
 def test_the_path_of_the_script_is_what_python_makes_of_it(path: str, folder: Path, tmp_path: Path) -> None:
     text = SCRIPTS["module"] + "\nimport sys; print(sys.path[0], sys.argv)\nraise ValueError"
     (folder / "script.py").write_text(text)

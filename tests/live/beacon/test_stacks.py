@@ -11,6 +11,7 @@ import pytest
 
 from allready.evidence.stacks import read_stacks
 from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_tell
+from tests.cases import cases
 
 MAIN = threading.main_thread().ident or 0
 
@@ -105,7 +106,7 @@ def test_too_many_threads_are_counted_and_the_main_one_is_there() -> None:
     assert read_stacks(text, "x").stacks[0].threads[-1].is_main
 
 
-@pytest.mark.parametrize("name", ["two\nlines] (most recent call first):", "\udcff", "x" * 500, "训练"])
+@cases("name", ["two\nlines] (most recent call first):", "\udcff", "x" * 500, "训练"])
 def test_odd_names_stay_on_one_line(name: str) -> None:
     source = "def f(enough):\n    enough.wait(20)\n"
     scope: dict[str, Callable[[threading.Event], object]] = {}

@@ -1,9 +1,9 @@
 """The judge with made-up jobs: who is accused, when, and when nobody is."""
 
-import pytest
 from msgspec.structs import replace
 
 from allready.model import NodeStatus, Report, Status, Verdict
+from tests.cases import cases
 from tests.live.monitor.made import CLOSED, Play, codes, traceback
 
 
@@ -42,7 +42,7 @@ def test_a_stopped_rank_is_named_within_seconds_with_the_moment_it_stopped() -> 
     assert job.now - stopped >= found
 
 
-@pytest.mark.parametrize("busy_s", [1.0, 2.0, 8.0, 30.0])
+@cases("busy_s", [1.0, 2.0, 8.0, 30.0])
 def test_a_rank_that_computes_is_waited_for_and_then_forgotten(busy_s: float) -> None:
     job = Play()
     job.play(10)

@@ -15,6 +15,7 @@ from allready.live.node.process import read_stat
 from allready.live.watch import attach
 from allready.live.watch.attach import Attachment, NotAnsweringError, about, is_alive, jobs
 from allready.live.watch.state import WatchedJob
+from tests.cases import cases
 
 ABOUT = {
     "version": 1, "pid": os.getpid(), "job_id": "j", "node_rank": -1, "num_nodes": 2, "master_addr": "h",
@@ -52,7 +53,7 @@ def agent(folder: Path, answer: bytes, *, then_close: bool = True) -> Iterator[A
         thread.join(10)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         b"", b"\n", b"not json\n", b"[]\n", b"null\n", b'{"statuses": 3}\n', b"[" * 100_000 + b"\n", b"{}" * 10,
@@ -117,7 +118,7 @@ def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
     assert not is_alive(found)
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
     ["", "{}", "[1]", "[" * 100_000, json.dumps(ABOUT | {"pid": "x"}), json.dumps(ABOUT | {"command": 3}),
      json.dumps(ABOUT | {"started_s": None}), json.dumps(ABOUT).replace("-1", "1e999")],

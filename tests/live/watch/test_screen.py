@@ -1,6 +1,5 @@
 """The picture: any size of screen, both languages, nothing of a job reaches the terminal as it is."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from allready.live.watch.screen import picture, plain_text, wrapped
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, remarks_on, settled
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
 from allready.report.safe import width
+from tests.cases import cases
 from tests.live.watch.test_state import JOB, state
 
 LONG = RankStatus(
@@ -166,7 +166,7 @@ def test_hostile_notes_are_escaped() -> None:
     assert "\x1b" not in plain_text(evil, "en")
 
 
-@pytest.mark.parametrize(("part", "name"), [(b"\x1b[A", "up"), (b"\x1b", "esc"), (b"q", "q"), (b"\x1b[200~", "")])
+@cases(("part", "name"), [(b"\x1b[A", "up"), (b"\x1b", "esc"), (b"q", "q"), (b"\x1b[200~", "")])
 def test_keys_have_names(part: bytes, name: str) -> None:
     assert name_of(part) == name
 

@@ -16,6 +16,7 @@ from allready.preflight.check.inquiry import Inquiry, plain
 from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
 from allready.testing import fleet, healthy_node
+from tests.cases import cases
 
 REPORT = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
 
@@ -92,7 +93,7 @@ async def test_a_broken_connection_is_raised() -> None:
         await follower.ended()
 
 
-@pytest.mark.parametrize("body", [None, 7, [], {"status": "healthy"}, {"status": "superb"}])
+@cases("body", [None, 7, [], {"status": "healthy"}, {"status": "superb"}])
 async def test_a_result_that_is_none_is_our_own_error(body: Any) -> None:
     follower = Follower()
     await follower.hears("result", body)

@@ -18,6 +18,7 @@ from allready.model import World, WorldNode
 from allready.preflight.collectives import cell, proc
 from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default, with_needed
 from allready.text.ui import table
+from tests.cases import cases
 
 WORLD = World(
     num_nodes=2,
@@ -36,7 +37,7 @@ def test_ranks_are_numbered_node_by_node_also_when_nodes_differ() -> None:
     assert spec.up_to("store").stages == ("import", "device", "allocate", "store")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "sizes"),
     [
         ({"min_bytes": 8, "max_bytes": 40}, (8, 16, 32)),
@@ -63,7 +64,7 @@ def test_stages_bring_those_they_stand_on() -> None:
     assert "nccl_init" in with_needed("nccl", ("sweep",))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "words"),
     [
         ({"backend": "mpi"}, "valid are gloo, nccl, jax"),
@@ -207,7 +208,7 @@ def test_the_main_threads_stack_is_read_innermost_first(main_thread: int | None)
     assert proc.read_stack("", main_thread) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("printed", "line"),
     [
         ("Traceback\n  File x\nValueError: no\n\ncleaning up\n", "ValueError: no"),

@@ -19,6 +19,7 @@ from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.rank import _reach
 from allready.preflight.collectives.variants import grow, isolate
+from tests.cases import cases
 from tests.preflight.collectives.cluster import Recorder, Tap, agents, fake_torch, gone, rank_processes, run, spec
 
 IMPORT: dict[str, Any] = {"stages": ("import",)}
@@ -272,7 +273,7 @@ def test_a_message_of_another_stage_ends_the_part_and_is_handed_back(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [{"extra_env": {"LD_PRELOAD": "/tmp/x.so"}}, {"extra_env": {"NCCL_X": "a\0b"}}, {"num_ranks": 100_000},
      {"first_rank": -1}, {"sizes": "all"}],

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.model import Confidence, FactMissing, Fleet
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.port.fleets import contact, worker_alone
 
 
@@ -20,7 +19,7 @@ def test_a_refused_port_alone_makes_it_possible() -> None:
     assert hit.confidence is Confidence.POSSIBLE
 
 
-@pytest.mark.parametrize(
+@cases(
     "elsewhere",
     [
         worker_alone("refused", nearby=((29501, "allready"),)),

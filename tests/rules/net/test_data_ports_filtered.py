@@ -1,8 +1,8 @@
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, FirewallFacts, NetFacts, Severity
 from allready.testing import check, fleet, healthy_path, healthy_reach, healthy_roll
+from tests.cases import cases
 from tests.rules.net.made import SILENT, UNHEARD, both, elsewhere, master_path, net_of, not_looked_at, reached
 
 
@@ -93,7 +93,7 @@ IPTABLES = "iptables -I INPUT -p tcp -s 10.0.0.1,10.0.0.3 --dport 32768:60999 -j
 NFT = "nft insert rule inet filter input 'ip saddr { 10.0.0.1, 10.0.0.3 } tcp dport 32768-60999 accept'"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tool", "command"),
     [
         ("nft", NFT),

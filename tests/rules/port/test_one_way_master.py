@@ -2,6 +2,7 @@ import pytest
 
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.port.fleets import node_0_alone, worker_alone
 
 DEAF = Caller(kind="datagram", address="10.0.0.3", node_rank=2, name="gpu2", detail="silent", hears_us=False)
@@ -55,7 +56,7 @@ def test_a_node_that_drops_what_node_0_sends_names_its_own_rule(rule: str) -> No
     assert check("PRT002", alone).state == "clear"
 
 
-@pytest.mark.parametrize(
+@cases(
     "rule",
     [
         "inet filter input: ip saddr 10.0.0.9 drop",

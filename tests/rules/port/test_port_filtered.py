@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.testing import check, fleet, healthy_node
+from tests.cases import cases
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
 DROPS_PORT = FirewallFacts(
@@ -60,7 +61,7 @@ def test_names_node_0_whose_own_filter_drops_its_answers(tool: str, rule: str, c
         assert rule in str(hit.values["filter"])
 
 
-@pytest.mark.parametrize(
+@cases(
     "rule",
     ["inet t out: tcp sport 22 drop", "inet t out: tcp sport != 29500 drop", "inet t out: udp sport 29500 drop",
      "inet t out: ip daddr 10.0.0.9 tcp sport 29500 drop", "inet t out: tcp sport 29500 limit rate 1/second drop"],
@@ -174,7 +175,7 @@ FIREWALLD = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tool", "command"),
     [
         ("nft", "nft insert rule inet filter input ip saddr 10.0.0.3 tcp dport 29500 accept"),
@@ -216,7 +217,7 @@ def test_a_node_locked_out_in_both_families_is_one_node() -> None:
     assert hit.culprits.links == ((2, 0),)
 
 
-@pytest.mark.parametrize(
+@cases(
     "addresses",
     [("10.0.0.3", "10.0.0.66"), ("192.0.2.7",), ("10.0.0.2",), ("10.0.0.0/24",)],
     ids=["more addresses than nodes", "another subnet", "a node that is here", "a whole subnet"],

@@ -168,7 +168,7 @@ def _event(
     line = log.lines[at]
     signature, match = found or (None, None)
     values = {} if match is None else _values(match)
-    if signature is not None and signature.blames == "ranks" and not values.get("ranks"):
+    if signature is not None and signature.culprit == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
     if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
         values |= horovod.report(log.lines, at)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from allready import __version__
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
+from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.registry import Rule, load
 from allready.live.monitor.job_state import JobState
@@ -27,8 +28,10 @@ from allready.model import (
     Report,
     RunEvidence,
     Status,
+    UncheckedKind,
     World,
 )
+from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 
@@ -321,7 +324,6 @@ class Judge:
         self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
         shown = standing.among(findings)
-        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
         silent = self._not_heard(live) if not is_over else ()
         return Report(
             tool_version=self._tool_version,
@@ -329,7 +331,7 @@ class Judge:
             started=self._started.isoformat(timespec="milliseconds"),
             duration_s=round(max(0.0, wall_s - self._started.timestamp()), 3),
             world=world,
-            status=self._status((*crashed, *silent), live, is_over=is_over),
+            status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
             verdict=standing.verdict,
             findings=shown,
             not_checked=(*silent, *unchecked),
@@ -392,7 +394,13 @@ class Judge:
 
     def _not_heard(self, live: Live) -> tuple[NotChecked, ...]:
         return tuple(
-            NotChecked(code="status", node=n, why=live.lost.get(n) or f"no word for {age:.1f} s")
+            not_checked(
+                "status",
+                reason(UncheckedKind.NODE_LOST, why=live.lost[n])
+                if n in live.lost
+                else reason(UncheckedKind.NODE_SILENT, age_s=f"{age:.1f}"),
+                node=n,
+            )
             for n, age in sorted(live.heard_s.items())
             if age > SILENT_S or n in live.lost
         )

@@ -64,6 +64,7 @@ class VerdictLatch:
             culprits=new.culprits,
             sentence=new.message,
             remedy=new.remedy,
+            remedies=new.remedies,
             fault_time=new.fault_time,
             detected_time=datetime.fromtimestamp(self.since_s, UTC).isoformat(timespec="milliseconds"),
             detect_s=self.verdict.detect_s

@@ -26,9 +26,11 @@ from allready.model import (
     MasterPortFacts,
     NodeFacts,
     Reachability,
+    Reason,
     Report,
     RollCall,
     Severity,
+    UncheckedKind,
 )
 from allready.preflight import reach
 from allready.preflight.check.follow import follow
@@ -37,6 +39,7 @@ from allready.preflight.check.inquiry import Inquiry, plain, world_of
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.staging import plan, run_collectives, stages_it_has_not, uses_nccl
 from allready.preflight.check.waits import in_daemon_thread
+from allready.text.reasons import reason
 
 SPEAK_FROM_S = 2.0  # from here on everybody hears who is awaited
 REPEAT_S = 5.0
@@ -82,7 +85,7 @@ class Coordinator:
         self._rival: RollCall | None = None  # of another node 0 of this job, on this machine
         self._reach: Reachability | None = None
         self._runs: Collectives | None = None
-        self._why_not: dict[str, str] = {}
+        self._why_not: dict[str, Reason] = {}
         self._visible_since: datetime = inquiry.started
         self._finished_roll = False
         self._ended = False
@@ -145,7 +148,7 @@ class Coordinator:
                 or waited_s > min(GIVE_UP_PORT_S, self._request.wait_s)
             ):
                 self._facts[0] = replace(await self._own_facts, master_port=self._port)
-                self._why_not["roll"] = "node 0 could not open the master port"
+                self._why_not["roll"] = reason(UncheckedKind.NO_MASTER_PORT)
                 return False
             holder = self._port.holder.pid if self._port.holder else "?"
             self._narrator.say("check.port_taken", port=self._launch.master_port, pid=holder)
@@ -338,11 +341,11 @@ class Coordinator:
             self._reach = await _unless_ended(reach.conduct(self._hub, wanted, self._narrator), local)
             report = self._judge(waiting=True)
         elif self._launch.num_nodes > 1:
-            self._why_not["reach"] = "not asked for (--stages)"
+            self._why_not["reach"] = reason(UncheckedKind.NOT_ASKED)
         if "collectives" not in stages:
-            self._why_not["collectives"] = "not asked for (--stages)"
+            self._why_not["collectives"] = reason(UncheckedKind.NOT_ASKED)
         elif self._blocked(report):
-            self._why_not["collectives"] = f"not run: {report.verdict.code if report.verdict else '?'} comes first"
+            self._why_not["collectives"] = _blocked_by(report)
         else:
             self.stage = "collectives"
             self._visible_since = datetime.now(UTC)
@@ -361,7 +364,7 @@ class Coordinator:
         if blocked and report.verdict is not None:
             for part in ("reach", "collectives"):
                 if getattr(report, part) is None and part in self._request.stages:
-                    self._why_not.setdefault(part, f"not run: {report.verdict.code} comes first")
+                    self._why_not.setdefault(part, _blocked_by(report))
         return blocked
 
     def _fleet(self) -> Fleet:
@@ -381,7 +384,7 @@ class Coordinator:
 
     def _judge(self, *, waiting: bool) -> Report:
         asked = {*self._request.stages, *self._request.collective_stages}
-        unchecked = {k: v for k, v in self._why_not.items() if k in asked and "not asked" not in v}
+        unchecked = {k: v for k, v in self._why_not.items() if k in asked}
         if not waiting:
             unchecked |= gaps(self._facts, self._reach)
         report = self._inquiry.judge(
@@ -409,6 +412,10 @@ class Coordinator:
 def error_is_final(port: MasterPortFacts) -> bool:
     """Whether waiting cannot open the port: no permission for it, rather than somebody holding it."""
     return port.error is not None and "EADDRINUSE" not in port.error
+
+
+def _blocked_by(report: Report) -> Reason:
+    return reason(UncheckedKind.BLOCKED, code=report.verdict.code if report.verdict else "?")
 
 
 async def _unless_ended(work: Awaitable[Any], local: asyncio.Task[Any]) -> Any:

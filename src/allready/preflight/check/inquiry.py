@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.facts.collect import to_json
-from allready.judging.engine import judge
+from allready.judging.engine import crashed, judge
 from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import (
     Finding,
     Fleet,
     NodeFacts,
-    NotChecked,
+    Reason,
     Report,
     RollCall,
     Status,
@@ -24,6 +24,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.thinning import thin
+from allready.text.reasons import not_checked
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
@@ -45,7 +46,7 @@ class Inquiry:
         *,
         waiting: bool,
         visible_since: datetime | None,
-        unchecked_stages: Mapping[str, str] | None = None,
+        unchecked_stages: Mapping[str, Reason] | None = None,
         notes: Sequence[str] = (),
     ) -> Report:
         """Judge the fleet as it stands.
@@ -58,8 +59,7 @@ class Inquiry:
             notes: lines for the report.
         """
         findings, unchecked = judge(fleet)
-        stages = tuple(NotChecked(code=name, node=None, why=why) for name, why in (unchecked_stages or {}).items())
-        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
+        stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
         verdict = verdict_of(findings, now=datetime.now(UTC), visible_since=visible_since)
         self._verdict = keep_first_detection(verdict, self._verdict)
         reach, left_out = thin(fleet.reach) if fleet.reach is not None else (None, ())
@@ -69,7 +69,7 @@ class Inquiry:
             started=self.started.isoformat(timespec="milliseconds"),
             duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
             world=fleet.world,
-            status=status_of(findings, (*stages, *crashed), waiting=waiting),
+            status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
             not_checked=(*stages, *unchecked),
@@ -83,13 +83,13 @@ class Inquiry:
         self.last = report
         return report
 
-    def interrupted(self, stage: str, why: str) -> Report:
+    def interrupted(self, stage: str, why: Reason) -> Report:
         """The report when the check itself was ended: what stood, and what was not looked at."""
         report = self.last or self.judge(
             Fleet(world=World(num_nodes=0, world_size=0)), waiting=False, visible_since=None
         )
         fault = report.verdict is not None
-        ended = NotChecked(code=stage, node=None, why=why)
+        ended = not_checked(stage, why)
         self.last = replace(
             report,
             status=Status.FAULT if fault else Status.UNKNOWN,

@@ -13,10 +13,21 @@ from allready.messaging.channel import Narrator
 from allready.messaging.contact import HOPELESS, RETRY_S, Contact, Resolver
 from allready.messaging.link import Link
 from allready.messaging.wire import Hello
-from allready.model import ClockFacts, Fleet, NodeFacts, NotApplicable, Report, RollCall, World, WorldNode
+from allready.model import (
+    ClockFacts,
+    Fleet,
+    NodeFacts,
+    NotApplicable,
+    Report,
+    RollCall,
+    UncheckedKind,
+    World,
+    WorldNode,
+)
 from allready.preflight.check.follow import Abandoned, follow
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
+from allready.text.reasons import reason
 
 SPEAK_FROM_S = 2.0
 REPEAT_S = 5.0
@@ -165,7 +176,8 @@ class Participant:
         """Judge by what this node knows: its own facts, and the roll if node 0 sent one with its refusal."""
         launch = self._launch
         facts = replace(await self._facts_so_far(waiting=waiting), master_contact=self._contact.facts)
-        why = "the connection to node 0 broke" if self._contact.facts.outcome == "lost" else "node 0 was not reached"
+        is_lost = self._contact.facts.outcome == "lost"
+        why = reason(UncheckedKind.NODE_0_LOST if is_lost else UncheckedKind.NODE_0_UNREACHED)
         refusal = self._contact.refusal
         roll: RollCall | None = refusal.roll if refusal is not None else None
         name = (

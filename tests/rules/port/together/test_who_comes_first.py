@@ -21,6 +21,7 @@ from allready.model import (
     Severity,
 )
 from allready.testing import claim, fleet
+from tests.cases import cases
 from tests.rules.port.fleets import node_0_alone, worker_alone
 
 PRESENT = (0, 1, 3)
@@ -149,14 +150,14 @@ CASES: dict[str, tuple[Fleet, str, str, Culprits]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_the_cause_comes_first(case: str) -> None:
     evidence, code, fault_class, culprits = CASES[case]
     first = serious(evidence)[0]
     assert (first.code, first.fault_class, first.culprits) == (code, FaultClass(fault_class), culprits)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_no_other_finding_names_somebody_else(case: str) -> None:
     first, *others = serious(CASES[case][0])
     concerned = {*first.culprits.nodes, *(n for link in first.culprits.links for n in link)}
@@ -165,7 +166,7 @@ def test_no_other_finding_names_somebody_else(case: str) -> None:
         assert named <= concerned, other.code
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_every_sentence_is_complete_in_both_languages(case: str) -> None:
     from allready.text.catalog import say
 
