@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging import registry
-from allready.judging.engine import crashed, in_order, judge, run
+from allready.judging.arbiter import in_order
+from allready.judging.engine import crashed, judge, run
+from allready.judging.layers import Layer
 from allready.judging.registry import RULES, Rule, load
 from allready.model import (
     Confidence,
@@ -46,6 +48,7 @@ def rule(code: str, **changes: Any) -> Rule:
         "message": "node {node}",
         "remedy": "mend {node}",
         "since": "0.1",
+        "layer": Layer.READINESS,
     }
     return Rule(**(fields | changes))
 
@@ -182,21 +185,21 @@ def test_values_are_not_read_as_templates() -> None:
 
 
 def test_what_explains_most_comes_first() -> None:
-    """By severity, then by depth of the cause, then by confidence."""
+    """By severity, then by the layer of the cause, then by confidence."""
 
-    def made(code: str, depth: int, **hit: Any) -> Rule:
-        @rule(code, depth=depth)
+    def made(code: str, layer: Layer, **hit: Any) -> Rule:
+        @rule(code, layer=layer)
         def says_so(world: World) -> Iterator[Hit]:
             yield Hit(values={"node": 0}, **hit)
 
         return says_so
 
     rules = [
-        made("TST010", 10, severity=Severity.WARNING),
-        made("TST011", 70, severity=Severity.BLOCKER),
-        made("TST012", 20, severity=Severity.BLOCKER, confidence=Confidence.LIKELY),
-        made("TST013", 20, severity=Severity.BLOCKER, confidence=Confidence.CERTAIN),
-        made("TST014", 5, severity=Severity.INFO),
+        made("TST010", Layer.NAME, severity=Severity.WARNING),
+        made("TST011", Layer.STAGE, severity=Severity.BLOCKER),
+        made("TST012", Layer.DESYNC, severity=Severity.BLOCKER, confidence=Confidence.LIKELY),
+        made("TST013", Layer.DESYNC, severity=Severity.BLOCKER, confidence=Confidence.CERTAIN),
+        made("TST014", Layer.MACHINE, severity=Severity.INFO),
     ]
     assert [f.code for f in judge(fleet(1), rules)[0]] == ["TST013", "TST012", "TST011", "TST010", "TST014"]
 
@@ -268,7 +271,7 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
         )
 
     rules = load()
-    assert rules["PYL010"].depth == rules["NLG054"].depth
+    assert rules["PYL010"].layer is rules["NLG054"].layer
     vague = found("PYL010", 3, Confidence.CERTAIN, error="unable to start daemons")
     named = found("NLG054", 1, Confidence.LIKELY, peer="10.0.0.1")
     assert [f.code for f in in_order((vague, named), rules)] == ["NLG054", "PYL010"]

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from allready.judging import registry
+from allready.judging.layers import Layer
 from allready.judging.registry import AREAS, RULES, Need, Rule, load, placeholders
 from allready.model import (
     Collectives,
@@ -29,6 +30,7 @@ def rule(code: str, **changes: object) -> Rule:
         "message": "{a} {b}",
         "remedy": "{b} {c}",
         "since": "0.1",
+        "layer": Layer.READINESS,
         **changes,
     }
     return Rule(**fields)  # type: ignore[arg-type]

@@ -20,8 +20,10 @@ RULE = '''\
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity, Split
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
 from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
 
 
 @Rule(
@@ -29,6 +31,7 @@ from allready.judging.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="VERSION",
+    layer=Layer.READINESS,
     title="Nodes run different operating systems",
     message="the operating system differs between nodes: {split}",
     remedy="nothing, unless only these nodes make trouble; to compare: cat /etc/os-release",

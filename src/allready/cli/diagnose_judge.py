@@ -10,7 +10,7 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
-from allready.judging.engine import in_order
+from allready.judging.arbiter import in_order
 from allready.judging.registry import load
 from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status, UncheckedKind
 from allready.text.reasons import not_checked, reason

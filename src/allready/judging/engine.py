@@ -2,14 +2,14 @@
 
 import logging
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.registry import JOB_PARTS, LAST_RESORT, Applies, Rule, load
+from allready.judging.arbiter import in_order
+from allready.judging.registry import JOB_PARTS, Applies, Rule, load
 from allready.judging.signs import SIGNS
 from allready.model import (
     FactMissing,
@@ -21,10 +21,9 @@ from allready.model import (
     NotChecked,
     PerNode,
     RunEvidence,
-    Severity,
     UncheckedKind,
 )
-from allready.model.fill import UNKNOWN, fill, fill_steps
+from allready.model.fill import fill, fill_steps
 from allready.text.catalog import remedy_text
 from allready.text.reasons import not_checked, reason
 
@@ -137,86 +136,6 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
 def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
     """Rules that raised: after one of these nothing may be called healthy."""
     return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
-
-
-def in_order(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
-    """The one that explains most first; every finding's code is in `rules`.
-
-    What is said for want of a cause stays out beside a cause, and a launcher's word on an end is information beside a
-    finding that says more of it; where it does not say whose end, beside any.
-    """
-    told = list(findings)
-    found = [replace(f, severity=Severity.INFO) if _is_restated(f, told, rules) else f for f in told]
-    grave = [f for f in found if f.severity.weight >= Severity.ERROR.weight]
-    if any(rules[f.code].area != LAST_RESORT and not _names_no_end(f, rules) for f in grave):
-        found = [f for f in found if rules[f.code].area != LAST_RESORT]
-    elif any(rules[f.code].area == LAST_RESORT for f in grave):
-        found = [replace(f, severity=Severity.INFO) if _names_no_end(f, rules) else f for f in found]
-    vague = _vague(found, rules)
-    return tuple(
-        sorted(
-            found,
-            key=lambda f: (
-                -f.severity.weight,
-                rules[f.code].depth,
-                id(f) in vague,
-                -f.confidence.weight,
-                f.code,
-                f.culprits.nodes,
-            ),
-        )
-    )
-
-
-def _is_restated(finding: Finding, findings: Sequence[Finding], rules: Mapping[str, Rule]) -> bool:
-    """Whether another finding, at least as severe and deeper, tells the same: one of an error, or one of an end."""
-    rule = rules[finding.code]
-    if not rule.restates or finding.severity.weight < Severity.WARNING.weight:
-        return False
-    return any(
-        other.severity.weight >= finding.severity.weight
-        and rules[other.code].depth < rule.depth
-        and not rules[other.code].restates
-        and rules[other.code].area != LAST_RESORT
-        and (other.severity.weight >= Severity.ERROR.weight or other.fault_class is finding.fault_class)
-        for other in findings
-    )
-
-
-def _names_no_end(finding: Finding, rules: Mapping[str, Rule]) -> bool:
-    """A launcher's word that somebody ended, without a word on who: any other clue says more."""
-    return rules[finding.code].restates and not finding.culprits and not _names(finding)
-
-
-OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "library"}
-"""Values by which a sentence names what it is about; not who wrote a line, which is known of nearly all."""
-
-
-def _vague(findings: Sequence[Finding], rules: Mapping[str, Rule]) -> set[int]:
-    """Lines that name nothing, after one as deep and of the same class that says with whom or what it went wrong."""
-    alike: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
-        if rules[finding.code].area.startswith("log_"):
-            alike.setdefault((finding.severity, rules[finding.code].depth, finding.fault_class), []).append(finding)
-    return {
-        id(f)
-        for group in alike.values()
-        for f in group
-        if not _names(f) and any(_names(g) and _is_before(g, f) for g in group)
-    }
-
-
-def _names(finding: Finding) -> bool:
-    is_named = any(finding.values.get(name, UNKNOWN) not in {UNKNOWN, ""} for name in OBJECTS)
-    return is_named or bool(finding.culprits)
-
-
-def _is_before(one: Finding, other: Finding) -> bool:
-    """By their first lines: in one file by these, else by time; not told is not before."""
-    first = [(f.evidence[0].source.rpartition(":") if f.evidence else ("", "", "")) for f in (one, other)]
-    if first[0][0] == first[1][0] and all(line.isdecimal() for _, _, line in first):
-        return int(first[0][2]) < int(first[1][2])
-    return one.fault_time is not None and other.fault_time is not None and one.fault_time < other.fault_time
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:

@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.signs import Sign
 from allready.model import (
     NODE_FACTS,
@@ -48,9 +49,6 @@ AREAS = (
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
-
-LAST_RESORT = "fallback"
-"""The area that is heard only where no other one names a fault."""
 
 JOB_PARTS: dict[type, str] = {
     World: "world",
@@ -87,10 +85,10 @@ class Need(Struct, frozen=True):
 class Rule(Struct, frozen=True, kw_only=True):
     """One rule.  Used as a decorator, it registers a copy with the decorated function as `body`.
 
-    `depth`: how deep in the chain of causes the rule looks, 0 deepest.  Of equally severe findings the deeper one
-    is the verdict: a name that resolves to loopback explains the absent node, not the other way round.
-    `remedy`: what to do: steps with a place and a command, or a plain sentence where there is nothing to run.
-    `restates`: says only that something ended; information beside a finding that looks deeper.
+    `layer`: where in the chain of causes its findings lie; of equally severe findings the deeper one is the verdict: a
+    name that resolves to loopback explains the absent node, not the other way round.
+    `explains`: codes of the same layer that it explains, where both are found.
+    `is_launcher_summary`: says only that something ended; information beside a finding that explains it.
     `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
     is not asked where the evidence shows one of these.
     """
@@ -102,8 +100,9 @@ class Rule(Struct, frozen=True, kw_only=True):
     message: str
     remedy: str | Remedy | tuple[Remedy, ...]
     since: str
-    depth: int = 50
-    restates: bool = False
+    layer: Layer
+    explains: tuple[str, ...] = ()
+    is_launcher_summary: bool = False
     applies: Applies = Applies.EVERYWHERE
     unless: tuple[Sign, ...] = ()
     body: Callable[..., Iterator[Hit]] | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
 from allready.judging.registry import RULES, Need, Rule, placeholders
@@ -55,8 +56,8 @@ def register() -> None:
             message=signature.message,
             remedy=signature.remedies,
             since=signature.since,
-            depth=signature.depth,
-            restates=signature.is_launcher_summary,
+            layer=Layer(signature.layer),
+            is_launcher_summary=signature.is_launcher_summary,
             body=_body(signature),
             needs=_NEEDS,
             area=f"log_{signature.family}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import stage_label
 from allready.model import (
@@ -34,7 +35,7 @@ _TRANSPORTS = {
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=65,
+    layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
     message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
     remedy="P2P: look for ACS and the IOMMU (lspci -vvv | grep ACSCtl, dmesg | grep -iE 'iommu|dmar'), switch them "

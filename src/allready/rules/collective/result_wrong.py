@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.judging.values import rank_labels, size, stage_label
@@ -27,7 +28,7 @@ from allready.rules.collective._blame import evidence
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=60,
+    layer=Layer.STAGE,
     title="A collective gave a wrong result",
     message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",
     remedy="repeat it; if it comes back: the same command with --isolate says whether P2P, SHM or IB matters; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.judging.values import stage_label
@@ -14,7 +15,7 @@ from allready.rules.collective._blame import Blame, Kind, blame_first_run, evide
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=75,
+    layer=Layer.TRANSPORT,
     title="All ranks came, and nothing moves",
     message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "
     "({backend}, {num_nodes} nodes; {how})",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import majority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
@@ -27,7 +28,7 @@ SAME_MOMENT_S = 60.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=58,
+    layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(
         Sign.POSITIONS,

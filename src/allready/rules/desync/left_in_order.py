@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
@@ -17,7 +18,7 @@ SLACK_S = 2.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=57,
+    layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(
         Sign.POSITIONS,

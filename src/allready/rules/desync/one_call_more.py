@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
@@ -34,7 +35,7 @@ SIZE_ERRORS = (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=22,
+    layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(
         Sign.OTHER_CALLS,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from allready.judging.layers import Layer
 from allready.judging.mismatch import UNMET, evidence_of, told
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
@@ -14,7 +15,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunE
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=37,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="A send or a receive that its peer never posted",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
@@ -16,7 +17,7 @@ LIMIT_S = 1.0
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="Clocks disagree",
     message="the wall clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
     remedy="synchronise them: chronyc makestep (chrony), or timedatectl set-ntp true (systemd-timesyncd); "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
@@ -13,7 +14,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNo
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",
     remedy="nothing, unless only these nodes make trouble; to compare: uname -r",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
@@ -29,7 +30,7 @@ INFINIBAND = "NCCL_IB_DISABLE"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=57,
+    layer=Layer.READINESS,
     title="A fast transport of NCCL is switched off",
     message="{name}={value} on node {nodes} switches off a transport that this hardware has ({hardware})",
     remedy="unset {name}, and compare: allready check --isolate; if the job works only with it, the transport "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Rule
@@ -14,7 +15,7 @@ from allready.rules.env._variables import FOLK
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="A variable that nothing reads",
     message="{name} is set ({split}), but neither NCCL nor PyTorch, Gloo or JAX reads a variable of that name",
     remedy="unset {name}; what does it: {instead}",

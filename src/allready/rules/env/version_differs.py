@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.node_split import MISSING, brief, some
@@ -28,7 +29,7 @@ COMPARE = {
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=46,
+    layer=Layer.READINESS,
     title="Nodes have different versions",
     message="the version of {name} differs between nodes: {split}",
     remedy="install the same {name} on every node ({target}); to compare: {command}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -16,7 +17,7 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=62,
+    layer=Layer.READINESS,
     title="A variable that NCCL read differs between ranks",
     message="{name}: {who} has {odd}, the others {usual}",
     remedy="set {name} alike on every node (or nowhere); torchrun, mpirun -x and srun --export hand variables on "

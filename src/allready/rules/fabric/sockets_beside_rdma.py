@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, ranges
@@ -12,7 +13,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Sev
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=71,
+    layer=Layer.READINESS,
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",
     remedy="see on the nodes of ranks {slow} why: ibstat or ls /sys/class/infiniband, NCCL_IB_HCA, NCCL_IB_DISABLE, "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -13,7 +14,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Sev
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=28,
+    layer=Layer.READINESS,
     title="Ranks of one job ran with different versions",
     message="{what}: {who} has {odd}, the others have {usual}",
     remedy="install the same {what} on every node and start again; compare LD_LIBRARY_PATH and LD_PRELOAD too",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence
 from allready.judging.signature_rules import called
@@ -17,7 +18,7 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=97,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="A monitored barrier failed, and nothing here says who was missing",
     message="{who} came to a monitored barrier that failed; only rank 0 knows who did not come, and its line is not "

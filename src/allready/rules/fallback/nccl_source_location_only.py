@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, is_later, same_process
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, has_grave_root
@@ -30,7 +31,7 @@ OF_SEVERAL = {2, 6}
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=98,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only the places in its source are told",
     message="{who}: NCCL gave up with {result} at {site} (phase: {phase}), and no line says why",

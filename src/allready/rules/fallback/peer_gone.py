@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence
 from allready.judging.signature_rules import called
@@ -18,7 +19,7 @@ MAX_PEERS = 4
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=97,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="Connections to a peer ended, and nothing here says why",
     message="{who} lost the connection to {peer}: the process there closed it or is gone, and why is not in these "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence
 from allready.judging.signature_rules import called
@@ -25,7 +26,7 @@ TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=99,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only its result is told",
     message="{who}: NCCL failed with {result}, and no file has the warning that says why",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence
 from allready.judging.signature_rules import called
@@ -21,7 +22,7 @@ MAX_LINES = 100
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=98,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="The store of the job went away, and nothing here says why",
     message="{who} lost the store of the job ({remote}): {error}; the process that hosts it ended or cannot be "

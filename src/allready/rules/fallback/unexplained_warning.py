@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from allready.expressions import expression
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence
@@ -59,7 +60,7 @@ class Found(Struct, frozen=True):
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=96,
+    layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),
     title="A warning of NCCL that no known cause explains",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
@@ -12,7 +13,7 @@ from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, Launch
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="Nodes with the same kind of GPU have different numbers of them",
     message="the number of {model} GPUs that the driver shows differs between nodes: {split}",
     remedy="on the node with fewer: nvidia-smi -L; dmesg | grep -iE 'xid|nvrm' (79: fallen off the bus); "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -16,7 +17,7 @@ from allready.rules.hang._circle import circle_of
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=23,
+    layer=Layer.STALL,
     title="Ranks wait for each other in a circle of groups",
     message="{who} wait for each other: {chain}",
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide
+from allready.judging.layers import Layer
 from allready.judging.mismatch import described
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
@@ -17,7 +18,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunE
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=24,
+    layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="Ranks waited in an operation that others came out of",

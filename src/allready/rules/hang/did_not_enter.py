@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide
+from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
@@ -16,7 +17,7 @@ from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clo
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} never entered it{doing}",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
@@ -16,7 +17,7 @@ from allready.rules.hang._circle import circle_of, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=22,
+    layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
     message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "
     "waits for the other",

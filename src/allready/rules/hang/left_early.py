@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -28,7 +29,7 @@ SURELY_BEFORE_S = 2.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=38,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide
+from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
@@ -26,7 +27,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=24,
+    layer=Layer.LINK,
     applies=Applies.OFFLINE,
     title="A whole node cannot be reached any more",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -17,7 +18,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, 
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=35,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

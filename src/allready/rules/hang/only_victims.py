@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide, lost_a_peer
+from allready.judging.layers import Layer
 from allready.judging.mismatch import described
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
@@ -18,7 +19,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=55,
+    layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
     title="An operation never completed, and only some of its ranks are seen",

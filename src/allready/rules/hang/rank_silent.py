@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import decide, lost_a_peer
+from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, who
@@ -16,7 +17,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=26,
+    layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.hang import TOLD_SILENT
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -16,7 +17,7 @@ DEAD = "considered dead"
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=45,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, who
@@ -31,7 +32,7 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=32,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

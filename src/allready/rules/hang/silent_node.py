@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
@@ -21,7 +22,7 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=33,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

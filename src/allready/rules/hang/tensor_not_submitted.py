@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.horovod import stall
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -15,7 +16,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=40,
+    layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

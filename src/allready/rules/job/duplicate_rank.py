@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Claim, Culprits, FaultClass, Hit, RollCall, Severity, ranges
 from allready.rules.job._claims import evidence, party
@@ -12,7 +13,7 @@ from allready.rules.job._claims import evidence, party
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=20,
+    layer=Layer.LAUNCH,
     title="Two nodes have the same node rank",
     message="node rank {node} was given twice: {parties}",
     remedy="give one of them another --node-rank (free: {free}); if it is a leftover of an earlier start, end it there "

@@ -11,6 +11,7 @@ from allready.judging.addresses import (
     own_addresses,
     reached,
 )
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -32,7 +33,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=40,
+    layer=Layer.ABSENCE,
     title="Node 0 is not there",
     message="node {nodes} finds nobody at {address} after {waited_s} s: node 0 has not started there",
     remedy="start the command with --node-rank 0 on the machine of {master}; if it runs, compare its --master-port "

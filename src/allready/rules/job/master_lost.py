@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import endpoint
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     ONLY_HEARD,
@@ -24,7 +25,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=25,
+    layer=Layer.PROCESS_END,
     title="Node 0 was here and is gone",
     message="node {nodes} had joined, then the connection to node 0 ({address}) broke",
     remedy="look at the end of the output on node 0: ended by hand, killed, or crashed; then start all nodes again",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import datagram_callers, drops_port, half_open_callers
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -31,7 +32,7 @@ CUT_SHORT_S = 10.0
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=40,
+    layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
     message="no word from node {nodes} after {waited_s} s: {present} of {num_nodes} nodes are here",
     remedy="start the same command with --node-rank {ranks} on the missing machine; if it is running there, "

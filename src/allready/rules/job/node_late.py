@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RollCall, Severity, World
 from allready.rules.job._claims import evidence
@@ -18,7 +19,7 @@ TOO_LATE_AFTER_S = 60.0
     severity=Severity.INFO,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=45,
+    layer=Layer.ABSENCE,
     title="Nodes arrived late",
     message="node {nodes} started {late_s} s after node {first}, the first to be ready",
     remedy="find what is slow before the start on node {nodes}: image pull, imports from a shared file system, "

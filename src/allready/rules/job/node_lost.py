@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -23,7 +24,7 @@ from allready.rules.job._claims import evidence
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=25,
+    layer=Layer.PROCESS_END,
     title="A node was here and is gone",
     message="node {nodes} had reported, then the connection to node 0 broke ({why})",
     remedy="look at the end of the output on node {nodes} and at `dmesg -T | tail` there (ended by hand, killed, out "

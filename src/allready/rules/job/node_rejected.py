@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
@@ -23,7 +24,7 @@ from allready.rules.job._claims import HANDLED, current, evidence
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=24,
+    layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
     remedy="compare the command and `allready --version` on node {node} with those on node 0, then start it again",

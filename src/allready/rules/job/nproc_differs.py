@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, text
@@ -12,7 +13,7 @@ from allready.rules.job._claims import current, evidence, groups, minority, text
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
     message="nproc-per-node differs between nodes: {split}; the world then has {world_size} ranks",
     remedy="give every node the same --nproc-per-node, unless it is meant so; scripts that compute a rank as "

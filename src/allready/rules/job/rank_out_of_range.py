@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, RollCall, Severity, ranges
 from allready.rules.job._claims import current, evidence, party
@@ -12,7 +13,7 @@ from allready.rules.job._claims import current, evidence, party
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=20,
+    layer=Layer.LAUNCH,
     title="A node rank is outside the job",
     message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",
     remedy="node ranks count from 0: start it with --node-rank {free}",

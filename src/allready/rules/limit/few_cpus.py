@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, Severity, World
 
@@ -11,7 +12,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, Launc
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="Fewer usable CPUs than ranks",
     message="node {node}: {num_cpus} CPUs may be used by {nproc} ranks",
     remedy="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; Kubernetes: the CPU limit "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import GIB, MIB, nccl_worked, size, wants_nccl
 from allready.model import (
@@ -30,7 +31,7 @@ _ENOUGH_BYTES = 16 * GIB
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The limit of locked memory is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
     remedy="check it where the job really starts: ulimit -l. Docker: --ulimit memlock=-1; systemd (slurmd, sshd, "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import MIB, nccl_worked, size, wants_nccl
 from allready.model import (
@@ -29,7 +30,7 @@ _LITTLE_SHARE = 0.05
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is nearly full",
     message="node {node}: only {free} of the {total} in /dev/shm are free; something else fills it",
     remedy="see what fills it on node {node}: ls -laS /dev/shm | head; who holds it: fuser -v /dev/shm/*; files called "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import nccl_worked, size, wants_nccl
 from allready.model import (
@@ -28,7 +29,7 @@ from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is too small",
     message="node {node}: /dev/shm holds {total} in all for {nproc} ranks and their DataLoader workers; "
     "it should hold at least {wanted}",

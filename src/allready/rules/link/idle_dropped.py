@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.link_ends import SURELY, stuck_ends
 from allready.judging.link_idle import alive_beside, idle_before_s, is_answered, is_stale
 from allready.judging.link_paths import arrows, names
@@ -14,7 +15,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=22,
+    layer=Layer.LINK,
     title="A connection that was idle for long is dead, while its path works",
     message="a connection between {who} had been idle for at least {idle_s} s, and now its data is not acknowledged, "
     "while the way between them works: a firewall or load balancer on the way has forgotten it",

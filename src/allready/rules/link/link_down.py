@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
@@ -14,7 +15,7 @@ from allready.rules.link._say import told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=18,
+    layer=Layer.LINK,
     title="A network interface of a node lost its link while the job runs",
     message="{interfaces} has no link any more: nothing has passed between {who} and its peers for {for_s} s",
     remedy="check cable, transceiver and switch port of {who}: `ip -s link`, `ethtool IFNAME`, "

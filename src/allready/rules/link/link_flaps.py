@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Rule
@@ -19,7 +20,7 @@ TWICE = 2
     severity=Severity.WARNING,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=58,
+    layer=Layer.PACE,
     title="A path was broken for a moment and works again",
     message="{who}: the network was gone {num} times within the last half minute and came back; the job waited "
     "meanwhile",

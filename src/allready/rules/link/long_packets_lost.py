@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, broken, names, path_sizes
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
@@ -14,7 +15,7 @@ from allready.rules.link._say import told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=19,
+    layer=Layer.LINK,
     title="Short packets pass between nodes, long ones vanish",
     message="on the way to or from {who} (node {links}) IP packets of {passed} B are answered and those of {lost} B "
     "vanish without a word: the data of the ranks is unacknowledged for {for_s} s",

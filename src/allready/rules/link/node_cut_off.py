@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
@@ -14,7 +15,7 @@ from allready.rules.link._say import told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=20,
+    layer=Layer.LINK,
     title="A node is cut off from the others while the job runs",
     message="nothing that the other nodes send to {who} is acknowledged for {for_s} s ({num} connections, {backoff} "
     "time-outs in a row): it is cut off from the network, or down",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
@@ -14,7 +15,7 @@ from allready.rules.link._say import told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=19,
+    layer=Layer.LINK,
     title="Packets get lost in one direction between two nodes",
     message="packets of node {links} are lost: {who} do not acknowledge each other's data for {for_s} s, and what went "
     "the other way did arrive or was not sent",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, broken, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
@@ -14,7 +15,7 @@ from allready.rules.link._say import segment_bytes, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=21,
+    layer=Layer.LINK,
     title="Two nodes do not get each other's data any more, while others do",
     message="the path between {who} is broken (node {links}): data in segments of {segment} B is unacknowledged for "
     "{for_s} s",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_status import named
 from allready.judging.live_waits import Decision, decide
 from allready.judging.registry import Rule
@@ -18,7 +19,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     severity=Severity.WARNING,
     fault_class=FaultClass.DESYNC_ARGS,
     since="0.1",
-    depth=56,
+    layer=Layer.TRANSPORT,
     title="Everybody waits in the same kind of call, and no byte is under way",
     message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
     "anything to send",

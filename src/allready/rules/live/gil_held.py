@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
@@ -14,7 +15,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="Native code of a rank holds Python's lock and does not give it back",
     message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
     "waited for by {waiting} in {operation}",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_status import mark_of, named
 from allready.judging.live_waits import decide
 from allready.judging.majority import is_minority
@@ -29,7 +30,7 @@ from allready.rules.live._values import MIN_WAIT_S, common, fill, told
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=28,
+    layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
     "up by earlier work (a kernel that does not end)",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_status import named
 from allready.judging.live_waits import Decision, decide
 from allready.judging.majority import is_majority, is_minority
@@ -18,7 +19,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=23,
+    layer=Layer.STALL,
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
@@ -14,7 +15,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
     remedy="look at the file server or the disk behind that path: `df PATH` and `ls PATH` with a time-out, `dmesg -T "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_stall import Reason
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
@@ -19,7 +20,7 @@ MIN_WAIT_S = 2.0
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_BUSY,
     since="0.1",
-    depth=27,
+    layer=Layer.STALL,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
     remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_stall import Reason
 from allready.judging.live_status import named, status_of
 from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
@@ -17,7 +18,7 @@ from allready.rules.live._values import common, fill, told, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=19,
+    layer=Layer.DESYNC,
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, Severity, World, clock_time
@@ -17,7 +18,7 @@ PATIENCE = 2.0
     severity=Severity.WARNING,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=30,
+    layer=Layer.STALL,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
     remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "

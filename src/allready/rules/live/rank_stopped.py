@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
@@ -14,7 +15,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=24,
+    layer=Layer.STALL,
     title="A rank's process is stopped",
     message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
     remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_stall import Reason
 from allready.judging.live_status import offset_s, status_of
 from allready.judging.live_waits import AFTER_AN_END_S, STOPS, decide
@@ -16,7 +17,7 @@ from allready.rules.live._values import common, culprits, fill, told, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=18,
+    layer=Layer.PROCESS_END,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
     remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
@@ -14,7 +15,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",

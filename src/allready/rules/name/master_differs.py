@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from allready.judging.addresses import all_loopback, own_addresses, reached
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.registry import Rule
 from allready.model import (
@@ -24,7 +25,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=14,
+    layer=Layer.NAME,
     title="MASTER_ADDR means different machines on different nodes",
     message="MASTER_ADDR leads to different addresses: {split}",
     remedy="give every node the same address of node 0 (--master-addr ADDRESS), or make the name the same everywhere "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_loopback, own_addresses, reached
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -23,7 +24,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=13,
+    layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="MASTER_ADDR {master} is {address}, an address of node {node} itself, which is not node 0",
     remedy="give node {node} the address of node 0 (--master-addr ADDRESS); or, if this machine is to be node 0, start "

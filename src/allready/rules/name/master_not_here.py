@@ -4,6 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from allready.judging.addresses import has_route, is_loopback, on_link, own_addresses, parse
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -26,7 +27,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=15,
+    layer=Layer.NAME,
     title="MASTER_ADDR is not an address of node 0",
     message="MASTER_ADDR {master} is {addresses}, and node {node} has no such address: the others look for node 0 "
     "elsewhere",

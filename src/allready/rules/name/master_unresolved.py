@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import reached
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, Severity, World
 
@@ -12,7 +13,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFac
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=10,
+    layer=Layer.NAME,
     title="MASTER_ADDR does not resolve",
     message="node {nodes} cannot resolve MASTER_ADDR {master}: {error}",
     remedy="give the address of node 0 instead of its name (--master-addr ADDRESS), or add the name on node {nodes}: "

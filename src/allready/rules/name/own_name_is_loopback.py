@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import wants_nccl
 from allready.model import (
@@ -29,7 +30,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=16,
+    layer=Layer.NAME,
     title="Gloo will give its peers a loopback address",
     message="node {nodes}: by the host name {name} ({addresses}) Gloo finds only a loopback address to tell its peers, "
     "and they cannot reach that",

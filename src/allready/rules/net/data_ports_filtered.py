@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.addresses import drops_out, drops_port
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import (
@@ -31,7 +32,7 @@ LINUX_PORT_RANGE = (32768, 60999)
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall swallows connections to the data ports",
     message="connections to random high ports get no answer on {num_links} of {num_tried} directions ({links}),"
     " although these nodes do reach each other: a packet filter drops them",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
@@ -28,7 +29,7 @@ from allready.rules.net._interfaces import choices, good_interfaces
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="GLOO_SOCKET_IFNAME is written in NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax, Gloo takes this for the "
     "name of an interface and finds none",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
@@ -40,7 +41,7 @@ from allready.rules.net._interfaces import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="Only an interface that leads to no other machine is chosen",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
     remedy="{command}",

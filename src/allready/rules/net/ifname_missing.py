@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
@@ -29,7 +30,7 @@ from allready.rules.net.gloo_syntax import is_nccl_syntax
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="The interface named for NCCL or Gloo cannot be used",
     message="{variable}={values}: no interface of that name with an address is up on node {nodes}; there is {existing}",
     remedy="{command}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
@@ -25,7 +26,7 @@ from allready.rules.net._interfaces import needed_choices
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=53,
+    layer=Layer.READINESS,
     title="Interfaces of different speed",
     message="{library}: the interfaces that will be used differ in speed (Mbit/s) between nodes: {split}",
     remedy="on the slower nodes: {command}; a link that came up below its speed wants another cable, "

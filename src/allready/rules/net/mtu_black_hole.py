@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import (
@@ -51,7 +52,7 @@ class Hole(Struct, frozen=True):
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=33,
+    layer=Layer.PATH,
     title="Small packets pass, large ones vanish",
     message="packets above a certain size vanish without a word: payloads up to {passed_bytes} B come through, "
     "{stuck_bytes} B do not; largest IP packet known to pass: {packet_bytes} B; directions: {num_links}"

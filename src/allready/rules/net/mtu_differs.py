@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
@@ -30,7 +31,7 @@ from allready.rules.net.mtu_black_hole import lost_sizes
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=48,
+    layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="on {subnet} the MTU in bytes differs between nodes: {split}",
     remedy="give every interface on {subnet} the same MTU: {command}",

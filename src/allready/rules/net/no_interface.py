@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import (
@@ -24,7 +25,7 @@ from allready.rules.net._interfaces import Chosen, choices
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="NCCL or Gloo finds no interface at all",
     message="{library} finds no usable interface on node {nodes}: {error}",
     remedy="ip -br addr shows what there is; bring up the interface that leads to the other nodes, give it an "

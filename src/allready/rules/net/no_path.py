@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
 from allready.rules.net._paths import (
@@ -20,7 +21,7 @@ from allready.rules.net._paths import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=33,
+    layer=Layer.PATH,
     title="Nothing passes between two nodes",
     message="nothing passes between some nodes on the addresses that the job will use, although all of them "
     "talk to node 0; pairs: {num_pairs} ({links}); addresses: {addresses}",

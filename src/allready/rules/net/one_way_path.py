@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
@@ -20,7 +21,7 @@ from allready.rules.net._paths import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=32,
+    layer=Layer.PATH,
     title="Packets pass in one direction only",
     message="packets are lost in one direction only: {links}; the reverse direction carries them",
     remedy="look for what drops packets from the sender on receiver {where} (nft list ruleset; iptables -S; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import size
 from allready.model import (
@@ -29,7 +30,7 @@ CRAWL_GB_PER_S = 1e-3
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=35,
+    layer=Layer.PATH,
     title="A connection comes up and then hardly moves",
     message="connections come up, but {stuck} did not arrive within {seconds} s (up to {passed} did); "
     "directions: {num_links} ({links})",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import (
@@ -26,7 +27,7 @@ from allready.rules.net.data_ports_filtered import senders
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="Ports of --port-range cannot be reached",
     message="ports of --port-range get no connection on {num_links} of {num_tried} directions ({links}), "
     "although random high ports of the same nodes do; tried in vain: {ports}",

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
@@ -15,7 +16,7 @@ from allready.rules.net._rdma import down_places
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="Nodes have different InfiniBand or RoCE ports",
     message="active InfiniBand and RoCE ports differ between nodes: {split}",
     remedy="compare on the nodes that differ: ibstat (or rdma link show); a port that is missing: lspci -d "

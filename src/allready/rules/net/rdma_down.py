@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, World
@@ -13,7 +14,7 @@ from allready.rules.net._rdma import Place, by_place, down_places
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=51,
+    layer=Layer.READINESS,
     title="An InfiniBand or RoCE port is down",
     message="on node {nodes}: {ports} not ACTIVE, while the ports of the same name are ACTIVE on {num_active} "
     "other nodes",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
 from allready.model import (
@@ -27,7 +28,7 @@ from allready.rules.net.data_ports_filtered import port_range, senders
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall rejects connections to the data ports",
     message="connections to a port on which this check listens are rejected on {num_links} of {num_tried} "
     "directions ({links}): a packet filter answers in the listener's place",

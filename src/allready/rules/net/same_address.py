@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.node_split import exports
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
@@ -28,7 +29,7 @@ from allready.rules.net._interfaces import good_interfaces, holder, needed_choic
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=30,
+    layer=Layer.NAME,
     title="Several nodes would use the same address",
     message="{libraries}: nodes {nodes} would all tell their peers to connect to {address} (interface "
     "{interface}); each of them would reach itself",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
@@ -21,7 +22,7 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=58,
+    layer=Layer.READINESS,
     title="Some paths are far slower than the others",
     message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
     "{num_links} ({links})",

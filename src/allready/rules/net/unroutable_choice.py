@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
@@ -47,7 +48,7 @@ MAX_ROUTE_TABLES = 16
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="The chosen address lies in a network that peers have no way to",
     message="{library} on node {nodes} will be reached at {addresses}, and other nodes have no way there",
     remedy="{command}",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import host_is_silent, is_name, reached
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -24,7 +25,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=28,
+    layer=Layer.NAME,
     title="There is no route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
     remedy="compare {address} with the addresses of node 0 (there: hostname -I) and give one that node {nodes} can "

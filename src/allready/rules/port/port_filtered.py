@@ -15,6 +15,7 @@ from allready.judging.addresses import (
     own_addresses,
     reached,
 )
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -58,7 +59,7 @@ class _Victim(Struct):
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="The master port is filtered",
     message="TCP from node {nodes} to the master port {address} does not get through, as when a packet filter "
     "drops it (filter found: {filter})",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import datagram_callers, drops_port, endpoint, is_rejected
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -27,7 +28,7 @@ from allready.rules.port._filter import filter_evidence, rule_for
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=29,
+    layer=Layer.PATH,
     title="The master port is rejected by a packet filter",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
     remedy="open TCP port {port} for the nodes of the job, on node 0: {command}; if no filter there rejects it, one on "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
@@ -12,7 +13,7 @@ from allready.rules.port._holder import STORES, end_command, holder_text, is_tak
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=10,
+    layer=Layer.PORT,
     title="The master port is taken by another program",
     message="port {port} on node {node} is taken: {holder}",
     remedy="give all nodes another port (--master-port N), or end the program on node {node} if nobody needs it: {end}",

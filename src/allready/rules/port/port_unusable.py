@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
@@ -12,7 +13,7 @@ from allready.rules.port._holder import is_taken, port_evidence
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=10,
+    layer=Layer.PORT,
     title="Node 0 cannot open the master port",
     message="node {node} cannot listen on port {port}: {error}",
     remedy="give all nodes a free --master-port between 1024 and 65535",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
@@ -26,7 +27,7 @@ from allready.rules.port._holder import STORES, end_command, holder_text, is_tak
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=12,
+    layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
     remedy="if that is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
 
@@ -11,7 +12,7 @@ from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
     since="0.1",
-    depth=90,
+    layer=Layer.READINESS,
     title="Something else called at the master port",
     message="{num} callers at the master port did not speak our protocol: {callers}",
     remedy="nothing has to be done; if such an address is a node of this job, a training process may have been started "

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, Severity, World
 
@@ -12,7 +13,7 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFac
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=14,
+    layer=Layer.PORT,
     title="Something else answers on the master port",
     message="at {address} a {service} service answers node {nodes} instead of node 0: {banner}",
     remedy="give all nodes a --master-port that is free on node 0, or end what listens there (on node 0: sudo ss -ltnp "

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allready.judging.causes import is_interrupt
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -15,7 +16,7 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=89,
+    layer=Layer.EXIT,
     unless=(
         Sign.PROCESS_END,
         Sign.ROOT_LINE,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, who_died
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -13,7 +14,7 @@ from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=12,
+    layer=Layer.PROCESS_END,
     title="A rank was killed because its host or container ran out of memory",
     message="{who} was killed by the kernel for want of memory: {text}",
     remedy="give the job more memory (Slurm --mem, Kubernetes limits.memory, docker --memory) or need less: fewer "

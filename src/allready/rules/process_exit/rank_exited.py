@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
 from allready.judging.environment_errors import trouble_of
+from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
@@ -15,7 +16,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=45,
+    layer=Layer.EXIT,
     title="A rank ended with an error code and without a traceback",
     message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
     remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "

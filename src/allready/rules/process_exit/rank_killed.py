@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allready.expressions import expression
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -27,7 +28,7 @@ MAX_LETTERS = 300
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=16,
+    layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
     message="{who} was ended by {signal}; its own last words: {words}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "

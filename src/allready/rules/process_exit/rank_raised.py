@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
 from allready.judging.environment_errors import trouble_of
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -14,7 +15,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=15,
+    layer=Layer.PROCESS_END,
     title="A rank ended with an exception of its own",
     message="{who} raised {error}[[ at {site}]]",
     remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "

@@ -13,6 +13,7 @@ from allready.judging.causes import (
     who_died,
 )
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.run_signs import WAITED, has_grave_root
 from allready.model import (
@@ -35,7 +36,7 @@ from allready.signatures import load, of_line
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=44,
+    layer=Layer.EXIT,
     title="A process ended because its surroundings failed it",
     message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
     remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "

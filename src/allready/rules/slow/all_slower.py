@@ -5,6 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
 from allready.rules.slow._decide import decide
@@ -21,7 +22,7 @@ MIN_SPAN_S = 0.2
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=92,
+    layer=Layer.PACE,
     title="All ranks became slower together, and nobody stands out",
     message="the job makes {now} operations a second, {before} some seconds ago: all ranks and links became slower "
     "alike, or the work became larger; no rank and no link is at fault",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
@@ -27,7 +28,7 @@ MIN_SHARE_OF_PERIOD = 0.05
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     applies=Applies.OFFLINE,
     unless=(
         Sign.PROCESS_END,

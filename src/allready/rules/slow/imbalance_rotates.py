@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
 from allready.rules.slow._decide import decide
@@ -17,7 +18,7 @@ TOGETHER = 0.35
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=91,
+    layer=Layer.PACE,
     title="Ranks wait for one another in turn, and nobody is slower than the others",
     message="ranks wait for one another during {share} of the time, each for each other in turn (group {group}): the "
     "work is unevenly divided from step to step, and no rank is at fault",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
@@ -17,7 +18,7 @@ SURE_LOSS = 0.03
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=57,
+    layer=Layer.PACE,
     title="Packets get lost on the way to or from one node",
     message="{loss} of the segments to and from {where} are sent again ({num}), {others} on the other paths: packets "
     "get lost there, and each loss makes all ranks wait",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
@@ -18,7 +19,7 @@ FAR_SLOWER = 4.0
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=58,
+    layer=Layer.PACE,
     title="The network of one node is slower than the others', and all ranks wait for it",
     message="{where} is slower than the others: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} "
     "Mbit/s, and takes {rtt} ms there; the job waits for it during {cost} of the time",

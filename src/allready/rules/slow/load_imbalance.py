@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.live_status import named
 from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World
@@ -15,7 +16,7 @@ from allready.rules.slow._pace import percent, told
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=90,
+    layer=Layer.PACE,
     title="One rank has a little more work than the others",
     message="the others wait for {who} during {share} of the time: it has more to do in each turn, which is not a "
     "fault",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
@@ -15,7 +16,7 @@ from allready.rules.slow._say import ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="One rank computes longer than the others in every turn",
     message="the others wait for {who} during {share} of the time, by {late} ms at the median: it computes longer "
     "({site}); nothing is seen that stops it from outside",

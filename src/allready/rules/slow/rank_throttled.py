@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
@@ -15,7 +16,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="A CPU quota holds one rank back, and all others wait for it",
     message="the others wait for {who} during {share} of the time: the CPU quota of its control group stops it for "
     "{throttled} of the time",

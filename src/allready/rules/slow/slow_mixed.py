@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows, names
 from allready.judging.live_status import named
 from allready.judging.registry import Rule
@@ -19,7 +20,8 @@ from allready.rules.slow._traffic import told as told_paths
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_MIXED,
     since="0.1",
-    depth=55,
+    layer=Layer.PACE,
+    explains=("SLW002", "SLW003", "SLW004", "SLW005", "SLW006", "SLW007", "SLW008", "SLW013"),
     title="A slow rank and a slow link at the same time",
     message="two things slow the job: the others wait for {who} during {share} of the time, and the network of {where} "
     "carries {rate} Mbit/s",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
@@ -30,7 +31,7 @@ ID_WAIT = "torch.store_get_failed"
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=31,
+    layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="Ranks wait in the start of a communicator that others never began, in the middle of the job",

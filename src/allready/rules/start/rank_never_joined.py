@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
@@ -25,7 +26,7 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=30,
+    layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="Ranks never joined the communicator that the others wait in",
