@@ -57,14 +57,13 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
-    from allready import __version__
     from allready.evidence.digest import digest
     from allready.evidence.secrets import masked_all
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
     from allready.judging.engine import crashed, judge
     from allready.judging.onset import onset
-    from allready.judging.report_builder import status_of, verdict_of
+    from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
@@ -80,11 +79,8 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         differences: tuple[Difference, ...] = compare(good, shown)
         ruins = replace(ruins, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
-    report = Report(
-        tool_version=__version__,
-        command="diagnose",
-        started=started.isoformat(timespec="milliseconds"),
-        duration_s=round((now - started).total_seconds(), 3),
+    report = ReportBuilder(command="diagnose", started=started).build(
+        now=now,
         world=fleet.world,
         status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),

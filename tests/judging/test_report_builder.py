@@ -1,3 +1,5 @@
+import ast
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
@@ -5,6 +7,7 @@ from msgspec.structs import replace
 from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import Confidence, Culprits, FaultClass, Finding, NotChecked, Severity, Status, Verdict
 from tests.cases import cases
+from tests.text.sources import trees
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UNCHECKED = (NotChecked(code="COL001", node=None, why="x"),)
@@ -94,3 +97,23 @@ def test_another_accusation_has_a_time_of_its_own() -> None:
     assert old is not None
     elsewhere = replace(old, culprits=Culprits(nodes=(0,)), detected_time="later")
     assert keep_first_detection(elsewhere, old) == elsewhere
+
+
+def made_by_hand(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    """Calls of these classes of the model."""
+    imported = {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("allready.model")
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and imported.get(node.func.id) in names:
+            yield imported[node.func.id]
+
+
+def test_reports_and_verdicts_are_made_in_one_place() -> None:
+    found = {place: sorted(made_by_hand(tree, {"Report", "Verdict"})) for place, tree in trees().items()}
+    assert {place: made for place, made in found.items() if made} == {
+        "judging/report_builder.py": ["Report", "Verdict"]
+    }

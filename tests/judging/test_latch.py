@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from allready.live.monitor.verdict_latch import VerdictLatch, seconds
+from allready.judging.latch import VerdictLatch, seconds
+from allready.judging.registry import load
 from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
 
 
@@ -21,7 +22,7 @@ def finding(code: str = "LIV001", rank: int = 2, at: str | None = "2026-01-01T00
 
 
 def stand(*rounds: list[Finding], begin_s: float | None = None) -> VerdictLatch:
-    standing = VerdictLatch()
+    standing = VerdictLatch(load())
     now = begin_s if begin_s is not None else (seconds("2026-01-01T00:00:12") or 0.0)
     for at, found in enumerate(rounds):
         standing.take(found, wall_s=now + at, visible_s={})
