@@ -513,7 +513,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = RunEvidence(progress=(group,), expected_ranks=2)
-    assert [n.why for n in undecided(after, readings, Saved())] == ["nothing read says how the run ended"]
+    assert [n.why for n in undecided(after, readings, Saved())] == ["no source shows how the run ended"]
     assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
 
 

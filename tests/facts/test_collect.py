@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from allready.errors import ExchangeError
 from allready.facts.collect import collect, from_json, to_json
-from allready.facts.host import LiveHost, RecordingHost, SavedHost
+from allready.facts.live import LiveHost
+from allready.facts.saved_host import RecordingHost, SavedHost
 from allready.model import FactMissing, HostFacts, LaunchFacts, NodeFacts, NotApplicable, SoftwareFacts
 from allready.testing import healthy_node
 from tests.cases import cases
@@ -126,7 +127,7 @@ def test_costs_little_cpu_imports_included() -> None:
     """Generous against a busy machine: the goal is 0.15 s above a bare interpreter; here five times that."""
     code = """
 from allready.facts.collect import collect
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 from allready.model import LaunchFacts
 launch = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="localhost", master_port=29500)
 collect(LiveHost(), launch, script=None, deadline_s=20)

@@ -6,10 +6,10 @@ import pytest
 
 from allready.errors import FactUnavailable
 from allready.facts.firewall import collect_firewall, summary
-from allready.facts.host import SavedHost
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
 from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
+from allready.facts.saved_host import SavedHost
 from allready.model import FirewallFacts
 from tests.cases import cases
 from tests.conftest import NO_LAB
@@ -19,7 +19,7 @@ ROOT = {"/proc/self/status": "CapEff:\t000001ffffffffff\n"}
 ASK = """$PYTHON -c '
 import json, msgspec
 from allready.facts.firewall import collect_firewall
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 print(json.dumps(msgspec.to_builtins(collect_firewall(LiveHost(), timeout_s=20))))'
 """
 
@@ -287,7 +287,7 @@ def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) 
 import json, socket, subprocess
 from allready.facts.firewall import collect_firewall
 from allready.rules._firewall import open_command
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 def reachable():
     try:
         socket.create_connection(("127.0.0.1", 29500), timeout=0.5).close()

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.host import LiveHost, RecordingHost, SavedHost
+from allready.facts.live import LiveHost
+from allready.facts.saved_host import RecordingHost, SavedHost
 from allready.facts.tasks import Task
 from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
@@ -118,7 +119,7 @@ def test_a_dead_dns_server_cannot_hang_it() -> None:
         $PYTHON -c '
 import json, socket, time
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
     mute.bind(("127.0.0.1", 53))
     started = time.monotonic()

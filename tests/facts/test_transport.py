@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from allready.facts.host import LiveHost, SavedHost
+from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
+from allready.facts.saved_host import SavedHost
 from allready.facts.transport import choose_gloo, choose_nccl, collect_transport, version_tuple
 from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts
 from tests.cases import cases

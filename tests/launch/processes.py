@@ -56,7 +56,7 @@ def state_of(pid: int) -> str:
 
 def marked(group: WorkerGroup) -> list[int]:
     """All living processes of a group."""
-    return log_relay.marked(f"{MARK}={group._keeping.mark}".encode())
+    return log_relay.marked(f"{MARK}={group._relay.mark}".encode())
 
 
 def num_fds() -> int:

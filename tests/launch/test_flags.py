@@ -8,7 +8,7 @@ import pytest
 
 from allready.cli.options import add_common
 from allready.errors import UsageError
-from allready.launch.config import Settings
+from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of

@@ -9,18 +9,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from allready.errors import UsageError
-from allready.launch import jax_rank, jax_rendezvous
-from allready.launch.jax import coordinator_ports, jax_environment, local_devices, new_token
-from allready.launch.jax_rendezvous import GiveUpError, Orders, listening, meet
+from allready.launch import jax_rank
+from allready.launch.jax import coordinator_ports, jax_environment, local_devices
+from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Listener, Orders, listening, meet, probe
 from allready.launch.request import Backoff, Command, RunRequest
 from tests.cases import cases
+from tests.launch.jax_agents import Agents
 
 QUICK = RunRequest(
     command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
@@ -56,11 +57,11 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 class Ranks:
     """Real rank processes; whatever happens, they end with the test."""
 
-    def __init__(self, folder: Path, ports: tuple[int, ...], request: RunRequest = QUICK, token: str = "t0") -> None:
+    def __init__(self, folder: Path, agents: Agents, request: RunRequest = QUICK) -> None:
         self.folder = folder
-        self.ports = ports
+        self.ports = coordinator_ports()
+        self.agents = agents
         self.request = request
-        self.token = token
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, process: int, script: str, **environ: str) -> subprocess.Popen[str]:
@@ -73,7 +74,8 @@ class Ranks:
             nodes=NODES,
             host="127.0.0.1",
             ports=self.ports,
-            token=self.token,
+            token="t0",
+            run_dir=self.agents.run_dirs[process],
         )
         child = subprocess.Popen(
             [sys.executable, "-c", RUNNER, str(file)],
@@ -95,11 +97,12 @@ class Ranks:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[Ranks]:
-    made = Ranks(tmp_path, coordinator_ports())
-    try:
-        yield made
-    finally:
-        made.end()
+    with Agents(QUICK, NODES) as agents:
+        made = Ranks(tmp_path, agents)
+        try:
+            yield made
+        finally:
+            made.end()
 
 
 def ended(child: subprocess.Popen[str], timeout_s: float = 60.0) -> tuple[int, str, str]:
@@ -166,9 +169,11 @@ def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
 
 def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> None:
     pytest.importorskip("jax")
-    children = [ranks.start(0, f"import time\ntime.sleep(4)\n{PLAIN}{SUM}"), ranks.start(1, PLAIN + SUM)]
-    errors = both_summed(children)
-    assert "process 0 (gpu01) is not there yet" in errors[1]
+    late = ranks.start(1, PLAIN + SUM)
+    assert late.stderr is not None
+    said = late.stderr.readline()
+    assert "process 0 (gpu01) is missing, 1 of 2 are here (" in said
+    both_summed([ranks.start(0, PLAIN + SUM), late])
 
 
 def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
@@ -219,16 +224,17 @@ def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Rank
 
 def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    ranks = Ranks(tmp_path, coordinator_ports(), IMPATIENT)
     script = (
         "import jax, time\nstart = time.monotonic()\n"
         "try:\n    jax.distributed.initialize()\nexcept jax.errors.JaxRuntimeError as error:\n"
         "    print('ERROR', error)\n    print('AFTER', time.monotonic() - start)\n"
     )
-    try:
-        code, out, err = ended(ranks.start(0, script))
-    finally:
-        ranks.end()
+    with Agents(IMPATIENT, NODES) as agents:
+        ranks = Ranks(tmp_path, agents, IMPATIENT)
+        try:
+            code, out, err = ended(ranks.start(0, script))
+        finally:
+            ranks.end()
     assert code == 0, err
     assert "attempt 1 of 2: process 1 (gpu02) is missing, 1 of 2 are here; again in" in err
     assert "ERROR DEADLINE_EXCEEDED: jax.distributed.initialize: process 1 (gpu02) is missing" in out
@@ -269,7 +275,7 @@ def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path
         assert ("not wrapped" in done.stderr) == note
 
 
-# The roll, without JAX
+# The meeting, without JAX
 
 
 def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Orders:
@@ -280,6 +286,7 @@ def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Or
             "host": "127.0.0.1",
             "ports": ports,
             "token": "mine",
+            "run_dir": "/nowhere",
             "attempts": 2,
             "timeout_s": 2.0,
             "backoff": (0.1, 0.1, 0.0),
@@ -288,24 +295,33 @@ def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Or
     )
 
 
-class Meeting(threading.Thread):
-    """One process of a roll, in a thread."""
+def request_of(attempts: int = 2, timeout_s: float = 2.0) -> RunRequest:
+    return RunRequest(
+        command=Command(target="t.py"),
+        jax_attempts=attempts,
+        jax_timeout_s=timeout_s,
+        jax_backoff=Backoff(base_s=0.1, most_s=0.1, jitter=0.0),
+    )
 
-    def __init__(self, own: Orders, delay_s: float = 0.0) -> None:
+
+class Process(threading.Thread):
+    """One process of a meeting, in a thread."""
+
+    def __init__(self, own: Orders, delay_s: float = 0.0, **more: Any) -> None:
         super().__init__()
-        self.own, self.delay_s = own, delay_s
-        self.answer: str | None = None
+        self.own, self.delay_s, self.more = own, delay_s, more
+        self.answer: tuple[str, int] | None = None
         self.error: Exception | None = None
 
     def run(self) -> None:
         time.sleep(self.delay_s)
         try:
-            self.answer, _ = meet(self.own)
+            self.answer = meet(self.own, **self.more)
         except GiveUpError as error:
             self.error = error
 
 
-def met(threads: list[Meeting]) -> list[Meeting]:
+def met(threads: list[Process]) -> list[Process]:
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -314,88 +330,110 @@ def met(threads: list[Meeting]) -> list[Meeting]:
     return threads
 
 
-def test_many_processes_meet_in_any_order() -> None:
+def test_many_processes_of_several_nodes_meet_in_any_order() -> None:
     ports = coordinator_ports()
-    threads = met([Meeting(orders(p, 24, ports), delay_s=random.Random(p).random() * 0.5) for p in range(24)])
-    assert {thread.answer for thread in threads} == {f"127.0.0.1:{ports[0]}"}
+    with Agents(request_of(timeout_s=20.0), [("a", 8), ("b", 8), ("c", 8)]) as agents:
+        threads = met(
+            [
+                Process(orders(p, 24, ports, run_dir=agents.run_dirs[p // 8]), delay_s=random.Random(p).random() * 0.5)
+                for p in range(24)
+            ]
+        )
+    assert {thread.answer for thread in threads} == {(f"127.0.0.1:{ports[0]}", 0)}
     listener = listening(ports[0])  # the port is free for JAX
     assert listener is not None
     listener.close()
 
 
-def test_all_hear_the_same_reason_when_one_never_comes() -> None:
+def test_all_get_the_same_reason_when_one_never_comes(capsys: pytest.CaptureFixture[str]) -> None:
     ports = coordinator_ports()
-    threads = met([Meeting(orders(p, 4, ports, nodes=(("a", 2), ("b", 2)))) for p in (0, 1, 3)])
+    with Agents(request_of(), [("a", 2), ("b", 2)]) as agents:
+        threads = met([Process(orders(p, 4, ports, run_dir=agents.run_dirs[p // 2])) for p in (0, 1, 3)])
     assert {str(thread.error) for thread in threads} == {str(threads[0].error)}
     assert "process 2 (b) is missing, 3 of 4 are here after 2 attempts" in str(threads[0].error)
-
-
-def test_another_jobs_processes_are_turned_away_and_do_not_count() -> None:
-    ports = coordinator_ports(1)
-    stranger = Meeting(orders(1, 2, ports, token="other", attempts=1, timeout_s=1.0))
-    threads = met([Meeting(orders(0, 2, ports)), Meeting(orders(1, 2, ports), delay_s=1.5), stranger])
-    assert threads[0].answer == threads[1].answer == f"127.0.0.1:{ports[0]}"
-    assert "of another job" in str(stranger.error)
+    said = [line for line in capsys.readouterr().err.splitlines() if "attempt 1 of 2" in line]
+    assert len(said) == 3, "every process says it once"
+    assert said[0].endswith("attempt 1 of 2: process 2 (b) is missing, 3 of 4 are here; again in 0.1 s")
 
 
 def test_a_script_that_waits_longer_is_given_its_time() -> None:
+    with Agents(request_of(timeout_s=0.5), [("a", 2)]) as agents:
+        start = time.monotonic()
+        with pytest.raises(GiveUpError, match="attempts"):
+            meet(orders(0, 2, coordinator_ports(), run_dir=agents.run_dirs[0]), patience_s=2.5)
+    assert time.monotonic() - start >= 2.5
+
+
+def test_attempts_that_jax_itself_used_up_count() -> None:
     ports = coordinator_ports()
-    start = time.monotonic()
-    with pytest.raises(GiveUpError, match="3 attempts"):
-        meet(orders(0, 2, ports, timeout_s=0.5), patience_s=1.4)
-    assert time.monotonic() - start >= 1.4
+    with Agents(request_of(timeout_s=20.0), [("a", 2)]) as agents:
+        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0]), failed=p) for p in (0, 1)])
+        assert [thread.answer for thread in threads] == [(f"127.0.0.1:{ports[0]}", 1)] * 2
+        again = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0]), failed=2) for p in (1, 0)])
+        assert [thread.answer for thread in again] == [(f"127.0.0.1:{ports[0]}", 2)] * 2
 
 
-def test_a_connection_without_a_living_process_is_not_somebody() -> None:
-    ports = coordinator_ports(1)
-    host = Meeting(orders(0, 2, ports, timeout_s=1.0))
-    host.start()
-    deadline = time.monotonic() + 5
-    while True:
-        try:
-            sock = socket.create_connection(("127.0.0.1", ports[0]), timeout=1)
-            break
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    with closing(sock):
-        sock.sendall(json.dumps({"token": "mine", "process": 1}).encode() + b"\n")
+def test_two_groups_of_a_script_meet_at_their_own_coordinators() -> None:
+    ports = [coordinator_ports(1) for _ in (0, 1)]
+    with Agents(request_of(timeout_s=20.0), [("a", 4)]) as agents:
+        threads = met(
+            [
+                Process(
+                    orders(p, 4, ports[group], run_dir=agents.run_dirs[0])
+                    .with_ids(process=p, num_processes=2)
+                    .with_address(f"127.0.0.1:{ports[group][0]}")
+                )
+                for group in (0, 1)
+                for p in (0, 1)
+            ]
+        )
+    assert [t.answer for t in threads] == [(f"127.0.0.1:{p[0]}", 0) for p in ports for _ in (0, 1)]
+
+
+def test_a_process_that_ended_is_missing_again() -> None:
+    """It closed its connection without a word, as a killed one does."""
+    with Agents(request_of(timeout_s=1.5), [("a", 2)]) as agents:
+        host = Process(orders(0, 2, coordinator_ports(), run_dir=agents.run_dirs[0]))
+        host.start()
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(f"{agents.run_dirs[0]}/{SOCKET}")
+            sock.sendall(json.dumps({"process": 1, "num_processes": 2}).encode() + b"\n")
+            assert sock.recv(65536)
         host.join(20)
-    assert "process 1 is connected and does not answer" in str(host.error)
+    assert "process 1 (a) is missing" in str(host.error)
 
 
-def test_garbage_at_the_port_neither_counts_nor_hurts() -> None:
-    ports = coordinator_ports(1)
-    host = Meeting(orders(0, 2, ports, timeout_s=10.0))
-    host.start()
-    sent = [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"{" * 500 + b"\n",
-        b"[1]\nnull\n",
-        b"\xff\x00" * 60_000,
-        b'{"token": "mine"}\n',
-        b'{"token": "mine", "process": true}\n',
-        b'{"token": "mine", "process": 9}\n',
-    ]
-    socks: list[socket.socket] = []
-    deadline = time.monotonic() + 5
-    while len(socks) < len(sent):
-        assert time.monotonic() < deadline
-        try:
-            socks.append(socket.create_connection(("127.0.0.1", ports[0]), timeout=2))
-        except OSError:
-            time.sleep(0.02)
-    for sock, data in zip(socks, sent, strict=True):
-        try:
-            sock.sendall(data)
-        except OSError:
-            continue
-    guest = Meeting(orders(1, 2, ports, timeout_s=10.0))
-    met([guest])
-    host.join(20)
-    assert host.answer == guest.answer == f"127.0.0.1:{ports[0]}"
-    for sock in socks:
-        sock.close()
+def test_a_process_that_cannot_reach_process_0_says_why() -> None:
+    ports = coordinator_ports()
+    with Agents(request_of(timeout_s=1.5), [("a", 1), ("b", 1)]) as agents:
+        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[p], token=f"t{p}")) for p in (0, 1)])
+    for thread in threads:
+        assert "process 1 (b) does not reach process 0 (a): another program answers at" in str(thread.error)
+
+
+def test_garbage_at_the_socket_neither_counts_nor_hurts() -> None:
+    ports = coordinator_ports()
+    with Agents(request_of(timeout_s=20.0), [("a", 2)]) as agents:
+        for data in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"{" * 500 + b"\n",
+            b"[1]\nnull\n",
+            b"\xff\x00" * 60_000,
+            b'{"process": true, "num_processes": 2}\n',
+            b'{"process": -1, "num_processes": 2}\n',
+        ):
+            with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
+                sock.connect(f"{agents.run_dirs[0]}/{SOCKET}")
+                sock.settimeout(5)
+                sock.sendall(data)
+                assert sock.recv(100) == b""
+        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0])) for p in (0, 1)])
+    assert [thread.answer for thread in threads] == [(f"127.0.0.1:{ports[0]}", 0)] * 2
+
+
+def test_an_agent_that_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(GiveUpError, match="the agent of this node does not answer"):
+        meet(orders(1, 2, coordinator_ports(), run_dir=str(tmp_path)))
 
 
 def test_a_port_that_is_shared_by_its_holder_counts_as_taken() -> None:
@@ -406,9 +444,9 @@ def test_a_port_that_is_shared_by_its_holder_counts_as_taken() -> None:
         assert listening(holder.getsockname()[1]) is None
 
 
-def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(GiveUpError, match=r"process 0 is not there: nothing listens at 127.0.0.1:\d+ after 1 attempt"):
-        meet(orders(1, 2, coordinator_ports(1), attempts=1, timeout_s=0.3))
+def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open() -> None:
+    (port,) = coordinator_ports(1)
+    assert probe(f"127.0.0.1:{port}", "mine") == f"nothing listens at 127.0.0.1:{port}"
     with socket.socket() as full:  # its queue is full: further connections get no answer
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -416,10 +454,15 @@ def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open(capsys: pyte
         for sock in first:
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
-        with pytest.raises(GiveUpError, match=r"no answer from|another program"):
-            meet(orders(1, 2, (full.getsockname()[1],), attempts=1, timeout_s=1.0))
+        assert "no answer from" in probe(f"127.0.0.1:{full.getsockname()[1]}", "mine")
         for sock in first:
             sock.close()
+    listener = listening(port)
+    assert listener is not None
+    own = Listener(listener, "mine")
+    assert probe(f"127.0.0.1:{port}", "mine") == ""
+    assert "another program answers at" in probe(f"127.0.0.1:{port}", "other")
+    own.close()
 
 
 def test_waits_grow_by_two_with_jitter_up_to_the_most() -> None:
@@ -432,7 +475,7 @@ def test_waits_grow_by_two_with_jitter_up_to_the_most() -> None:
 
 
 def test_orders_survive_the_environment() -> None:
-    own = orders(3, 8, (1, 2), nodes=(("gpu 01", 4), ("b", 4)))
+    own = orders(3, 8, (1, 2), run_dir="/dev/shm/a b")
     assert Orders.from_json(own.to_json()) == own
     for text in ("null", "{}", "[]", '{"ports": []}', own.to_json().replace("[1, 2]", "[]")):
         with pytest.raises(ValueError):
@@ -461,13 +504,15 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
         host="a",
         ports=(7, 8),
         token="x",
+        run_dir="/r",
         num_gpus=8,
     )
     assert added["JAX_COORDINATOR_ADDRESS"] == "a:7"
     assert (added["JAX_NUM_PROCESSES"], added["JAX_PROCESS_ID"]) == ("8", "5")
     assert added["JAX_LOCAL_DEVICE_IDS"] == "2,3"
     again = Orders.from_json(added[jax_rank.VARIABLE])
-    assert (again.attempts, again.timeout_s, again.backoff, again.shown(5)) == (5, 10.0, (1.0, 30.0, 0.25), "5 (b)")
+    assert (again.attempts, again.timeout_s, again.backoff) == (5, 10.0, (1.0, 30.0, 0.25))
+    assert (again.process, again.num_processes, again.run_dir) == (5, 8, "/r")
     grouped = RunRequest(command=Command(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
     assert (
         jax_environment(
@@ -478,6 +523,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
             host="a",
             ports=(7,),
             token="x",
+            run_dir="/r",
             num_gpus=2,
         )["JAX_LOCAL_DEVICE_IDS"]
         == "2,3"
@@ -490,6 +536,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
         host="a",
         ports=(7,),
         token="x",
+        run_dir="/r",
         num_gpus=8,
         environ={"JAX_LOCAL_DEVICE_IDS": "0"},
     )
@@ -520,8 +567,3 @@ def test_ports_are_free_distinct_and_within_what_is_allowed() -> None:
         assert coordinator_ports(3, allowed=(ports[0], ports[0] + 1))[0] != held.getsockname()[1]
         with pytest.raises(UsageError, match=f"{ports[0]} to {ports[0]}"):
             coordinator_ports(allowed=(ports[0], ports[0]))
-
-
-def test_tokens_differ() -> None:
-    assert new_token() != new_token()
-    assert jax_rendezvous.SILENCE_S > jax_rendezvous.STATUS_S * 5

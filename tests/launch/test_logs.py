@@ -292,7 +292,7 @@ def test_output_of_an_earlier_attempt_is_kept_and_not_shown_again(tmp_path: Path
         heard.group.start([worker(tmp_path, python(f"print('{word}')"))])
         until(lambda: heard.group.poll())
         heard.group.stop(grace_s=1.0)
-        assert heard.group.settle(10.0)
+        assert heard.group.drain(10.0)
     assert output(tmp_path) == b"one\ntwo\n"
     assert heard.texts() == [b"one", b"two"]
 

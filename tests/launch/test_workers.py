@@ -201,7 +201,7 @@ def test_children_of_a_rank_that_ended_well_are_asked_and_then_killed(tmp_path: 
 
 def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:
     group.prepare()
-    until(lambda: state_of(group._keeping.pid or 0) == "S")
+    until(lambda: state_of(group._relay.pid or 0) == "S")
     before = num_fds()
     heard: list[ProcessEnd] = []
     group._on_end = heard.append
@@ -261,9 +261,9 @@ def test_attempt_after_attempt_leaves_no_descriptor_thread_or_process(tmp_path: 
         group.start([worker(tmp_path / str(attempt), python("print('up')"), r) for r in range(3)])
         until(lambda: len(group.poll()) == 3)
         group.stop(grace_s=1.0)
-        assert group.settle(10.0)
+        assert group.drain(10.0)
         counts.append(num_fds())
-    keeping = group._keeping.pid
+    keeping = group._relay.pid
     assert len(set(counts)) == 1, counts
     group.close()
     assert threading.active_count() == threads
@@ -334,7 +334,7 @@ AGENT = """
                log_dir=folder / f"rank{r}")
         for r in range(count)
     ])
-    print(json.dumps({"pids": list(group.pids.values()), "keeper": group._keeping.pid, "mark": group._keeping.mark}))
+    print(json.dumps({"pids": list(group.pids.values()), "keeper": group._relay.pid, "mark": group._relay.mark}))
     sys.stdout.flush()
     try:
         time.sleep(600)
@@ -438,11 +438,11 @@ def test_a_keeper_that_is_killed_is_replaced_and_the_logs_go_on(tmp_path: Path, 
     code = "import time\nfor n in range(2000): print(n); time.sleep(0.0005)\nprint('up'); time.sleep(600)"
     group.start([worker(tmp_path, python(code))])
     until(lambda: len(list(numbers_in(tmp_path))) > 100)
-    first = group._keeping.pid
+    first = group._relay.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
     until(lambda: is_up(tmp_path))
-    assert group._keeping.pid not in (None, first)
+    assert group._relay.pid not in (None, first)
     lines = list(numbers_in(tmp_path))
     assert len(set(lines)) == len(lines)
     assert len(set(range(2000)) - set(lines)) <= 5  # it may die between reading and writing, not lose what came later
@@ -452,11 +452,11 @@ def test_a_keeper_that_is_killed_is_replaced_and_the_logs_go_on(tmp_path: Path, 
 def test_the_keeper_pays_no_heed_to_signals_meant_for_the_agent(tmp_path: Path, group: WorkerGroup) -> None:
     group.start([worker(tmp_path, python(SLEEPS))])
     until(lambda: is_up(tmp_path))
-    assert group._keeping.pid is not None
+    assert group._relay.pid is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(group._keeping.pid, number)
-    assert group._keeping.flush(timeout_s=10.0)
-    assert group._keeping.num_starts == 1
+        os.kill(group._relay.pid, number)
+    assert group._relay.flush(timeout_s=10.0)
+    assert group._relay.num_starts == 1
 
 
 def test_a_job_inside_a_rank_has_a_mark_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

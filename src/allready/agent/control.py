@@ -10,9 +10,7 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import time
-from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -20,10 +18,11 @@ from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext
+from allready.agent.jax_meeting import listen_in
+from allready.agent.messages import Request
 from allready.evidence.secrets import masked
-from allready.launch.request import RunRequest
-from allready.live.node.process import read_stat
 from allready.messaging.wire import Hello, to_json
+from allready.proc.process import read_stat
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,6 @@ SOCKET = "control.sock"
 ABOUT = "job.json"
 LONGEST_LINE_BYTES = 4096
 LONGEST_COMMAND = 8192
-LONGEST_ADDRESS = 100
 MAX_WATCHERS = 32
 QUIET_S = 30.0
 """A client that asks nothing for this long is closed."""
@@ -43,16 +41,18 @@ WATCHED_S = 4.0
 class Control:
     """The server; `open`, and `close` always."""
 
-    def __init__(self, terms: AgentContext, about: dict[str, Any]) -> None:
-        self._terms = terms
+    def __init__(self, agent: AgentContext, about: dict[str, Any]) -> None:
+        self._agent = agent
+        self._state = agent.state
         self._about = about
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._unwatch: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, run_dir: Path, terms: AgentContext, request: RunRequest, hello: Hello) -> Self:
+    async def open(cls, agent: AgentContext, hello: Hello) -> Self:
         """Listen, and write `job.json`.  Where a socket cannot be had, there is only the file."""
+        request, run_dir = agent.request, agent.run_dir
         command = masked(" ".join([request.command.target, *request.command.arguments]))
         own = read_stat(os.getpid())
         about = {
@@ -60,24 +60,22 @@ class Control:
             "tool_version": __version__,
             "pid": os.getpid(),
             "job_id": request.job_id,
-            "instance": terms.instance,
-            "name": terms.name,
+            "instance": agent.instance,
+            "name": agent.name,
             "node_rank": hello.node_rank,
             "num_nodes": hello.num_nodes,
             "master_addr": request.master_addr,
             "master_port": request.master_port,
-            "report_dir": str(terms.report_dir.absolute()),
+            "report_dir": str(agent.report_dir.absolute()),
             "started_s": time.time(),
             "command": command[:LONGEST_COMMAND].split(" "),
             "framework": request.framework,
             "start_ticks": own.start_ticks if own is not None else 0,
             "diagnosis": request.diagnosis,
         }
-        control = cls(terms, about)
+        control = cls(agent, about)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                (run_dir / SOCKET).unlink()  # of this agent, before it followed somebody else
-            sock = _listen(run_dir)
+            sock = listen_in(run_dir, SOCKET, backlog=MAX_WATCHERS)
             control._server = await asyncio.start_unix_server(control._serve, sock=sock, limit=LONGEST_LINE_BYTES)
         except OSError as error:
             log.warning("no control socket, so nobody can watch this job: %s", error)
@@ -123,50 +121,32 @@ class Control:
         op = request.get("op") if isinstance(request, dict) else None
         if op == "state":
             self._is_watched()
-            terms = self._terms
+            statuses = self._state.statuses
             return {
                 "job": self._about,
                 "now_s": time.time(),
-                "report": terms.last_report,
+                "report": self._state.reports.last,
                 # Nobody who watches has a use for the single operations, which are most of it.
-                "statuses": [replace(terms.statuses[n], pace=()) for n in sorted(terms.statuses)],
+                "statuses": [replace(statuses[n], pace=()) for n in sorted(statuses)],
             }
         if op == "gather":
-            has_ranks = self._terms.on_wish is not None and bool(self._terms.statuses)
-            return {"folder": self._terms.want_evidence() if has_ranks else ""}
+            return {"folder": self._gather() if self._state.statuses else ""}
         return {"error": f"no such operation: {str(op)[:40]!r}"}
+
+    def _gather(self) -> str:
+        """Ask node 0 for stacks and records of all ranks; the folder that will have this node's."""
+        self._state.requests.put_nowait(Request(gather=True))
+        return str((self._agent.report_dir / f"attempt{self._state.attempt}").absolute())
 
     def _is_watched(self) -> None:
         with contextlib.suppress(RuntimeError):
             loop = asyncio.get_running_loop()
             if self._unwatch is None:
-                self._terms.want_overview(True)
+                self._state.requests.put_nowait(Request(watch=True))
             else:
                 self._unwatch.cancel()
             self._unwatch = loop.call_later(WATCHED_S, self._nobody_watches)
 
     def _nobody_watches(self) -> None:
         self._unwatch = None
-        self._terms.want_overview(False)
-
-
-def _listen(run_dir: Path) -> socket.socket:
-    """The listening socket; a path too long for an address is reached through a descriptor of its folder.
-
-    Raises:
-        OSError: it cannot be had.
-    """
-    path = run_dir / SOCKET
-    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        is_long = len(os.fsencode(path)) > LONGEST_ADDRESS
-        sock.bind(f"/proc/self/fd/{folder}/{SOCKET}" if is_long else str(path))
-        sock.listen(MAX_WATCHERS)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.close(folder)
-    return sock
+        self._state.requests.put_nowait(Request(watch=False))

@@ -3,48 +3,48 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from allready.agent import messages
-from allready.agent.context import AgentContext
 from allready.launch.attempts import Attempts
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import Report
+from allready.model import JobOutcome, Report
+
+_STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """How one attempt ended on all nodes.  `lost`: nodes whose agent was lost on the way.  `why`: why we ended it, ""
+    """How one attempt ended on all nodes.  `lost`: nodes whose agent was lost meanwhile.  `stop`: how we ended it, None
     when it ended by itself."""
 
     ends: Mapping[int, messages.Ended]
     started_s: float = 0.0
     world_size: int = 0
     lost: Mapping[int, str] = field(default_factory=dict)
-    wished: str | None = None
-    why: str = ""
+    stop: messages.Stop | None = None
     report: Report | None = None
-    hung: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What comes next.  `why` in English, for the terminal and the report."""
+class NextStep:
+    """What comes after an attempt.  `job`: how the job ended, if there is no other one.  `why` in English, for the
+    terminal and the report."""
 
     again: bool
-    exit_code: int
+    job: JobOutcome
     why: str = ""
     wait_s: float = 0.0
-    next_attempt: int = 0
     notes: tuple[str, ...] = ()
 
 
 class Decider:
     """Counts the attempts of one job; `after` each."""
 
-    def __init__(self, request: RunRequest, terms: AgentContext) -> None:
+    def __init__(self, request: RunRequest, report_dir: Path) -> None:
         self._request = request
-        self._attempts = Attempts(max_restarts=request.max_restarts, backoff=request.backoff, folder=terms.report_dir)
+        self._attempts = Attempts(max_restarts=request.max_restarts, backoff=request.backoff, folder=report_dir)
         for name in request.excluded_nodes:
             self._attempts.exclude(name, "--exclude-nodes")
 
@@ -53,7 +53,7 @@ class Decider:
         """The number of the present attempt, from 0."""
         return self._attempts.number
 
-    def after(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> Decision:
+    def after(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> NextStep:
         """Judge one attempt, and write it down."""
         outcome = self._outcome(end, clock_offsets_s)
         decision = self._attempts.ended(
@@ -67,23 +67,23 @@ class Decider:
         notes = [] if number == 0 and not decision.again else [f"attempt {number}: {outcome.end}: {outcome.reason}"]
         if self._attempts.problem:
             notes.append(f"the record of attempts: {self._attempts.problem}")
-        return Decision(
+        return NextStep(
             again=decision.again,
-            exit_code=outcome.exit_code,
+            job=JobOutcome(exit_code=outcome.exit_code, outcome=outcome.end, attempts=number + 1),
             why="" if decision.why == "success" else outcome.reason,
             wait_s=decision.wait_s,
-            next_attempt=self._attempts.number,
             notes=tuple(notes),
         )
 
     def _outcome(self, end: AttemptEnd, clock_offsets_s: Mapping[int, float]) -> Outcome:
         problem = next((e for e in end.ends.values() if e.problem), None)
+        is_interrupted = end.stop is not None and end.stop.cause is messages.StopCause.INTERRUPTED
         return outcome_of(
             (rank_end for ended in end.ends.values() for rank_end in ended.ends),
             clock_offsets_s=clock_offsets_s,
             lost_nodes=end.lost,
-            stopped_by="user" if end.wished else "hang" if end.hung else "",
-            stop_signal=end.wished or "",
+            stopped_by=_STOPPED_BY.get(end.stop.cause, "") if end.stop is not None else "",
+            stop_signal=end.stop.signal if end.stop is not None and is_interrupted else "",
             problem=problem.problem or "" if problem else "",
             problem_kind=problem.problem_kind if problem else "",
             verdict=end.report.verdict if end.report is not None else None,

@@ -5,6 +5,7 @@ import signal as signals
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,13 @@ from allready.launch.outcome import TAIL_BYTES, explained
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
 from allready.launch.workers import WorkerGroup
-from allready.live import beacon, run_paths
-from allready.live.beacon.environment import beacon_environment, installed_torch
+from allready.live import run_paths
+from allready.live.environment import WRAPPER, beacon_environment, installed_torch, rank_environment
 from allready.live.node.handle import RankHandle
 from allready.model import ProcessEnd
 
 LOOK_BEFORE_END_S = 2.5
 """After a rank has failed, the others are looked at for at most this long before they are ended."""
-WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
-"""By its path: with -m Python would look for its own modules in the working directory first."""
 
 
 class Runner:
@@ -120,7 +119,7 @@ class Runner:
     def _run_attempt(
         self, plan: AttemptPlan, stop: threading.Event, started: Callable[[Mapping[int, int]], None]
     ) -> AttemptResult:
-        if self._request.framework == "jax":
+        if self._request.framework == "jax" or find_spec("torch") is None:
             from allready.launch.plain import run_attempt
         else:
             from allready.launch.elastic import run_attempt
@@ -158,10 +157,8 @@ class Runner:
         if wrapper and request.diagnosis:
             env |= beacon_environment(environ | env, torch_version=installed_torch())
             for number, rank in enumerate(told.ranks):
-                rank_env[number] |= {
-                    "ALLREADY_RUN_DIR": str(self._run_dir),
-                    "ALLREADY_RANK_DIR": str(run_paths.make_rank_dir(self._run_dir, rank)),
-                }
+                run_paths.make_rank_dir(self._run_dir, rank)
+                rank_env[number] |= rank_environment(self._run_dir, rank)
         if request.framework == "jax":
             self._jax(environ | env, rank_env)
         if told.attempt == 0:
@@ -217,6 +214,7 @@ class Runner:
                 host=told.coordinator,
                 ports=told.coordinator_ports,
                 token=told.token,
+                run_dir=str(self._run_dir),
                 num_gpus=len(self._request.devices) or _num_gpus(),
                 environ=env,
             )

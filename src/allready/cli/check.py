@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
@@ -24,6 +26,7 @@ EXIT_OF_STATUS = {
     Status.FAULT: EXIT_FAULT,
     Status.WAITING: EXIT_UNCHECKED,
     Status.UNKNOWN: EXIT_UNCHECKED,
+    Status.INTERRUPTED: EXIT_UNCHECKED,
 }
 
 FLOAT32_BYTES = 4
@@ -127,18 +130,15 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.interrupted("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
+            return inquiry.failed("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
         report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
         output.narrator.log("check.interrupted", signal=name, stage=stage)
     except Exception as error:
         ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
-        output.interim(
-            inquiry.interrupted(
-                position[0]() if position else "start", reason(UncheckedKind.FAILED, error=f"{ours}{error}")
-            )
-        )
+        why = reason(UncheckedKind.FAILED, error=f"{ours}{error}")
+        output.interim(inquiry.failed(position[0]() if position else "start", why))
         raise
     return report, EXIT_OF_STATUS[report.status]
 
@@ -185,8 +185,9 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
         raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
     script = args.script[0] if args.script else None
+    is_missing = script is not None and not Path(script).exists()
     return CheckRequest(
-        launch=layout.launch,
+        launch=replace(layout.launch, missing_script=script or "") if is_missing else layout.launch,
         wait_s=args.wait,
         stages=stages,
         collective_stages=collective_stages,

@@ -11,7 +11,6 @@ from typing import Any
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
-from allready.expressions import expression
 from allready.judging import transfer
 from allready.judging.registry import placeholders
 from allready.model import Confidence, Culprits, Finding, clock_time
@@ -26,7 +25,7 @@ MAX_LINES = 1_000
 MAX_BYTES = 1 << 20
 _UNKNOWN = "?"
 
-_WATCHDOG = expression(
+_WATCHDOG = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w{1,60})(?:, ?NumelIn=(?P<numel_in>\d{1,18}))?"
     r"(?:, ?NumelOut=(?P<numel_out>\d{1,18}))?(?:, ?TensorShape=\[(?P<shape>[\d, ]{0,200})\])?"
     r"(?:, ?Timeout\(ms\)=(?P<timeout_ms>\d{1,15}))?\)(?: ran for (?P<ran_ms>\d{1,15}) milliseconds)?"

@@ -4,9 +4,7 @@ import argparse
 import re
 from typing import Any
 
-from allready.expressions import expression
-
-_SIZE = expression(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def size_bytes(text: str) -> int:

@@ -4,18 +4,24 @@ import argparse
 import asyncio
 import logging
 import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allready.cli.interrupts import Interrupts
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_common
 from allready.errors import UsageError
 from allready.launch.request import Note
 from allready.report.safe import encodable, plain
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
+
+if TYPE_CHECKING:
+    from allready.agent.coordinator import JobEnd
+    from allready.agent.entry import Job
 
 EPILOG = """\
 Use it as torchrun; every flag of torchrun is taken:
@@ -53,12 +59,15 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
-    from allready.agent.entry import Job, default_report_dir
+    from allready.agent.entry import Job, default_report_dir, is_excluded
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
 
+    if request.excluded_nodes and is_excluded(request):
+        sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
+        return EXIT_HEALTHY
     folder = ReportFolder(
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
@@ -81,18 +90,21 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             say=show.say,
             on_start=show.ranks_begin,
             narrator=show.narrator,
+            report_path=show.report_path,
         )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
+    except Exception as error:
+        show.abandon(error)
+        raise
+    else:
         show.finish(end)
-        return int(end.exit_code)
+        return end.job.exit_code
     finally:
         show.close()
         folder.close()
 
 
-async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> Any:
-    from allready.agent.coordinator import JobEnd
-
+async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
     task = asyncio.ensure_future(job.run())
 
     def stop() -> None:
@@ -107,14 +119,14 @@ async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> 
     except asyncio.CancelledError:
         if not interrupts.caught and watch is None:
             raise
-        return JobEnd(exit_code=EXIT_FAULT, report=None, why=f"ended by {(interrupts.caught or ['its caller'])[0]}")
+        return job.interrupted((interrupts.caught or ["its caller"])[0])
     finally:
         if watch is not None:
             watch.cancel()
 
 
-async def _until_stdin_ends(stop: Any) -> None:
-    """For agents that somebody else started: when the connection to him is gone, so is the reason to go on."""
+async def _until_stdin_ends(stop: Callable[[], None]) -> None:
+    """For agents that were started over ssh: when that connection is gone, so is the reason to go on."""
     from allready.launch.ssh import until_stdin_ends
 
     await until_stdin_ends()

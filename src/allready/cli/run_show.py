@@ -4,18 +4,22 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
+from allready.cli.output import write_all
 from allready.launch.request import Note, RunRequest
-from allready.model import Report, Status
+from allready.model import Report, Status, UncheckedKind
 from allready.report import json_report, terminal
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
 from allready.report.words import sentence
 from allready.text.catalog import choose_language
+from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
 
 log = logging.getLogger(__name__)
@@ -51,6 +55,11 @@ class RunShow:
             self._shown = None
             return
         said = (report.status, verdict.culprits)
+        if report.status is Status.INTERRUPTED:
+            if said != self._shown:
+                self._shown = said
+                self._write(ui("run.interrupted", self._language, sentence=sentence(report, self._language)))
+            return
         if report.status is Status.WAITING:
             now = time.monotonic()
             if said != self._shown and (now - self._waited_said_s >= WAITING_AGAIN_S or self._shown is None):
@@ -81,22 +90,30 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def finish(self, end: Any) -> None:
+    def finish(self, end: JobEnd) -> None:
         """The last report, and where everything lies."""
         self.narrator.close()
-        report = end.report or self._last
-        if report is not None:
-            self._last = report
-            self._write_json(report)
-            self._write_html(report)
+        self._write_json(end.report)
+        self._write_html(end.report)
+        if self._args.json == "-":
+            sys.stdout.buffer.write(json_report.encode(end.report))
+            sys.stdout.buffer.flush()
         if self._args.quiet:
             return
-        if end.exit_code != 0 or end.why:
-            text = ui("run.ended", self._language, code=end.exit_code, why=end.why or "-")
+        if end.job.exit_code != 0 or end.why:
+            text = ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-")
             self._write(text)
-        if end.exit_code != 0 or (report is not None and report.verdict is not None):
-            place = self._folder.path / f"{self._folder.report_name()}.html"
+        if end.job.exit_code != 0 or end.report.verdict is not None:
+            place = self.report_path().with_suffix(".html")
             self._write(ui("run.report", self._language, path=str(place)))
+
+    def abandon(self, error: Exception) -> None:
+        """The command itself fails: a report that was written before must not pass for the result."""
+        if self._last is not None:
+            why = not_checked("run", reason(UncheckedKind.FAILED, error=f"{type(error).__name__}: {error}"[:500]))
+            is_fault = self._last.status is Status.FAULT
+            status = Status.FAULT if is_fault else Status.UNKNOWN
+            self._write_json(replace(self._last, status=status, not_checked=(why, *self._last.not_checked)))
 
     def close(self) -> None:
         """Take the live line away."""
@@ -112,35 +129,20 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def _write_json(self, report: Report) -> None:
-        paths = [self._folder.path / f"{self._folder.report_name()}.json"]
-        data = json_report.encode(report)
-        if self._args.json == "-":
-            pass  # at the end only: standard output belongs to the ranks meanwhile
-        elif self._args.json:
-            from pathlib import Path
+    def report_path(self) -> Path:
+        """Where the report goes, without its ending."""
+        return self._folder.path / self._folder.report_name()
 
+    def _write_json(self, report: Report) -> None:
+        paths = [self.report_path().with_suffix(".json")]
+        if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
             paths.append(Path(self._args.json))
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
+        write_all(paths, json_report.encode(report))
 
     def _write_html(self, report: Report) -> None:
-        from pathlib import Path
+        from allready.report import html  # not before it is needed
 
-        from allready.report import html
-
-        paths = [self._folder.path / f"{self._folder.report_name()}.html"]
+        paths = [self.report_path().with_suffix(".html")]
         if self._args.html:
             paths.append(Path(self._args.html))
-        data = html.render(report, language=self._language).encode()
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
-        if self._args.json == "-":
-            sys.stdout.buffer.write(json_report.encode(report))
-            sys.stdout.buffer.flush()
+        write_all(paths, html.render(report, language=self._language).encode())

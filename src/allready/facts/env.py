@@ -102,7 +102,7 @@ def select_for_saving(environ: Mapping[str, str]) -> dict[str, str]:
 def _lines(text: str) -> Iterator[tuple[str, str]]:
     for line in text.split("\n")[:1000]:
         name, equals, value = line.rstrip("\r").partition("=")
-        # NCCL trims nothing: a blank before "=" makes a variable that nobody reads.
+        # NCCL trims nothing: a blank before "=" makes a variable that nothing reads.
         if equals and _CONF_NAME.fullmatch(name):
             yield name, value
 

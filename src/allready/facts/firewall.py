@@ -11,6 +11,7 @@ from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft
 from allready.facts.packet_filter import OUTBOUND, WATCHED, FilterChain, drop_rules, dropped_ports, is_active
 from allready.model import FirewallFacts
+from allready.proc.process import status_bits
 
 CAP_NET_ADMIN = 12
 MAX_DROPS = 64
@@ -22,7 +23,7 @@ SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
 def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
     """What drops packets here.  Starts no program when this user may not read the rules anyway.
 
-    ufw and firewalld are recognised by their chains: their own tools take a Python start each, and tell no more.
+    ufw and firewalld are recognised by their chains: their own tools take a Python start each, and show no more.
 
     Raises:
         FactUnavailable: the rules cannot be read; the message says which firewall there is, if that shows.
@@ -85,9 +86,9 @@ def _may_read(host: Host) -> bool:
     try:
         status = host.read("/proc/self/status")
     except FactUnavailable:
-        return True  # then the tools themselves will say
-    match = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
-    return match is None or bool(int(match[1], 16) >> CAP_NET_ADMIN & 1)
+        return True  # then the tools themselves report it
+    capabilities = status_bits(status, "CapEff")
+    return capabilities is None or bool(capabilities >> CAP_NET_ADMIN & 1)
 
 
 def _manager(chains: dict[str, FilterChain]) -> str | None:

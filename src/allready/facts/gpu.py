@@ -144,7 +144,7 @@ def _rows(text: str, width: int) -> Iterator[list[str]]:
 def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
     """A process as this node sees it.
 
-    In a container NVML may give a number of the outer world, which here is nobody or somebody else.  Only a process
+    In a container NVML may give a pid of the host, which here is no process or another one.  Only a process
     that has mapped the driver is named.
     """
     used = used_bytes if isinstance(used_bytes, int) and used_bytes >= 0 else None

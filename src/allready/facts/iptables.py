@@ -33,7 +33,7 @@ def parse_iptables(text: str, space: str = "ip") -> dict[str, FilterChain]:
     for key, chain in chains.items():
         if chain.hook and chain.policy == "drop":
             name = key.rpartition(" ")[2]
-            # Said as its own rule, because "-P INPUT DROP" is how an administrator knows it.
+            # Reported as its own rule, because "-P INPUT DROP" is how an administrator knows it.
             chain.rules.append(FilterRule(text=f"-P {name} DROP", verdict="drop"))
             chain.policy = "accept"
     return chains

@@ -26,6 +26,17 @@ def status_of(findings: Sequence[Finding], unchecked_necessary: Sequence[NotChec
     return Status.UNKNOWN if unchecked_necessary else Status.HEALTHY
 
 
+def status_when_interrupted(verdict: Verdict | None, findings: Sequence[Finding]) -> Status:
+    """Of a job or a check that a signal ended: a fault where the verdict was proven, never healthy.
+
+    Args:
+        verdict: the one that stood, or the best explanation of a wait.
+        findings: that it was chosen from; a wait's is a warning.
+    """
+    is_proven = any(is_error(f) for f in findings if verdict is not None and f.code == verdict.code)
+    return Status.FAULT if is_proven else Status.INTERRUPTED
+
+
 def verdict_of(findings: Sequence[Finding], *, now: datetime, visible_since: datetime | None) -> Verdict | None:
     """The first finding of at least ERROR, as `judging.engine.judge` orders them; None when there is none.
 

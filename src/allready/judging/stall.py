@@ -1,10 +1,10 @@
 """Why a rank that others wait for is late: what its stack, its end, RAS and its silence say."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.waits import WaitSnapshot
 from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
@@ -137,7 +137,7 @@ def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] 
 
 
 CALL_OF_TWO = "send or recv"
-_KEY_OF_TWO = expression(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
+_KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
 
 
 def _time(event: Event) -> float:

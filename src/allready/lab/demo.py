@@ -50,7 +50,7 @@ def check_argv(node_rank: int, master: str, port: int, report_dir: Path, extra: 
     ]
 
 
-def say(text: str) -> None:
+def show(text: str) -> None:
     """A line of the demo itself."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -68,13 +68,13 @@ def act(
     on_line: Callable[[str], None] = lambda _line: None,
 ) -> tuple[int, float]:
     """Run one scene and show node 0's words; the others write their reports.  Gives node 0's exit code and seconds."""
-    say(f"\n=== {title}")
+    show(f"\n=== {title}")
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         running: dict[int, subprocess.Popen[str]] = {}
         for node_rank in sorted(nodes, reverse=True):  # any order will do
             argv = check_argv(node_rank, master, port, folder / f"node{node_rank}", extra)
-            say(f"node {node_rank} $ {shlex.join(['allready', *argv[3:]])}")
+            show(f"node {node_rank} $ {shlex.join(['allready', *argv[3:]])}")
             running[node_rank] = start(node_rank, argv)
             stack.callback(end_group, running[node_rank])
         watched = running[0]
@@ -92,7 +92,7 @@ def act(
         finally:
             killer.cancel()
     duration_s = time.monotonic() - began
-    say(f"--- exit code {code} after {duration_s:.1f} s; report: {folder / 'node0' / 'report.html'}")
+    show(f"--- exit code {code} after {duration_s:.1f} s; report: {folder / 'node0' / 'report.html'}")
     return code, duration_s
 
 
@@ -118,8 +118,8 @@ def in_lab(folder: Path) -> Iterator[tuple[str, int, int]]:
         fault: Fault = DataPortsDropped(node=1)
         try:
             undo = lab.apply(fault)
-        except Exception as error:  # noqa: BLE001 - no packet filter here: the demo goes on and says so
-            say(f"\n=== {title}\nleft out: {error}")
+        except Exception as error:  # noqa: BLE001 - no packet filter here: the demo goes on and reports it
+            show(f"\n=== {title}\nleft out: {error}")
             return
         with undo:
             yield title, 1, act(title, start, folder=folder / "filtered", **where)[0]  # type: ignore[arg-type]
@@ -194,12 +194,12 @@ def main() -> int:
     folder = Path("demo-report").absolute()
     why = probe(packet_filters=True)
     if why is not None:
-        say(f"without network namespaces ({why}): two processes on loopback instead")
+        show(f"without network namespaces ({why}): two processes on loopback instead")
     results = list(on_loopback(folder) if why is not None else in_lab(folder))
-    say("")
+    show("")
     for title, expected, code in results:
-        say(f"{'as expected' if code == expected else 'NOT AS EXPECTED'}: exit code {code}: {title}")
-    say(f"open {folder / 'healthy' / 'node0' / 'report.html'} in a browser; the faults' reports lie beside it")
+        show(f"{'as expected' if code == expected else 'NOT AS EXPECTED'}: exit code {code}: {title}")
+    show(f"open {folder / 'healthy' / 'node0' / 'report.html'} in a browser; the faults' reports lie beside it")
     return 0 if all(code == expected for _, expected, code in results) else 1
 
 

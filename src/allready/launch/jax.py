@@ -6,7 +6,6 @@ them, and `allready.launch.jax_rank` fills them in where the script gives nothin
 """
 
 import random
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,11 +20,6 @@ HOOK = "ALLREADY_RANK_HOOK"
 NUM_PORTS = 5
 _LOWEST_PORT = 15_000
 _TRIES = 2000
-
-
-def new_token() -> str:
-    """Made by node 0 for every attempt of the job and told to all nodes: nobody joins another attempt or job."""
-    return secrets.token_hex(8)
 
 
 def coordinator_ports(
@@ -67,6 +61,7 @@ def jax_environment(
     host: str,
     ports: Sequence[int],
     token: str,
+    run_dir: str,
     num_gpus: int = 0,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -79,7 +74,8 @@ def jax_environment(
         nodes: (name, number of ranks) of all nodes, in the order of the global ranks.
         host: name or address of process 0's node, as the others reach it.
         ports: of `coordinator_ports`, from process 0's node.
-        token: of `new_token`, from node 0.
+        token: of this attempt, from node 0.
+        run_dir: of this node's agent, whose socket the rank asks.
         num_gpus: GPUs that a rank of this node sees, where the orders name no devices; 0: not known.
         environ: what the rank has already; a JAX_LOCAL_DEVICE_IDS of the user stands.
     """
@@ -89,10 +85,10 @@ def jax_environment(
         host=host,
         ports=tuple(ports),
         token=token,
+        run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,
         backoff=(request.jax_backoff.base_s, request.jax_backoff.most_s, request.jax_backoff.jitter),
-        nodes=tuple(nodes),
     )
     added = {
         VARIABLE: orders.to_json(),

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.expressions import expression
 from allready.model.finding import Remedy
 
 UNKNOWN = "?"
@@ -23,18 +22,18 @@ NOBODY = "a process"
 _PLACES = {"peer": "ADDRESS", "address": "ADDRESS", "remote": "ADDRESS", "ranks": "RANK", "nodes": "NODE"}
 """What to write for what is not known, where the placeholder's own name says it badly."""
 _ADDRESSES = {"peer", "address", "remote", "host"}
-_BRACKETS = expression(r"[ ]?([(（])([^()（）]*)([)）])")
-_SUBJECT = expression(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
+_BRACKETS = re.compile(r"[ ]?([(（])([^()（）]*)([)）])")
+_SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
 """Where a sentence says the same without its writer."""
-_CLAUSES = expression(r"([;；] ?)([^;；]*)")
-_SHORT = expression(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
+_CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
+_SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
 _FEW_LETTERS = 8
-_PARTS = expression(r"([,，、;；] ?)")
+_PARTS = re.compile(r"([,，、;；] ?)")
 
 
-_SAFE = expression(r"(?!-)[\w@%+=:,./\[\]~^-]*")
-_WHOLE = expression(r"\{\w+\}")
-_OPTIONAL = expression(r"\[\[(.*?)\]\]", re.DOTALL)
+_SAFE = re.compile(r"(?!-)[\w@%+=:,./\[\]~^-]*")
+_WHOLE = re.compile(r"\{\w+\}")
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
 def placeholders(template: str) -> set[str]:

@@ -239,6 +239,19 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()  # what could not be had, and why
 
 
+class Gather(Struct, frozen=True, kw_only=True):
+    """Node 0 wants evidence of every node's ranks: made by the monitor, sent by the coordinator, answered by agents.
+
+    `number` grows; an answer carries it.  `why`: for the log.  `keep`: the answer also goes into the report folder.
+    `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor.
+    """
+
+    number: int
+    why: str = ""
+    keep: bool = True
+    with_dump: bool = True
+
+
 class Live(Struct, frozen=True, kw_only=True):
     """What the judge knows of a running job; the part of a fleet that live rules ask for.
 

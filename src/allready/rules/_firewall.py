@@ -1,10 +1,10 @@
 """The command that opens ports, made from facts that other machines sent."""
 
 import ipaddress
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from allready.expressions import expression
 from allready.judging.node_split import members
 from allready.model import FirewallFacts
 from allready.rules.net._interfaces import parse_network
@@ -116,7 +116,7 @@ def _nft_set(items: Sequence[str]) -> str:
     return items[0] if len(items) == 1 else f"{{ {', '.join(items)} }}"
 
 
-_CHAIN = expression(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
+_CHAIN = re.compile(r"(?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}")
 
 
 def _iptables(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.model import Confidence, Event, FaultClass, Remedy, Role, Severity
 from allready.model.fill import steps_of
 from allready.signatures import conditions
@@ -31,9 +30,9 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
-_ALL_DIGITS = expression(r"\\d|0-9|\{\d+(?:,\d*)?\}")
-_A_DIGIT = expression(r"\d|\(\?P=|\(\?\(")
-_A_BRACE = expression(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
+_ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
+_A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
+_A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
 
 CULPRITS = ("rank", "node", "peer", "ranks", "nobody")
 KEYS = {

@@ -4,19 +4,28 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.launch.plan import argv_of
+from allready.launch.request import Command
 from allready.live.beacon.state import CellState
+from allready.live.environment import WRAPPER, beacon_environment, rank_environment
+from allready.live.node.cell import BeaconCellReader
 from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
 
 PATIENCE_S = 60.0
+
+
+def rank_command(target: str, arguments: Sequence[str] = ()) -> list[str]:
+    """The command line of a rank that runs a script with a beacon."""
+    command = Command(target=target, arguments=tuple(arguments))
+    return list(argv_of(command, 0, wrapper=(WRAPPER,), environ=os.environ))
+
+
 TIDY_S = 8.0
 """Loader workers look for their parent every five seconds."""
-WRAPPER = Path(rank_command("x")[2])
 
 
 def environment(run_dir: Path, rank: int = 0, **more: str) -> dict[str, str]:
@@ -74,7 +83,7 @@ class Rank:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.reader = CellReader(cell_path(self.folder))
+        self.reader = BeaconCellReader(cell_path(self.folder))
         self.pid = self.process.pid
         self.output = b""
 
@@ -84,7 +93,7 @@ class Rank:
 
         def look() -> bool:
             nonlocal found
-            found = self.reader.read()
+            found = self.reader.state()
             return found is not None and said(found)
 
         try:

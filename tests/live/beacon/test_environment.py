@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from allready.live import run_paths
-from allready.live.beacon.environment import beacon_environment, installed_torch, rank_command, rank_environment
+from allready.live.environment import beacon_environment, installed_torch, rank_environment
 from tests.cases import cases
 
 
@@ -50,16 +50,6 @@ def test_the_installed_torch_is_found_without_importing_it() -> None:
     version = installed_torch()
     assert version is not None
     assert version.startswith("2.")
-
-
-def test_the_command_starts_the_wrapper_by_its_path() -> None:
-    command = rank_command("train.py", ("--lr", "1"))
-    assert command[:2] == [sys.executable, "-u"]
-    assert Path(command[2]).is_file()
-    assert command[3:] == ["train.py", "--lr", "1"]
-    assert rank_command("m", is_module=True, python="/py")[0] == "/py"
-    assert rank_command("m", is_module=True)[3:] == ["--module", "m"]
-    assert rank_command("m", run_path=True)[3:] == ["--run-path", "m"]
 
 
 def test_every_rank_has_its_own_folder(tmp_path: Path) -> None:

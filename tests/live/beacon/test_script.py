@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from allready.live.environment import WRAPPER
 from tests.cases import cases
-from tests.live.beacon.helpers import WRAPPER, environment, plain, wrapped
+from tests.live.beacon.helpers import environment, plain, wrapped
 
 SCRIPTS = {
     "prints": "print('hi', 'there')",
@@ -112,7 +113,7 @@ def test_without_a_run_folder_it_just_runs_the_script(name: str, folder: Path) -
     same(plain(str(WRAPPER), "script.py", cwd=folder), plain("script.py", cwd=folder))
 
 
-@cases("path", ["./script.py", "../the job/script.py", ".//script.py", "{}/script.py", "link.py"])
+@pytest.mark.parametrize("path", ["./script.py", "../the job/script.py", ".//script.py", "{}/script.py", "link.py"])
 def test_the_path_of_the_script_is_what_python_makes_of_it(path: str, folder: Path, tmp_path: Path) -> None:
     text = SCRIPTS["module"] + "\nimport sys; print(sys.path[0], sys.argv)\nraise ValueError"
     (folder / "script.py").write_text(text)

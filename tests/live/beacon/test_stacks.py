@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from allready.evidence.stacks import read_stacks
-from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_tell
+from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_read_stacks
 from tests.cases import cases
 
 MAIN = threading.main_thread().ident or 0
@@ -170,6 +170,6 @@ def test_while_others_run_their_stacks_are_told_again_and_again() -> None:
 
 
 def test_without_a_gil_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert can_tell() is getattr(sys, "_is_gil_enabled", lambda: True)()
+    assert can_read_stacks() is getattr(sys, "_is_gil_enabled", lambda: True)()
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert not can_tell()
+    assert not can_read_stacks()

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.live.digests import digests_of
 from allready.live.monitor.monitor import Judge
-from allready.live.monitor.pace_digest import digests_of
 from allready.model import (
     Finding,
     GroupMark,

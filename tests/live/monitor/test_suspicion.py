@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, Suspicion, suspect, waits_s
+from allready.live.monitor.suspicion import Suspicion, suspect
+from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.model import GroupMark, NodeStatus, ProcessState
 from tests.rules.live.made import NODES, NOW, behind, ended, mark, waiting
 
@@ -37,8 +38,8 @@ def test_a_wait_of_a_second_without_progress_is_one() -> None:
 def test_a_short_wait_in_an_older_word_is_none() -> None:
     """Agents tell once a second: a loop that reduces in every step is often seen waiting, and moves on unseen."""
     waits = [waiting(r, num_operations=500, groups=(mark(64, waiting_s=0.2, moved_s=NOW - 0.2),)) for r in NODES]
-    assert look(*waits, heard={0: TOLD_EVERY_S, 1: TOLD_EVERY_S}) is None
-    assert kind(look(*waits, heard={0: TOLD_EVERY_S + FLOOR_S, 1: TOLD_EVERY_S + FLOOR_S})) == "waiting"
+    assert look(*waits, heard={0: STATUS_EVERY_S, 1: STATUS_EVERY_S}) is None
+    assert kind(look(*waits, heard={0: STATUS_EVERY_S + FLOOR_S, 1: STATUS_EVERY_S + FLOOR_S})) == "waiting"
 
 
 def test_who_waits_for_long_is_told_by_its_agent() -> None:

@@ -71,7 +71,7 @@ class Node:
         return self.logs / f"rank{rank}.log"
 
     def look(self) -> NodeStatus:
-        return self.observer.look(time.time())
+        return self.observer.sample(time.time())
 
     def rank(self, rank: int) -> RankStatus:
         """One rank, looked at now."""

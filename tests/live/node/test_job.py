@@ -14,8 +14,9 @@ from allready.evidence.inputs import find
 from allready.evidence.read import ReaderPool
 from allready.evidence.stacks import read_stacks
 from allready.judging.assemble import assemble
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.live.environment import beacon_environment, rank_environment
 from allready.model.live import NodeEvidence, NodeStatus, PaceSample
+from tests.live.beacon.helpers import rank_command
 from tests.live.node.nodes import Node, until
 
 MakeNode = Callable[..., Node]

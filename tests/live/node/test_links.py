@@ -16,7 +16,7 @@ from tests.live.node.nodes import until
 
 IN_NODE = """
 import json
-from msgspec.structs import asdict
+from dataclasses import asdict
 from allready.live.node.links import links
 print(json.dumps([asdict(link) for link in links(timeout_s=1.0)]))
 """
@@ -45,10 +45,10 @@ def test_a_link_that_goes_down_shows_on_its_node_only(lab2: Lab) -> None:
 
 def test_rates_come_with_the_second_look() -> None:
     watch = LinkWatch()
-    first = {row.name: row for row in watch.look(timeout_s=1.0)}
+    first = {row.name: row for row in watch.sample(timeout_s=1.0)}
     assert first["lo"].sent_bytes_per_s is None
     time.sleep(0.3)
-    second = {row.name: row for row in watch.look(timeout_s=1.0)}
+    second = {row.name: row for row in watch.sample(timeout_s=1.0)}
     assert second["lo"].sent_bytes_per_s is not None
     assert second["lo"].sent_bytes_per_s >= 0
     assert "127.0.0.1" not in watch.addresses(timeout_s=2.0)

@@ -22,6 +22,7 @@ from allready.messaging.channel import convert
 from allready.model import ProcessState
 from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
 from allready.model.process import end_of
+from allready.proc.process import ProcessId
 from tests.live.node.nodes import SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -59,7 +60,7 @@ def test_nothing_is_left_after_closing(tmp_path: Path) -> None:
     with Node(tmp_path, [SLEEPS, SLEEPS]) as node:
         node.look()
         node.observer.gather(1)
-        node.observer._pauses.note(node.processes[0].pid, 0)
+        node.observer._pauses.note(ProcessId(node.processes[0].pid, 0))
     assert descriptors() == before
     left = until(lambda: set(threading.enumerate()) - threads, lambda found: not found, timeout_s=5.0)
     assert left == set()
@@ -88,7 +89,7 @@ def test_what_is_sent_arrives_as_it_was(make_node: MakeNode) -> None:
 def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
     observer = NodeObserver(node_rank=2, name="n2", run_dir=tmp_path)
     try:
-        status = observer.look(5.0)
+        status = observer.sample(5.0)
         assert (status.node_rank, status.name, status.time_s, status.ranks) == (2, "n2", 5.0, ())
         assert observer.gather(1, deadline_s=0.3).ranks == ()
         assert not observer.changed()

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of, with_root
+from allready.live.digests import UNKNOWN, call_of, differ, root_of, with_root
 from allready.live.node.rings import MAX_OPERATIONS, Pace
 
 START_NS = 1_795_000_000_000_000_000

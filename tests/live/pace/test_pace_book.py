@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from allready.live.digests import with_root
 from allready.live.monitor.pace import PaceBook
-from allready.live.monitor.pace_digest import with_root
 from allready.model import GroupMark, NodeStatus, PaceSample, RankStatus
 
 BEGIN = 1_000.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allready.live.monitor.pace_digest import UNKNOWN, digests_of
+from allready.live.digests import UNKNOWN, digests_of
 from tests.cases import cases
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from allready.lab import Lab
 from allready.lab.lab import end_group
-from allready.live.monitor.pace_digest import digests_of
+from allready.live.digests import digests_of
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.process import read_stat
 from allready.model import GroupMark, LinkRow, NodeStatus, PaceSample, ProcessState, RankStatus
+from allready.proc.process import read_stat
 
 from .diag import Inside
 
@@ -78,7 +78,7 @@ class Watched:
         if stat is None:
             return RankStatus(rank=rank, pid=pid, process_state=ProcessState.EXITED)
         if stat.state is ProcessState.STOPPED or was_continued(pid):
-            self.pauses.note(pid, stat.start_ticks)
+            self.pauses.note(stat.id)
         before = self._last.get(rank)
         self._last[rank] = (now, stat.cpu_s)
         return RankStatus(

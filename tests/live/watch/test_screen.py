@@ -51,7 +51,7 @@ def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, 
             columns=columns,
             lines=lines,
             first=first,
-            said="x" * 300,
+            message="x" * 300,
             problem="y " * 300,
             coloured=False,
         )

@@ -252,7 +252,7 @@ def test_an_agent_gives_up_when_node_0_falls_silent(monkeypatch: pytest.MonkeyPa
 
     async def main() -> None:
         node = MemoryHub(1).ends[0]
-        with pytest.raises(ExchangeError, match="node 0 has said nothing"):
+        with pytest.raises(ExchangeError, match="node 0 has sent nothing"):
             await take_part(node, order(), narrator=silent())
         assert rank_processes() == {}
 

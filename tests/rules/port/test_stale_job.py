@@ -41,6 +41,14 @@ def test_another_allready_that_does_not_miss_us_is_another_job() -> None:
     assert hit.culprits.nodes == (0,)
 
 
+def test_an_allready_whose_job_runs_names_its_process() -> None:
+    theirs = PortHolder(pid=77, command="allready run train.py", user="eve", started="2026-01-02T03:04:05+00:00")
+    alone = worker_alone("other_job", holder=theirs, roll=RollCall(num_nodes=2, claims=(), partial=True))
+    [hit] = check("PRT005", alone).hits
+    assert (hit.culprits.nodes, hit.values["end"]) == ((0,), "kill 77")
+    assert "pid 77, allready run train.py, user=eve, started=2026-01-02" in str(hit.values["holder"])
+
+
 def test_another_allready_that_waits_for_us_is_rather_our_job_with_another_id() -> None:
     ours = RollCall(num_nodes=2, claims=(claim(0, 2, job_id="x"), claim(1, 2, refused="job_id_differs")))
     alone = worker_alone("other_job", num_nodes=2, roll=ours)

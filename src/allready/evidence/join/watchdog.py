@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from allready.evidence.join.identity import MAX_RANKS, Identities
-from allready.expressions import expression
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
 
-TAG = expression(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
+TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {
     "allreduce": "all_reduce", "allgather": "all_gather", "_allgather_base": "all_gather",
     "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter": "reduce_scatter",

@@ -11,7 +11,7 @@ from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
-from allready.live.monitor.pace_digest import ALIKE
+from allready.live.digests import ALIKE
 from allready.model import (
     Death,
     Misfit,

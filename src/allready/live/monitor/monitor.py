@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from allready import __version__
@@ -22,6 +21,7 @@ from allready.model import (
     Confidence,
     Finding,
     Fleet,
+    Gather,
     Live,
     Mismatch,
     NodeEvidence,
@@ -65,20 +65,6 @@ RETELL_S = 5.0
 SILENT_S = 2.5
 MAX_NOTES = 20
 MAX_KEPT = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatherOrder:
-    """Evidence is wanted of all agents.
-
-    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; not at the first question
-    of a wait, which mostly goes by.
-    """
-
-    number: int
-    why: str
-    keep: bool
-    with_dump: bool = True
 
 
 class Judge:
@@ -173,7 +159,7 @@ class Judge:
 
     # Questions
 
-    def wants(self, now: float) -> GatherOrder | None:
+    def wants(self, now: float) -> Gather | None:
         """Which evidence is wanted now, None when there is nothing to ask.  An order is given once."""
         self._suspect(now)
         if self._suspicion is None:
@@ -188,12 +174,17 @@ class Judge:
         self._number += 1
         self._num_asked += 1
         self._asked = now
-        return GatherOrder(
+        return Gather(
             number=self._number,
             why=self._suspicion.why,
             keep=self._is_worth_keeping(),
             with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
         )
+
+    def ask(self, why: str, *, with_dump: bool = True) -> Gather:
+        """An order for evidence that is not the monitor's own idea; its answers count like all others."""
+        self._number += 1
+        return Gather(number=self._number, why=why, with_dump=with_dump)
 
     def _is_worth_keeping(self) -> bool:
         standing = self._standing.verdict
@@ -290,6 +281,17 @@ class Judge:
         report = self._judge(now, wall_s, is_over=True)
         return self._tell(report, self._key(report), now)
 
+    def freeze(self, now: float, wall_s: float) -> Report:
+        """The report of the moment at which a signal came: what is known now, ends of ranks included.
+
+        Args:
+            now: monotonic, of that moment.
+            wall_s: the same moment by node 0's clock.
+        """
+        self._suspect(now)
+        report = self._judge(now, wall_s, with_ends=True)
+        return self._tell(report, self._key(report), now)
+
     def _tell(self, report: Report, told: object, now: float) -> Report:
         self._told, self._told_at = told, now
         self.last = masked_all(report)
@@ -300,14 +302,14 @@ class Judge:
         v = report.verdict
         return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
 
-    def _judge(self, now: float, wall_s: float, *, is_over: bool = False) -> Report:
+    def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
             self._since_s = wall_s
         world = self._board.world(self._world)
-        run = self._run_evidence(now, world, is_over=is_over)
+        run = self._run_evidence(now, world, is_over=is_over, with_ends=with_ends)
         live = self._board.live(
             now,
             wall_s,
@@ -334,7 +336,7 @@ class Judge:
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
         )
 
-    def _run_evidence(self, now: float, world: World, *, is_over: bool) -> RunEvidence:
+    def _run_evidence(self, now: float, world: World, *, is_over: bool, with_ends: bool) -> RunEvidence:
         board = self._board
         if self._suspicion is None and not self._kept and not is_over:
             return RunEvidence(
@@ -351,7 +353,7 @@ class Judge:
             lags=self._pace.lags(),
             digests=self._digests(),
             kept=tuple(self._kept.values()),
-            ends=is_over or self._has_last_words(now),
+            ends=is_over or with_ends or self._has_last_words(now),
         )
 
     def _has_last_words(self, now: float) -> bool:

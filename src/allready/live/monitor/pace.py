@@ -14,7 +14,7 @@ import numpy as np
 
 from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
-from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of
+from allready.live.digests import UNKNOWN, call_of, differ, root_of
 from allready.live.monitor.pace_lines import Line
 from allready.model import Lag, NodeStatus, PaceSample
 

@@ -28,14 +28,15 @@ STATES = {
 CONNECTIONS = sum(1 << n for n in (1, 2, 3, 4, 5, 8, 9, 11))
 LISTENING = 1 << 10
 HALF_OPEN = 1 << 3
-"""First packets that came and were answered, without a word since: they belong to no process yet (inode 0)."""
+"""First packets that came and were answered, with no reply since: they belong to no process yet (inode 0)."""
 MAX_SOCKETS = 100_000
 _UNKNOWN = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """One socket as the kernel tells it; times in seconds, ages in seconds ago.  None: this kernel does not tell.
+    """One socket as the kernel reports it; times in seconds, ages in seconds ago.  None: this kernel does not report
+    it.
 
     `unanswered`: time-outs in a row that the other side has not answered, be it to data, to a first packet or to a
     probe of a closed window.
@@ -144,7 +145,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
     def milli(value: int | None) -> float | None:
         return None if value is None else value / 1e3
 
-    def heard() -> float | None:
+    def last_received() -> float | None:
         # Data one way only (NCCL's sockets): the end that sends gets acknowledgements and nothing else.
         times = [t for t in (milli(u32(52)), milli(u32(56))) if t is not None]
         return min(times, default=None)
@@ -162,7 +163,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
         "unacked": u32(24) or 0,
         "lost": u32(32) or 0,
         "last_sent_s": milli(u32(44)),
-        "last_received_s": heard(),
+        "last_received_s": last_received(),
         "rtt_s": micro(u32(68)) or None,
         "rtt_variation_s": micro(u32(72)),
         "total_retransmits": u32(100) or 0,

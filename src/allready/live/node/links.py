@@ -1,4 +1,4 @@
-"""Network interfaces from the kernel itself (rtnetlink): up, carrier, counters, and rates since the last look.
+"""Network interfaces from the kernel itself (rtnetlink): up, carrier, counters, and rates since the last sample.
 
 Works in the calling thread's network namespace, unlike /sys/class/net.
 """
@@ -25,7 +25,7 @@ ADDRESSES_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One interface as the kernel tells it."""
+    """One interface as the kernel reports it."""
 
     name: str
     is_up: bool
@@ -82,7 +82,7 @@ def parse(body: bytes) -> Link | None:
 
 
 class LinkWatch:
-    """Interfaces with rates; speeds and addresses, which a driver may take long to tell, come from a thread."""
+    """Interfaces with rates; speeds and addresses, which a driver may take long to report, come from a thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,11 +92,11 @@ class LinkWatch:
         self._speeds: dict[str, int | None] = {}
         self._addresses: tuple[str, ...] = ()
 
-    def look(self, *, timeout_s: float) -> tuple[LinkRow, ...]:
+    def sample(self, *, timeout_s: float) -> tuple[LinkRow, ...]:
         """All interfaces now.
 
         Raises:
-            FactUnavailable: the kernel does not tell.
+            FactUnavailable: the kernel does not answer.
         """
         now = time.monotonic()
         found = links(timeout_s=timeout_s)

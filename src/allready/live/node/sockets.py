@@ -1,15 +1,13 @@
 """The TCP connections of a node's ranks, as rows for the judge."""
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, Connection, connections
 from allready.model.live import SocketRow
+from allready.proc.process import socket_inodes
 
 MAX_ROWS = 512
-MAX_DESCRIPTORS = 8192
-"""Of one process; a process with more is looked at in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +25,19 @@ def owners(processes: Iterable[tuple[int, int]]) -> dict[int, Owner]:
     """
     found: dict[int, Owner] = {}
     for rank, pid in processes:
-        folder = f"/proc/{pid}/fd"
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - names, not paths
-        except OSError:  # ended, or another user's
-            continue
-        for name in names[:MAX_DESCRIPTORS]:
-            try:
-                target = os.readlink(f"{folder}/{name}")  # noqa: PTH115 - names, not paths
-            except OSError:
-                continue
-            if target.startswith("socket:[") and target[8:-1].isdigit():
-                found.setdefault(int(target[8:-1]), Owner(rank, pid))
+        for inode in socket_inodes(pid):
+            found.setdefault(inode, Owner(rank, pid))
     return found
 
 
 def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow, ...]:
     """Connections of these owners, those in trouble first, at most 512.
 
-    With them what others try to open to a port at which an owner listens: it is nobody's yet, and shows that the first
-    packet came.
+    With them half-open connections to a port at which an owner listens: they belong to no process yet, and show that
+    the first packet came.
 
     Raises:
-        FactUnavailable: the kernel does not tell.
+        FactUnavailable: the kernel does not answer.
     """
     if not owned:
         return ()
@@ -85,10 +73,10 @@ def trouble(row: SocketRow) -> tuple[int, ...]:
 
 
 def listeners(port: int, *, timeout_s: float) -> tuple[Connection, ...]:
-    """Sockets that listen on a port, whoever's.
+    """Sockets that listen on a port, of any process.
 
     Raises:
-        FactUnavailable: the kernel does not tell.
+        FactUnavailable: the kernel does not answer.
     """
     return tuple(c for c in connections(timeout_s=timeout_s, states=LISTENING) if c.local_port == port)
 

@@ -9,7 +9,13 @@ from msgspec.structs import replace
 
 from allready.facts.collect import to_json
 from allready.judging.engine import crashed, judge
-from allready.judging.report_builder import ReportBuilder, keep_first_detection, status_of, verdict_of
+from allready.judging.report_builder import (
+    ReportBuilder,
+    keep_first_detection,
+    status_of,
+    status_when_interrupted,
+    verdict_of,
+)
 from allready.model import (
     Finding,
     Fleet,
@@ -84,17 +90,25 @@ class Inquiry:
         return self._reports.started
 
     def interrupted(self, stage: str, why: Reason) -> Report:
-        """The report when the check itself was ended: what stood, and what was not looked at."""
-        report = self.last or self.judge(
-            Fleet(world=World(num_nodes=0, world_size=0)), waiting=False, visible_since=None
-        )
-        fault = report.verdict is not None
-        ended = not_checked(stage, why)
+        """The report when a signal ended the command: what stood, and what was not looked at."""
+        report = self._so_far()
+        return self._ended(report, status_when_interrupted(report.verdict, report.findings), stage, why)
+
+    def failed(self, stage: str, why: Reason) -> Report:
+        """The report when the command itself failed: a report that stood before must not pass for the result."""
+        report = self._so_far()
+        return self._ended(report, Status.UNKNOWN if report.verdict is None else Status.FAULT, stage, why)
+
+    def _so_far(self) -> Report:
+        nothing = Fleet(world=World(num_nodes=0, world_size=0))
+        return self.last or self.judge(nothing, waiting=False, visible_since=None)
+
+    def _ended(self, report: Report, status: Status, stage: str, why: Reason) -> Report:
         self.last = replace(
             report,
-            status=Status.FAULT if fault else Status.UNKNOWN,
+            status=status,
             duration_s=self._reports.duration_s(datetime.now(UTC)),
-            not_checked=(ended, *report.not_checked),
+            not_checked=(not_checked(stage, why), *report.not_checked),
         )
         return self.last
 

@@ -15,7 +15,6 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.judging.majority import Split
 from allready.model import (
     CollectiveRun,
@@ -30,27 +29,25 @@ from allready.model import (
     World,
 )
 
-CONSEQUENCE = expression(
+CONSEQUENCE = (
+    r"(?i)"
     r"closed by (remote )?peer|connection (was )?closed|connection reset|broken pipe|software caused connection abort"
     r"|ncclRemoteError|remote process (has )?exit|socket recv failed|socketProgress|communicator was aborted"
     r"|timed?[ -]?out|DEADLINE_EXCEEDED|heartbeat|store .*(closed|shut ?down)|failed to recv|entered an error state"
-    r"|connection refused|another rank",
-    re.IGNORECASE,
+    r"|connection refused|another rank"
 )
 """Words of a rank that suffers from another rank's end."""
 
-OUT_OF_MEMORY = expression(
-    r"out of memory|OutOfMemory|MEMORY_ALLOCATION|MemoryAllocation|\bMemoryError\b", re.IGNORECASE
-)
+OUT_OF_MEMORY = r"(?i)out of memory|OutOfMemory|MEMORY_ALLOCATION|MemoryAllocation|\bMemoryError\b"
 
-NO_DEVICE = expression(
+NO_DEVICE = (
+    r"(?i)"
     r"no CUDA GPUs|no CUDA-capable device|invalid device ordinal|driver on your system|device .*unavailable|no NVIDIA"
     r"|not compiled with CUDA|CUDA is not available|no GPU|devices? .*(not visible|busy)|initialization error"
-    r"|ECC error|fallen off the bus",
-    re.IGNORECASE,
+    r"|ECC error|fallen off the bus"
 )
 
-BROKEN_DEVICE = expression(r"ECC error|fallen off|hardware|unspecified launch failure|Xid", re.IGNORECASE)
+BROKEN_DEVICE = r"(?i)ECC error|fallen off|hardware|unspecified launch failure|Xid"
 
 _ENDING_SIGNALS = {"SIGTERM", "SIGINT", "SIGHUP"}
 _BUSY_CPU_S = 0.3
@@ -139,14 +136,14 @@ def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
     # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
     if state.state == ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
         return None if _was_ended(state) else Kind.DIED
-    if error and CONSEQUENCE.search(error):
+    if error and re.search(CONSEQUENCE, error):
         return None
     if error:
         if "import" in stage.name:
             return Kind.IMPORT
-        if OUT_OF_MEMORY.search(error):
+        if re.search(OUT_OF_MEMORY, error):
             return Kind.MEMORY
-        return Kind.DEVICE if "device" in stage.name or NO_DEVICE.search(error) else Kind.FAILED
+        return Kind.DEVICE if "device" in stage.name or re.search(NO_DEVICE, error) else Kind.FAILED
     if state.state in {ProcessState.EXITED, ProcessState.ZOMBIE} and state.rank not in stage.finished:
         return Kind.DIED
     return None

@@ -1,5 +1,6 @@
 """COL005."""
 
+import re
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
@@ -36,7 +37,7 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.DEVICE)
     if found is None:
         return
-    is_broken = any(BROKEN_DEVICE.search(s.error or "") for s in found.states)
+    is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
     yield Hit(
         fault_class=FaultClass.HW_HANG if is_broken else None,
         culprits=culprits(found, world),

@@ -1,8 +1,8 @@
 """Lines of those who lost somebody, where nobody's own fault is in the files."""
 
+import re
 from collections.abc import Iterable, Sequence
 
-from allready.expressions import expression
 from allready.judging.addresses import is_loopback
 from allready.judging.analysis import Analysis
 from allready.judging.processes import chain_behind, died, got_on, is_told_to_stop, same_process
@@ -10,10 +10,10 @@ from allready.judging.run_signs import by_signature
 from allready.model import Culprits, Event
 from allready.signatures import load
 
-_EXCEPTION = expression(r"\b\w*(?:Error|Exception)\b: ")
+_EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
 _SERVICE = "nccl.proxy_echo"
 _CLOSED = "nccl.peer_closed"
-_PORT = expression(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
+_PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
 
 
 def lost(case: Analysis, signatures: Iterable[str]) -> list[Event]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
@@ -35,7 +34,7 @@ PHASES = (
 )  # fmt: skip
 """Beginnings of names of NCCL's files, and the phase that they belong to."""
 
-FAILURE = expression(
+FAILURE = re.compile(
     r"fail|error|not found|could ?n[o']t|cannot|can't|unable|invalid|refused|timed? ?out|unexpected|mismatch|corrupt"
     r"|abort|not support|\bno [A-Z]|\bbad\b",
     re.IGNORECASE,

@@ -2,11 +2,11 @@
 
 import functools
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.judging.nccl_defaults import nccl_nodes
 from allready.model import (
     GpuFacts,
@@ -23,8 +23,8 @@ from allready.model import (
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_PRIVATE_BRIDGE = expression(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
-_VETH = expression(r"veth.*")
+_PRIVATE_BRIDGE = re.compile(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
+_VETH = re.compile(r"veth.*")
 
 
 @functools.lru_cache(maxsize=65536)

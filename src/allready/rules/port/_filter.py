@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from allready.expressions import expression
 from allready.judging.addresses import datagram_callers, on_link, parse
 from allready.model import Evidence, FirewallFacts, NetFacts, RollCall
 
@@ -13,13 +12,13 @@ Direction = Literal["in", "out"]
 
 _NOT = r"(!\s+)?"
 _NETWORKS = r"\s+(!=|!)?\s*(\{[^}]*\}|\S+)"
-_FROM = expression(rf"{_NOT}(?:\bsaddr|(?<!\S)-s|--source){_NETWORKS}")
-_TO = expression(rf"{_NOT}(?:\bdaddr|(?<!\S)-d|--destination){_NETWORKS}")
-_NARROWER = expression(
+_FROM = re.compile(rf"{_NOT}(?:\bsaddr|(?<!\S)-s|--source){_NETWORKS}")
+_TO = re.compile(rf"{_NOT}(?:\bdaddr|(?<!\S)-d|--destination){_NETWORKS}")
+_NARROWER = re.compile(
     r"\b(?:udp|icmp|icmpv6|sport|dport|sports|dports|limit|numgen|random|statistic|length|ct|state|ctstate)\b"
 )
-_FROM_PORT = expression(r"(?:\bsport|--sports?|--source-ports?)\s+(!=\s*|!\s*)?(\{[^}]*\}|\S+)")
-_NFT_CHAIN = expression(r"((?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}): ")
+_FROM_PORT = re.compile(r"(?:\bsport|--sports?|--source-ports?)\s+(!=\s*|!\s*)?(\{[^}]*\}|\S+)")
+_NFT_CHAIN = re.compile(r"((?:inet|ip|ip6|netdev) [A-Za-z0-9_./-]{1,64} [A-Za-z0-9_./-]{1,64}): ")
 
 
 def own_drop(firewall: FirewallFacts | None, address: str | None) -> tuple[Direction, str] | None:

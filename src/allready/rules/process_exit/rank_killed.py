@@ -1,8 +1,8 @@
 """DTH002."""
 
+import re
 from collections.abc import Iterator
 
-from allready.expressions import expression
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
 from allready.judging.layers import Layer
@@ -19,7 +19,7 @@ HINTS = {
     "SIGFPE": "coredumpctl info",
 }
 
-_CPP = expression(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
+_CPP = re.compile(r"\w{1,80}(?:::\w{1,80}){1,8}(?:: |$)")
 MAX_LETTERS = 300
 
 

@@ -1,13 +1,15 @@
-"""What an agent gives a rank so that its beacon runs: command line, variables, and when the stack signal is safe."""
+"""What an agent gives a rank so that its beacon runs."""
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR, STACK_SIGNAL
+from allready.live import beacon
+from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR
 from allready.live.run_paths import rank_dir
 
+WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
+"""The program of a rank.  By its path: with -m Python would import its own modules from the working directory first."""
 BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
 DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -16,22 +18,6 @@ BUFFER_ENTRIES = 512
 """A ring costs about 10 us per entry to read, and is read every two to eight seconds."""
 
 _NEW_NAMES_SINCE = (2, 8)
-
-
-def rank_command(
-    target: str,
-    arguments: Sequence[str] = (),
-    *,
-    is_module: bool = False,
-    run_path: bool = False,
-    python: str = sys.executable,
-) -> list[str]:
-    """The command line that runs a script, or a module, with a beacon.
-
-    The wrapper is started by its path: with `-m` Python would look for its own modules in the working directory first.
-    """
-    kind = ["--module"] if is_module else ["--run-path"] if run_path else []
-    return [python, "-u", str(Path(__file__).with_name("main.py")), *kind, target, *arguments]
 
 
 def rank_environment(run_dir: Path, rank: int, *, parent_pid: int | None = None) -> dict[str, str]:
@@ -77,20 +63,3 @@ def installed_torch() -> str | None:
 def _is_old(version: str | None) -> bool:
     parts = (version or "").split(".")[:2]
     return len(parts) == 2 and all(p.isdigit() for p in parts) and tuple(map(int, parts)) < _NEW_NAMES_SINCE
-
-
-def takes_stack_signal(pid: int) -> bool:
-    """Whether STACK_SIGNAL prints stacks in this process: it would kill one that has not registered it yet, that has
-    become another program, or that is no rank of ours."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    for line in status.splitlines():
-        name, _, value = line.partition(":")
-        if name == "SigCgt":
-            try:
-                return bool(int(value, 16) >> (STACK_SIGNAL - 1) & 1)
-            except ValueError:
-                return False
-    return False

@@ -1,10 +1,9 @@
 """In which system call the main thread of a process waits, and for what file."""
 
-import os
 import platform
 from functools import cache
 
-from allready.live.node.process import read_small
+from allready.proc.process import PROC, open_file, read_text
 
 # Only calls that a stuck process waits in; numbers are part of the kernel's interface and never change.
 _X86_64 = {
@@ -49,15 +48,8 @@ def syscall_of(pid: int) -> tuple[str | None, str | None]:
 
     ("running", None) while the thread is on a processor; (None, None) when it may not be seen.
     """
-    data = read_small(f"/proc/{pid}/syscall", 512)
-    text, fd = parse_syscall(data.decode(errors="replace") if data else "", _names())
-    path = None
-    if fd is not None:
-        try:
-            path = os.readlink(f"/proc/{pid}/fd/{fd}")  # noqa: PTH115 - names, not paths
-        except OSError:
-            path = None
-    return text, path
+    text, fd = parse_syscall(read_text(f"{PROC}/{pid}/syscall", 512), _names())
+    return text, None if fd is None else open_file(pid, fd)
 
 
 def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
