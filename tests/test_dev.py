@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli import dev
-from allready.rules.registry import load
+from allready.judging.registry import load
 
 ROOT = Path(__file__).resolve().parents[1]
 

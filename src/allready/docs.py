@@ -14,9 +14,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready import signatures
+from allready.judging.registry import AREAS, Rule, load
 from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
-from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
 from allready.text.ui import areas, table, ui
 

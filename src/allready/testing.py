@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome, run
+from allready.judging.registry import load
 from allready.model import (
     BenchPoint,
     Claim,
@@ -49,8 +51,6 @@ from allready.model import (
     WorldNode,
 )
 from allready.model.fill import fill_steps
-from allready.rules.engine import Outcome, run
-from allready.rules.registry import load
 
 __all__ = [
     "address_of",

@@ -5,8 +5,8 @@ import inspect
 import re
 from pathlib import Path
 
+from allready.judging.registry import AREAS, HEADINGS, Rule, load, placeholders
 from allready.model.fill import plain
-from allready.rules.registry import AREAS, HEADINGS, Rule, load, placeholders
 from tests.cases import cases
 from tests.text.sources import TEXT
 

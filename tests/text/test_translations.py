@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from allready.docs import page_of, untranslated
+from allready.judging.registry import Rule, load, placeholders
 from allready.model.fill import UNKNOWN, fill, plain, steps_of
-from allready.rules.registry import Rule, load, placeholders
 from allready.text import catalog
 from allready.text.ui import table, ui
 from tests.cases import cases

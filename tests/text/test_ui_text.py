@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from allready.rules.registry import placeholders
+from allready.judging.registry import placeholders
 from allready.text.ui import table, ui
 from tests.cases import cases
 from tests.text.sources import KEY, TEXT, Asked, asked, texts

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from allready.judging.report_builder import status_when_interrupted
 from allready.model import NodeStatus, Report, UncheckedKind
-from allready.rules.verdict import status_when_interrupted
 from allready.text.reasons import not_checked, reason
 
 STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})

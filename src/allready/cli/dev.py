@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
-from allready.rules.registry import AREAS, load
+from allready.judging.registry import AREAS, load
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -21,8 +21,10 @@ RULE = '''\
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity, Split
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
 
 
 @Rule(
@@ -30,6 +32,7 @@ from allready.rules.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="VERSION",
+    layer=Layer.READINESS,
     title="Nodes run different operating systems",
     message="the operating system differs between nodes: {split}",
     remedy="nothing, unless only these nodes make trouble; to compare: cat /etc/os-release",

@@ -156,8 +156,8 @@ def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
 def _load_what_comes_next() -> None:
     import allready.cli.diagnose_judge
     import allready.evidence.digest
-    import allready.evidence.join  # noqa: F401
-    from allready.rules.registry import load
+    import allready.judging.assemble  # noqa: F401
+    from allready.judging.registry import load
 
     load()
 

@@ -77,6 +77,7 @@ from allready.model.live import PathSize as PathSize
 from allready.model.live import RankEvidence as RankEvidence
 from allready.model.live import RankStatus as RankStatus
 from allready.model.live import SocketRow as SocketRow
+from allready.model.numbers import ranges as ranges
 from allready.model.process import EndCause as EndCause
 from allready.model.process import EndKind as EndKind
 from allready.model.process import ProcessEnd as ProcessEnd
@@ -110,5 +111,3 @@ from allready.model.run_summary import IterationCounts as IterationCounts
 from allready.model.run_summary import RankRow as RankRow
 from allready.model.run_summary import RunSummary as RunSummary
 from allready.model.run_summary import TimelineEvent as TimelineEvent
-from allready.model.split import Split as Split
-from allready.model.split import ranges as ranges

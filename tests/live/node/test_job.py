@@ -11,9 +11,9 @@ import pytest
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.inputs import find
-from allready.evidence.join import assemble
 from allready.evidence.read import ReaderPool
 from allready.evidence.stacks import read_stacks
+from allready.judging.assemble import assemble
 from allready.live.environment import beacon_environment, rank_environment
 from allready.model.live import NodeEvidence, NodeStatus, PaceSample
 from tests.clock import Stopwatch

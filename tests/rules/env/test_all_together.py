@@ -4,9 +4,9 @@ import random
 
 from msgspec.structs import replace
 
+from allready.judging.engine import judge, run
+from allready.judging.registry import load
 from allready.model import Fleet, Severity
-from allready.rules.engine import judge, run
-from allready.rules.registry import load
 from allready.testing import fleet, healthy_path, healthy_reach
 from tests.cases import cases
 from tests.clock import cpu_s

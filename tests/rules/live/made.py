@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome
 from allready.model import (
     ChildRow,
     Fleet,
@@ -27,7 +28,6 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.rules.engine import Outcome
 from allready.testing import check
 
 NOW = 2000.0

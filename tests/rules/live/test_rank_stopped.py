@@ -19,8 +19,8 @@ def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:
 def test_a_short_pause_is_no_stop() -> None:
     from msgspec.structs import replace
 
-    from allready.rules.engine import run
-    from allready.rules.registry import load
+    from allready.judging.engine import run
+    from allready.judging.registry import load
     from tests.rules.live.made import job
 
     fleet = job(behind(2, process_state=ProcessState.STOPPED))

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
+from allready.judging.registry import load
 from allready.model import FactMissing, MasterPortFacts, PortHolder, RollCall
-from allready.rules.registry import load
 from allready.testing import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 

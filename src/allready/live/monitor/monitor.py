@@ -7,11 +7,16 @@ from datetime import UTC, datetime
 from allready import __version__
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
+from allready.judging.engine import crashed
+from allready.judging.engine import judge as ask
+from allready.judging.latch import VerdictLatch
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule, load
+from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch, PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
-from allready.live.monitor.verdict_latch import VerdictLatch
 from allready.model import (
     Confidence,
     Finding,
@@ -29,9 +34,6 @@ from allready.model import (
     UncheckedKind,
     World,
 )
-from allready.rules.engine import crashed
-from allready.rules.engine import judge as ask
-from allready.rules.registry import Rule, load
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -62,8 +64,6 @@ HANG_GAPS = 3.0
 RETELL_S = 5.0
 """A verdict whose words changed, and nothing else, is told again after this."""
 SILENT_S = 2.5
-DESYNC = ("DSY001", "DSY002", "DSY004")
-"""Rules about what ranks did differently."""
 MAX_NOTES = 20
 MAX_KEPT = 64
 
@@ -92,13 +92,11 @@ class Judge:
     ) -> None:
         self._asked_hang_after_s = hang_after_s
         self._world = world
-        self._started = started or datetime.now(UTC)
-        self._tool_version = tool_version
-        self._command = command
+        self._reports = ReportBuilder(command=command, started=started, tool_version=tool_version)
         self._addresses = dict(addresses or {})
         self._board = JobState()
         self._pace = PaceBook()
-        self._standing = VerdictLatch()
+        self._standing = VerdictLatch(load())
         self._suspicion: Suspicion | None = None
         self._since_s: float | None = None  # wall clock
         self._quiet_since: float | None = None
@@ -153,7 +151,7 @@ class Judge:
             return
         self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
         self._kept.clear()
-        self._standing = VerdictLatch()
+        self._standing = VerdictLatch(load())
         self._is_news = True
 
     def statuses(self) -> Mapping[int, NodeStatus]:
@@ -328,11 +326,8 @@ class Judge:
         standing = self._standing
         shown = standing.among(findings)
         silent = self._not_heard(live) if not is_over else ()
-        return Report(
-            tool_version=self._tool_version,
-            command=self._command,
-            started=self._started.isoformat(timespec="milliseconds"),
-            duration_s=round(max(0.0, wall_s - self._started.timestamp()), 3),
+        return self._reports.build(
+            now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
             status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
             verdict=standing.verdict,
@@ -370,7 +365,8 @@ class Judge:
 
     def _keep_mismatches(self, run: RunEvidence, findings: Sequence[Finding]) -> None:
         """Rings forget; what did not match does not become right by that."""
-        if any(f.code in DESYNC for f in findings):
+        rules = load()
+        if any(rules[f.code].layer is Layer.DESYNC for f in findings):
             for mismatch in run.mismatches[:MAX_KEPT]:
                 self._kept[mismatch.group] = mismatch
 
@@ -439,18 +435,20 @@ def live_rules() -> tuple[Rule, ...]:
     )
 
 
-def visible_of(run: RunEvidence) -> dict[str, float]:
-    """Since when faults could be seen whose findings do not tell it: code -> wall clock, "" for all others.
+def visible_of(run: RunEvidence) -> dict[Layer | None, float]:
+    """Since when faults could be seen whose findings do not tell it: layer -> wall clock, None for all others.
 
     Calls that differ can be seen when all have made them; last words when the first rank has ended.
     """
-    found: dict[str, float] = {}
+    found: dict[Layer | None, float] = {}
     ends = [d.time_s for d in run.deaths if d.time_s is not None]
     if ends:
-        found[""] = min(ends)
+        found[None] = min(ends)
     times = [
         max(made)
         for m in run.mismatches
         if (made := [o.created_s for o in m.by_rank.values() if o.created_s is not None])
     ]
-    return found | dict.fromkeys(DESYNC, min([*times, *ends])) if times or ends else found
+    if run.mismatches and (times or ends):
+        found[Layer.DESYNC] = min([*times, *ends])
+    return found

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -11,7 +12,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=15,
+    layer=Layer.LAUNCH,
     title="The script does not exist on a node",
     message="script not found on node {nodes}: {script}",
     remedy="check the path on node {nodes}: ls -l {script}; the script must exist under the same path on every node, "

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,9 +21,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_misnamed
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -28,7 +29,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=12,
+    layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
     remedy=(
