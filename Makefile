@@ -40,7 +40,7 @@ setup: .venv/.ready
 	touch $@
 
 demo: setup
-	$(BIN)/python -m allready.lab.demo
+	$(BIN)/python examples/demo.py
 
 test-fast: setup-fast
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
@@ -58,7 +58,7 @@ check-style: setup-fast
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m allready.launch.pages docs --check
+	$(BIN)/python docs/schedulers_pages.py --check
 
 # What a release needs besides: every text in Chinese (until then English is shown in its place)
 release-check: check-style test
@@ -67,7 +67,7 @@ release-check: check-style test
 
 docs: setup-fast
 	$(BIN)/python -m allready.docs docs/codes
-	$(BIN)/python -m allready.launch.pages docs
+	$(BIN)/python docs/schedulers_pages.py
 
 clean:
 	rm -rf .venv demo-report
