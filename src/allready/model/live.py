@@ -151,8 +151,6 @@ class LinkRow(Struct, frozen=True, kw_only=True):
     has_carrier: bool = True
     sent_bytes: int = 0
     received_bytes: int = 0
-    sent_bytes_per_s: float | None = None
-    received_bytes_per_s: float | None = None
     speed_mbit_per_s: int | None = None
     num_errors: int = 0
     num_dropped: int = 0
