@@ -200,8 +200,8 @@ def _halted(live: Live, status: RankStatus) -> Found | None:
     if not status.is_frozen:
         return None
     held = held_s(live, status.rank, lambda s: s.is_frozen) or 0.0
-    if status.beat_age_s is not None:  # pulses that every look falls into: its beacon has spoken between them
-        held = min(held, status.beat_age_s + BEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
+    if status.heartbeat_age_s is not None:  # pulses that every look falls into: its beacon has spoken between them
+        held = min(held, status.heartbeat_age_s + BEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
     state = status.process_state
     return (
         state,
@@ -219,7 +219,7 @@ def _gil(live: Live, status: RankStatus, seen: RankEvidence | None, stack: Proce
 
     Libraries that are loaded hold the GIL for seconds, and an interpreter that ends gives threads no turn any more.
     """
-    stale = status.beat_age_s
+    stale = status.heartbeat_age_s
     if (
         stale is None
         or stale < GIL_S
@@ -303,7 +303,7 @@ def _by_stack(
         # Another thread that works will let it go; where none does, nobody will.
         helped = stack is None or any(t.activity in FOREIGN for t in stack.threads if not t.is_main)
         stays = not helped
-        runs_python = status.beat_age_s is None or status.beat_age_s < FRESH_BEAT_S
+        runs_python = status.heartbeat_age_s is None or status.heartbeat_age_s < FRESH_BEAT_S
         if is_idle(live, status.rank) and runs_python:
             return Reason(kind="lock", fault_class=stuck, stays=stays, **common)  # type: ignore[arg-type]
     # The share of the last two seconds tells of this place only after these.
@@ -344,7 +344,7 @@ def _site(status: RankStatus, stack: ProcessStack | None) -> str:
 def _told(rank: int, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> tuple[Evidence, ...]:
     """The process's state, its stacks and its children as evidence."""
     cpu = "" if status.cpu_share is None else f", {status.cpu_share:.0%} of a processor"
-    beat = "" if status.beat_age_s is None else f", beacon {status.beat_age_s:.1f} s ago"
+    beat = "" if status.heartbeat_age_s is None else f", beacon {status.heartbeat_age_s:.1f} s ago"
     found = [
         Evidence(
             source=f"rank {rank}",

@@ -77,8 +77,8 @@ def test_the_marks_tell_who_waits_for_whom(job: tuple[Node, list[NodeStatus]]) -
     assert "job.py" in missing.site
     assert waiting.framework == missing.framework == "torch"
     assert waiting.num_operations == STEPS + 2
-    assert waiting.beat_age_s is not None
-    assert waiting.beat_age_s < 5
+    assert waiting.heartbeat_age_s is not None
+    assert waiting.heartbeat_age_s < 5
 
 
 def test_every_operation_is_told_once_and_alike_on_both_ranks(job: tuple[Node, list[NodeStatus]]) -> None:
@@ -150,9 +150,9 @@ def test_a_stopped_rank_costs_its_own_stack_only(job: tuple[Node, list[NodeStatu
         assert evidence.ranks[1].ring != ""  # the one that it had written before
         assert evidence.ranks[0].stack != ""
         assert evidence.ranks[1].status.process_state == "stopped"
-        age = node.rank(1).beat_age_s
+        age = node.rank(1).heartbeat_age_s
         assert age is not None
-        assert until(lambda: node.rank(1).beat_age_s, lambda now: (now or 0.0) > age + 0.5)
+        assert until(lambda: node.rank(1).heartbeat_age_s, lambda now: (now or 0.0) > age + 0.5)
     finally:
         node.kill(1, signal.SIGCONT)
 

@@ -104,7 +104,7 @@ def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     run_paths.cell_path(folder).write_bytes(os.urandom(8192))
     run_paths.ring_path(folder).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
-    assert (status.ranks[0].beat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
+    assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
     assert evidence.ranks[0].ring == '{"entries": [{"'
 

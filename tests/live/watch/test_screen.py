@@ -23,7 +23,7 @@ LONG = RankStatus(
     gpu_busy_share=1.0,
     gpu_power_w=700.0,
     period_s=0.25,
-    beat_age_s=7.0,
+    heartbeat_age_s=7.0,
     site_since_s=88.0,
     site="/a/very/long/way/to/train.py:123 train_one_epoch",
     groups=(GroupMark(group="0", label="default_pg", enqueued=100_000, waiting_s=12.0),),

@@ -208,9 +208,9 @@ def _ended(exit_code: int | None, signal: str | None) -> str:
 
 
 def _silence(rank: RankStatus) -> str:
-    if rank.beat_age_s is None or rank.beat_age_s < QUIET_BEAT_S:
+    if rank.heartbeat_age_s is None or rank.heartbeat_age_s < QUIET_BEAT_S:
         return ""
-    return _time(rank.beat_age_s)
+    return _time(rank.heartbeat_age_s)
 
 
 def _cpu(rank: RankStatus) -> str:
