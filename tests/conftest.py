@@ -11,8 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import cases
+
+settings.register_profile("suite", deadline=None)  # 200 ms of a busy machine are no mistake of ours
+settings.load_profile("suite")
 
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")

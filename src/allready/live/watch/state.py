@@ -72,7 +72,7 @@ class WatchState:
     notes: tuple[Remark, ...] = ()
 
 
-def settled(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
+def newest_attempt(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
     """The newest attempt's statuses, with the sockets of the sample before where this one has none."""
     last = max((s.attempt for s in statuses), default=0)
     earlier = {s.node_rank: s for s in before if s.attempt == last}
