@@ -115,7 +115,6 @@ os._exit(0)
             "3": ("alone", (1,)),
         }
         assert state.framework == "torch"
-        assert state.has_recorder
         assert state.problems == ()
         assert state.num_left_out == 0
         assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
@@ -457,7 +456,6 @@ def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
         rank.until(lambda s: "train.py:2" in s.site)
         answered(rank, dump=True)
         assert not ring_path(rank.folder).exists()
-        assert rank.until(lambda s: True).has_recorder is None
 
 
 @pytest.mark.slow
