@@ -72,7 +72,12 @@ def test_a_public_module_lists_its_names_and_each_has_its_text(name: str) -> Non
 def test_all_names_of_every_module_that_lists_some_exist() -> None:
     missing = []
     for name in MODULES:
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name in {"torch", "jax"}:
+                continue
+            raise
         listed = getattr(module, "__all__", ())
         missing += [f"{name}.{member}" for member in listed if not hasattr(module, member)]
         assert len(set(listed)) == len(listed), name

@@ -17,7 +17,7 @@ class Overrun(NodeObserver):
 
     num_asked = 0
 
-    def look(self, now_s: float) -> NodeStatus:
+    def sample(self, now_s: float) -> NodeStatus:
         self.num_asked += 1
         raise DeadlineExceeded("a look at the ranks has been going on for more than 1.0 s")
 

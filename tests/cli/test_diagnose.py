@@ -407,6 +407,7 @@ def test_following_says_the_verdict_when_it_changes_and_ends_on_an_interrupt(run
     assert out.count("FAULT") >= 2  # when it changed, and at the end
 
 
+@pytest.mark.thorough
 def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) -> None:
     with Following(runs / "ok", "--until-idle", "1") as following:
         out, errors = following.process.communicate(timeout=30)

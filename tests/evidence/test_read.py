@@ -260,6 +260,7 @@ def test_very_many_files_that_say_nothing_are_summed_up(tmp_path: Path, monkeypa
     assert readings[-1].source.size_bytes == 35 * 104
 
 
+@pytest.mark.thorough
 def test_files_beyond_the_look_ahead_are_read_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_module, "_LOOK_AHEAD", 3)
     for workers in (1, 2):
@@ -269,6 +270,7 @@ def test_files_beyond_the_look_ahead_are_read_too(run: Path, monkeypatch: pytest
         assert all(p.total_bytes is None for p in seen)
 
 
+@pytest.mark.thorough
 def test_progress_ends_at_the_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split in (1 << 40, 1):
         monkeypatch.setattr(reading_module, "_WORKER_BYTES", split)
@@ -350,6 +352,7 @@ def test_a_value_that_is_not_what_its_field_says_is_refused() -> None:
         unpacked(packed(wrong))
 
 
+@pytest.mark.thorough
 def test_what_does_not_arrive_whole_is_told_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,8 +83,8 @@ from allready.facts.ports import half_open
 from allready.facts.live import LiveHost
 with socket.create_server(("10.3.0.1", 29500)) as server, socket.socket() as client:
     client.bind(("10.3.0.2", 0)); client.setblocking(False); client.connect_ex(("10.3.0.1", 29500))
-    until = Deadline(10)
-    while not (found := half_open(LiveHost(), 29500)) and not until.passed():
+    until = time.monotonic() + 10
+    while not (found := half_open(LiveHost(), 29500)) and time.monotonic() < until:
         time.sleep(0.05)
     print(json.dumps([[address for address, _ in found], half_open(LiveHost(), 29501)]))'
     """,

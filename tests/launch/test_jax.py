@@ -24,6 +24,8 @@ from allready.launch.request import Backoff, Command, RunRequest
 from tests.cases import cases
 from tests.launch.jax_agents import Agents
 
+pytestmark = pytest.mark.jobs
+
 QUICK = RunRequest(
     command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
 )

@@ -287,6 +287,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @QUICK
 @given(VALUES, st.integers(0, 5))
 def test_plain_data_is_read_as_it_is(value: Any, protocol: int) -> None:

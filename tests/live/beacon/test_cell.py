@@ -168,6 +168,7 @@ def test_of_too_many_groups_those_that_wait_and_the_busiest_stay(path: Path) -> 
 COUNTS = st.integers(0, 10**15)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.builds(group, st.text(max_size=500), COUNTS, st.none() | COUNTS), max_size=200),
     st.text(max_size=3000),
@@ -229,6 +230,7 @@ def test_garbage_is_no_cell(data: bytes, path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:
