@@ -50,7 +50,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("check", *MEET, "--master-port", "65536"), "--master-port 65536"),
     (("check", *MEET, "--master-port", "http"), "http"),
     (("check", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "gpu01:http"), "write HOST:PORT"),
-    (("check", *MEET, "--devices", "0,1"), "--devices names 2 devices, --nproc-per-node says 1"),
+    (("check", *MEET, "--devices", "0,1"), "--devices names 2 devices, --nproc-per-node is 1"),
     (("check", "--stages", "roll,facs"), "facs is not a stage; there are roll, facts"),
     (("check", "--stages", ","), "is not a stage"),
     (("check", "--stages", ""), "is not a stage"),
