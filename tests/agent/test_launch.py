@@ -124,6 +124,22 @@ def test_a_killed_agent_leaves_no_orphan(job: Job, tmp_path: Path) -> None:
     node.wait()
 
 
+def test_a_node_whose_agent_is_killed_is_the_culprit(job: Job, tmp_path: Path) -> None:
+    script = job.script(LOOP)
+    touch = tmp_path / "steps"
+    first = job.node(0, "--grace", "3", script, env={"TOUCH": str(touch)})
+    second = job.node(1, "--grace", "3", script)
+    wait_for(touch.exists, 60.0)
+    os.kill(second.process.pid, signal.SIGKILL)
+    assert first.wait() == 1
+    report = first.report()
+    assert report["status"] == "fault"
+    assert report["verdict"]["culprits"]["nodes"] == [1], (report["verdict"], first.err)
+    assert report["verdict"]["fault_class"] == "DEAD"
+    second.wait()
+    wait_for(lambda: second.report()["status"] != "healthy", 5.0)  # written by its log relay
+
+
 @pytest.mark.parametrize("module", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: bool) -> None:
     import subprocess
