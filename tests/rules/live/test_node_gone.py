@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from allready.judging.engine import Outcome
 from allready.model import Loss, LossReason
-from allready.rules.engine import Outcome
 from tests.rules.live.made import NOW, ask, ended
 
 CLOSED = Loss(reason=LossReason.CLOSED)

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.live_status import named, offset_s
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +18,6 @@ from allready.model import (
     clock_time,
     wall_clock,
 )
-from allready.rules._live import named, offset_s
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,7 +25,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=14,
+    layer=Layer.PROCESS_END,
     title="A node's agent ended while its ranks ran",
     message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",
     remedy=RemedyStep(
@@ -63,7 +64,7 @@ def node_gone(live: Live, world: World) -> Iterator[Hit]:
                 "who": world.label(node),
                 "since": wall_clock(spoke_s),
                 "why": str(loss),
-                "ranks": named(live, None, running),
+                "ranks": named(live, world, running),
             },
             evidence=(
                 Evidence(
