@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost, SavedHost
 from allready.facts.limits import collect_limits, parse_limits
+from allready.facts.live import LiveHost
 from allready.facts.names import collect_names
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
+from allready.facts.saved_host import SavedHost
 from allready.facts.script import collect_script
 from allready.facts.software import collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
@@ -285,7 +286,7 @@ def test_describes_a_process() -> None:
             "files": {
                 "/proc/7/cmdline": "python\0-u\0a b.py\0",
                 "/proc/stat": "cpu 1\nbtime 1700000000\n",
-                "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0",
+                "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0 0",
             }
         }
     )

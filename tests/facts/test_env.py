@@ -1,5 +1,5 @@
 from allready.facts.env import REDACTED, collect_env, redact, select_for_saving
-from allready.facts.host import SavedHost
+from allready.facts.saved_host import SavedHost
 from tests.cases import cases
 
 

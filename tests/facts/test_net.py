@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost, SavedHost
+from allready.facts.live import LiveHost
 from allready.facts.net import collect_net, parse_interfaces, parse_ipv6_routes, parse_routes
 from allready.facts.probes import _interfaces_by_psutil
+from allready.facts.saved_host import SavedHost
 from allready.model import Route
 from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
@@ -143,7 +144,7 @@ def test_sees_the_interfaces_of_its_own_namespace_although_sys_shows_another() -
         $PYTHON -c '
 import json, msgspec
 from allready.facts.net import collect_net
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
     """)
     by_name = {i["name"]: i for i in found["interfaces"]}

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from allready.errors import UsageError
-from allready.launch.config import Settings, load, read_config
+from allready.launch.config import load, read_config
 from allready.launch.config_lines import line_of
+from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS
 from allready.launch.flags import add_arguments, request_from
 from allready.launch.identity import Identity, own_identity
@@ -169,7 +170,7 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, text: str, words: str
             "[job]\nnproc-per-node=2\n[node.a]\nstart-rank=0\n[node.b]\nstart-rank=1\n",
             ":4: ranks overlap: a has ranks 0 to 1 and b has ranks 1 to 2",
         ),
-        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "nobody has rank 2: a has ranks 0 to 1"),
+        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "no node has rank 2: a has ranks 0 to 1"),
         ("[node.a]\ndevices = [0, 0]\n", ':1: [node."a"] names a device twice: 0, 0'),
         ("[node.a]\ndevices = [0, 1]\nnproc-per-node = 4\n", ':1: [node."a"] has 2 devices and nproc-per-node 4'),
     ],

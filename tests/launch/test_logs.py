@@ -29,7 +29,10 @@ from allready.launch.logs import (
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
 from tests.cases import cases
+from tests.clock import slowness
 from tests.launch.processes import output, python, until, worker
+
+pytestmark = pytest.mark.jobs
 
 # -- bytes to lines
 
@@ -261,7 +264,7 @@ def test_bytes_that_are_no_text_arrive_as_written(tmp_path: Path, heard: Heard) 
 
 def test_a_log_is_complete_when_the_end_of_its_rank_is_told(tmp_path: Path) -> None:
     sizes: list[int] = []
-    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank))))
+    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank or 0))))
     code = "import os; os.write(1, b'x' * 300000); os.write(2, b'y' * 300000); os.kill(os.getpid(), 9)"
     group.start([worker(tmp_path, python(code), r) for r in range(4)])
     until(lambda: len(sizes) == 4)
@@ -292,7 +295,7 @@ def test_output_of_an_earlier_attempt_is_kept_and_not_shown_again(tmp_path: Path
         heard.group.start([worker(tmp_path, python(f"print('{word}')"))])
         until(lambda: heard.group.poll())
         heard.group.stop(grace_s=1.0)
-        assert heard.group.settle(10.0)
+        assert heard.group.drain(10.0)
     assert output(tmp_path) == b"one\ntwo\n"
     assert heard.texts() == [b"one", b"two"]
 
@@ -345,7 +348,7 @@ def test_a_rank_that_prints_much_is_not_slowed_down(tmp_path: Path) -> None:
     ours_s = time.monotonic() - begun
     assert (tmp_path / "rank0" / "out.log").stat().st_size == 64000 * 1600
     group.close()
-    assert ours_s < 10 * plain_s + 1.0, (ours_s, plain_s)
+    assert ours_s < 10 * plain_s + 1.0 * slowness(), (ours_s, plain_s)
 
 
 @pytest.fixture

@@ -87,4 +87,3 @@ def test_every_file_has_its_own_name(tmp_path: Path) -> None:
     assert log == tmp_path / "attempt2" / "node1" / "rank5"
     assert run_paths.output_path(log) == log / "out.log"
     assert run_paths.evidence_dir(log) == log / "evidence"
-    assert run_paths.nccl_log_pattern(log) == f"{log}/nccl.%h.%p.log"

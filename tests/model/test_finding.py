@@ -5,8 +5,11 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import fields
 
-import allready.model as model
+from allready import model
 from allready.model import Confidence, Culprits, FaultClass, Hit, Severity
+
+CLASSES = {name: thing for name, thing in vars(model).items() if isinstance(thing, type)}
+STRUCTS = {name: thing for name, thing in CLASSES.items() if issubclass(thing, Struct)}
 
 
 def test_severities_can_be_compared() -> None:
@@ -31,27 +34,23 @@ def test_culprits_are_true_when_somebody_is_named() -> None:
     assert all([Culprits(nodes=(0,)), Culprits(ranks=(0,)), Culprits(links=((0, 1),)), Culprits(variables=("X",))])
 
 
-def test_every_exported_name_exists_and_data_are_frozen() -> None:
-    for name in model.__all__:
-        thing = getattr(model, name)
-        if isinstance(thing, type) and issubclass(thing, Struct):
-            assert thing.__struct_config__.frozen, name
+def test_data_are_frozen() -> None:
+    assert len(STRUCTS) > 70
+    assert [name for name, thing in STRUCTS.items() if not thing.__struct_config__.frozen] == []
     with pytest.raises(AttributeError):
         Hit().values = {}  # type: ignore[misc]
 
 
 def test_enumerations_are_plain_text_in_json() -> None:
-    for name in model.__all__:
-        thing = getattr(model, name)
-        if isinstance(thing, type) and issubclass(thing, Enum):
+    for name, thing in CLASSES.items():
+        if issubclass(thing, Enum):
             assert json.loads(json.dumps([*thing])) == [str(m) for m in thing], name
 
 
 def test_numbers_with_a_dimension_carry_their_unit_in_the_name() -> None:
     """A float is seconds, a rate or a ratio; the name must say which."""
     units = ("_s", "_w", "_share", "_bytes", "_gb_per_s", "_gbit_per_s", "_mbit_per_s")
-    for name in model.__all__:
-        thing = getattr(model, name)
-        for item in fields(thing) if isinstance(thing, type) and issubclass(thing, Struct) else ():
+    for name, thing in STRUCTS.items():
+        for item in fields(thing):
             if "float" in str(item.type):
                 assert item.name.endswith(units), f"{name}.{item.name}"

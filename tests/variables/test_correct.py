@@ -1,8 +1,8 @@
 """Settings that are right: nothing is found.  False alarms are worse than nothing."""
 
+from allready.judging.engine import judge
+from allready.judging.registry import load
 from allready.model import Severity
-from allready.rules.engine import judge
-from allready.rules.registry import load
 from allready.testing import fleet
 from tests.cases import cases
 from tests.rules.variables.made import net, rdma, script, software

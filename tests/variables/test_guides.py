@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from allready.judging.engine import judge
+from allready.judging.registry import load
 from allready.model import Settings
-from allready.rules.engine import judge
-from allready.rules.registry import load
 from allready.testing import fleet
 from tests.cases import cases
 from tests.rules.variables.made import net, rdma, script, settings, software

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from allready.errors import UsageError
+from allready.judging.engine import judge
+from allready.judging.registry import load
 from allready.model import GpuFacts, NetFacts, RdmaFacts, Severity
-from allready.rules.engine import judge
-from allready.rules.registry import load
 from allready.testing import fleet, healthy_node
 from allready.text.ui import ui
 from allready.variables import table

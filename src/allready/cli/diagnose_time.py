@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from allready.errors import UsageError
-from allready.expressions import expression
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = expression(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)", re.ASCII)
-_CLOCK = expression(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,9})?))?", re.ASCII)
-_DATE = expression(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?", re.ASCII)
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)", re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d{1,9})?))?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?", re.ASCII)
 
 Since = Callable[[float | None], float]
 """From the last moment of the evidence to the moment that is meant; both as if local times were UTC."""

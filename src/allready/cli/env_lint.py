@@ -17,6 +17,8 @@ from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.errors import UsageError
 from allready.facts.env import is_read, redact
 from allready.facts.host import LiveHost
+from allready.judging.engine import crashed, judge
+from allready.judging.registry import load
 from allready.model import (
     EnvFacts,
     FactMissing,
@@ -36,8 +38,6 @@ from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
 from allready.report.terminal import show_blocks
 from allready.report.words import phrase, steps
-from allready.rules.engine import crashed, judge
-from allready.rules.registry import load
 from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_remedies
 from allready.text.ui import ui
 from allready.variables import table

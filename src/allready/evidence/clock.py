@@ -2,12 +2,11 @@
 
 import datetime as dt
 import functools
-
-from allready.expressions import expression
+import re
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
-_DATED = expression(
+_DATED = re.compile(
     rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)",
 )
 

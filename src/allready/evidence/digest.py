@@ -6,34 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from allready.model import (
-    CommRecord,
-    Death,
-    Event,
-    GroupProgress,
-    IterationCounts,
-    Operation,
-    ProcessRecord,
-    ProcessStack,
-    RankRow,
-    Role,
-    RunEvidence,
-    RunSummary,
-    TimelineEvent,
-)
+from allready import model
 from allready.signatures import load
 
 MAX_ROWS = 4096
 MAX_MOMENTS = 4000
 MAX_SOURCES = 500
 MAX_ODD_ITERATIONS = 200
-_GRAVE = {Role.ROOT, "death"}
+_GRAVE = {model.Role.ROOT, "death"}
 
 
-def digest(run: RunEvidence, *, onset_s: float | None = None) -> RunSummary:
+def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.RunSummary:
     """Small enough for report.json, however much was read."""
     sources = sorted(run.sources, key=lambda s: (s.problem is None, -s.num_understood, s.path))
-    return RunSummary(
+    return model.RunSummary(
         ranks=tuple(_rows(run))[:MAX_ROWS],
         moments=_moments(run),
         clocks=run.clocks,
@@ -50,7 +36,7 @@ def digest(run: RunEvidence, *, onset_s: float | None = None) -> RunSummary:
     )
 
 
-def _rows(run: RunEvidence) -> Iterator[RankRow]:
+def _rows(run: model.RunEvidence) -> Iterator[model.RankRow]:
     known = {p.rank: p for p in run.processes if p.rank is not None}
     ranks = set(known) | set(run.node_of_rank) | {d.rank for d in run.deaths if d.rank is not None}
     ranks |= {r for g in run.progress for r in (*g.positions, *g.absent)}
@@ -65,14 +51,14 @@ def _rows(run: RunEvidence) -> Iterator[RankRow]:
 
 
 def _row(
-    run: RunEvidence,
+    run: model.RunEvidence,
     rank: int | None,
-    process: ProcessRecord | None,
-    stack: ProcessStack | None = None,
-    death: Death | None = None,
-) -> RankRow:
-    p = process or ProcessRecord()
-    return RankRow(
+    process: model.ProcessRecord | None,
+    stack: model.ProcessStack | None = None,
+    death: model.Death | None = None,
+) -> model.RankRow:
+    p = process or model.ProcessRecord()
+    return model.RankRow(
         rank=rank,
         node=None if rank is None else run.node_of_rank.get(rank),
         host=p.host,
@@ -100,20 +86,20 @@ def _row(
     )
 
 
-def _gpu(process: ProcessRecord) -> str:
+def _gpu(process: model.ProcessRecord) -> str:
     if process.nvml_dev is None and process.cuda_dev is None:
         return ""
     number = process.nvml_dev if process.nvml_dev is not None else process.cuda_dev
     return f"{number}" + (f" ({process.bus_id})" if process.bus_id else "")
 
 
-def _init(process: ProcessRecord) -> str:
+def _init(process: model.ProcessRecord) -> str:
     if not process.comms:
         return ""
     return "completed" if all(c.init_completed for c in process.comms) else "started"
 
 
-def _transports(process: ProcessRecord) -> tuple[str, ...]:
+def _transports(process: model.ProcessRecord) -> tuple[str, ...]:
     found: Counter[str] = Counter()
     for transport in process.transports:
         arrow = "<-" if transport.direction == "receive" else "->"
@@ -122,7 +108,7 @@ def _transports(process: ProcessRecord) -> tuple[str, ...]:
     return tuple(f"{what} x{n}" if n > 1 else what for what, n in list(found.items())[:64])
 
 
-def _counts(run: RunEvidence, rank: int | None) -> dict[str, int]:
+def _counts(run: model.RunEvidence, rank: int | None) -> dict[str, int]:
     """Where no log counts operations: RAS's counters or a recorder's, of the group with most operations."""
     if rank is None:
         return {}
@@ -130,7 +116,7 @@ def _counts(run: RunEvidence, rank: int | None) -> dict[str, int]:
     return max(best, key=lambda c: sum(c.values()), default={})
 
 
-def _groups(run: RunEvidence, rank: int) -> Iterator[tuple[str, str]]:
+def _groups(run: model.RunEvidence, rank: int) -> Iterator[tuple[str, str]]:
     for group in run.progress:
         name = _name(group)
         if rank in group.positions:
@@ -143,11 +129,11 @@ def _groups(run: RunEvidence, rank: int) -> Iterator[tuple[str, str]]:
             yield name, group.absent[rank]
 
 
-def _name(group: GroupProgress) -> str:
+def _name(group: model.GroupProgress) -> str:
     return f"{group.label or group.group} ({group.source})"
 
 
-def _group_counts(run: RunEvidence, rank: int) -> dict[str, dict[str, int]]:
+def _group_counts(run: model.RunEvidence, rank: int) -> dict[str, dict[str, int]]:
     return {
         _name(group): dict(group.positions[rank].counts)
         for group in run.progress
@@ -155,11 +141,11 @@ def _group_counts(run: RunEvidence, rank: int) -> dict[str, dict[str, int]]:
     }
 
 
-def _named(operation: Operation) -> str:
+def _named(operation: model.Operation) -> str:
     return f"{operation.name} #{operation.seq}"
 
 
-def _ending(run: RunEvidence, rank: int | None, death: Death | None) -> str:
+def _ending(run: model.RunEvidence, rank: int | None, death: model.Death | None) -> str:
     if rank is None:
         return ""
     if death is not None:
@@ -170,12 +156,12 @@ def _ending(run: RunEvidence, rank: int | None, death: Death | None) -> str:
     return next((w for w in waits if w), "")
 
 
-def _wait(group: GroupProgress, rank: int) -> str:
+def _wait(group: model.GroupProgress, rank: int) -> str:
     position = group.positions.get(rank)
     return f"waits in {_named(position.stuck)}" if position is not None and position.stuck is not None else ""
 
 
-def _died(death: Death) -> str:
+def _died(death: model.Death) -> str:
     how = death.text or death.signal or (f"exit code {death.exit_code}" if death.exit_code is not None else death.kind)
     return f"{how} (ended by its launcher)" if death.by_launcher else how
 
@@ -185,10 +171,10 @@ class _Draft(NamedTuple):
 
     time_s: float | None
     role: str
-    made: Callable[[], TimelineEvent]
+    made: Callable[[], model.TimelineEvent]
 
 
-def _moments(run: RunEvidence) -> tuple[TimelineEvent, ...]:
+def _moments(run: model.RunEvidence) -> tuple[model.TimelineEvent, ...]:
     """Everything with a time, on the reference node's clock; root causes are kept when there is too much."""
     shifts = {clock.node: -clock.offset_s for clock in run.clocks}
     found = sorted(_drafts(run, shifts), key=_when)
@@ -204,7 +190,7 @@ def _when(draft: _Draft) -> tuple[bool, float]:
     return draft.time_s is None, draft.time_s or 0.0
 
 
-def _drafts(run: RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Draft]:
+def _drafts(run: model.RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Draft]:
     numbers = {number: key for key, number in run.node_numbers.items()}
 
     @functools.cache
@@ -212,7 +198,7 @@ def _drafts(run: RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Draft]:
         return 0.0 if node is None else shifts.get(numbers.get(node, ""), shifts.get(str(node), 0.0))
 
     def draft(
-        make: Callable[..., TimelineEvent], time_s: float | None, role: str, node: int | None, *of: object
+        make: Callable[..., model.TimelineEvent], time_s: float | None, role: str, node: int | None, *of: object
     ) -> _Draft:
         shift_s = shift(node)
         shifted_s = None if time_s is None else time_s + shift_s
@@ -237,9 +223,9 @@ def _drafts(run: RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Draft]:
                 yield draft(_of_stuck, stuck.created_s, "operation", node, run, group, rank)
 
 
-def _of_event(event: Event, *, time_s: float | None, node: int | None, shift_s: float) -> TimelineEvent:
+def _of_event(event: model.Event, *, time_s: float | None, node: int | None, shift_s: float) -> model.TimelineEvent:
     signature = load().get(event.signature)
-    return TimelineEvent(
+    return model.TimelineEvent(
         time_s=time_s,
         role=str(event.role),
         text=event.text[:300],
@@ -252,8 +238,8 @@ def _of_event(event: Event, *, time_s: float | None, node: int | None, shift_s: 
     )
 
 
-def _of_death(death: Death, *, time_s: float | None, node: int | None, shift_s: float) -> TimelineEvent:
-    return TimelineEvent(
+def _of_death(death: model.Death, *, time_s: float | None, node: int | None, shift_s: float) -> model.TimelineEvent:
+    return model.TimelineEvent(
         time_s=time_s,
         role="death",
         text=_died(death)[:300],
@@ -265,10 +251,10 @@ def _of_death(death: Death, *, time_s: float | None, node: int | None, shift_s: 
 
 
 def _of_comm(
-    process: ProcessRecord, comm: CommRecord, *, time_s: float | None, node: int | None, shift_s: float
-) -> TimelineEvent:
+    process: model.ProcessRecord, comm: model.CommRecord, *, time_s: float | None, node: int | None, shift_s: float
+) -> model.TimelineEvent:
     ended, started = comm.completed_s, comm.started_s
-    return TimelineEvent(
+    return model.TimelineEvent(
         time_s=time_s,
         role="operation",
         text=f"init of {comm.comm_id or comm.comm}",
@@ -280,12 +266,18 @@ def _of_comm(
 
 
 def _of_stuck(
-    run: RunEvidence, group: GroupProgress, rank: int, *, time_s: float | None, node: int | None, shift_s: float
-) -> TimelineEvent:
+    run: model.RunEvidence,
+    group: model.GroupProgress,
+    rank: int,
+    *,
+    time_s: float | None,
+    node: int | None,
+    shift_s: float,
+) -> model.TimelineEvent:
     position = group.positions[rank]
     stuck, end_s = position.stuck, run.last_time_s
     assert stuck is not None
-    return TimelineEvent(
+    return model.TimelineEvent(
         time_s=time_s,
         role="operation",
         rank=rank,
@@ -297,14 +289,14 @@ def _of_stuck(
     )
 
 
-def _node(run: RunEvidence, rank: int | None, key: str | None) -> int | None:
+def _node(run: model.RunEvidence, rank: int | None, key: str | None) -> int | None:
     """Of a line's writer: by its rank, else by what its file or prefix calls the node."""
     if rank is not None and rank in run.node_of_rank:
         return run.node_of_rank[rank]
     return run.node_numbers.get(key) if key else None
 
 
-def _iterations(run: RunEvidence) -> IterationCounts | None:
+def _iterations(run: model.RunEvidence) -> model.IterationCounts | None:
     if run.iterations is None:
         return None
     odd = [
@@ -312,7 +304,7 @@ def _iterations(run: RunEvidence) -> IterationCounts | None:
         for rank, by_number in sorted(run.iterations.odd.items())
         for number, counts in sorted(by_number.items())
     ]
-    return IterationCounts(
+    return model.IterationCounts(
         marker=re.sub(r"[\x00-\x1f]", " ", run.iterations.marker)[:200],
         num_iterations=dict(run.iterations.num_iterations),
         usual=dict(run.iterations.usual),

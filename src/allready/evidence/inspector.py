@@ -11,7 +11,6 @@ from typing import Any, BinaryIO
 from msgspec import Struct, field
 
 from allready.evidence.reading import InspectorSummary, Reading
-from allready.expressions import expression
 from allready.model import Lag, Origin, SourceRecord
 
 LONGEST_OBJECT = 1 << 20
@@ -32,12 +31,12 @@ _CODES = {
 _OTHER = 15
 _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
 """Nobody leaves these before everybody came in; the root of a broadcast does, and its short time says nothing."""
-_PROMETHEUS = expression(
+_PROMETHEUS = re.compile(
     rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
     rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
 )
-_HEAD = expression(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
-_LABEL = expression(r'(\w{1,40})="([^"]{0,255})"')
+_HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
+_LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
 
 
 class _Open(Struct):

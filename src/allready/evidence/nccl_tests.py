@@ -5,7 +5,6 @@ import re
 from msgspec import Struct
 
 from allready.evidence.reading import Reading
-from allready.expressions import expression
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
 
 MAX_ROWS = 10_000
@@ -14,23 +13,23 @@ MAX_EXAMPLES = 5
 NOT_CHECKED = -1
 """`num_wrong` of a row whose values were not compared (N/A), or whose old `error` column has another meaning."""
 
-_PREFIX = expression(
+_PREFIX = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT\S+ )?"
     r"(?:\[\d{1,6},\d{1,6}\]<std(?:out|err)>:[ ]?|\[(?:default|rank)\d{1,6}\]:[ ]?|\d{1,6}: )?"
 )
-_DEVICE = expression(
+_DEVICE = re.compile(
     r"^#\s+Rank\s+(?P<rank>\d{1,7})(?:\s+Group\s+\d{1,7})?\s+Pid\s+(?P<pid>\d{1,10})\s+on\s+(?P<host>\S{1,255})\s+device"
     r"\s+(?P<device>\d{1,4})\s+\[(?P<bus>[0-9a-zA-Z:.]{1,20})\]\s*(?P<name>.{0,200})"
 )
-_VERSION = expression(r"^# (?P<suite>nccl-tests|rccl-tests)\b.*?(?:(?:nccl|rccl)-library=(?P<code>\d{4,6}))?$")
-_BEGIN = expression(r"^# nThread \d+ nGpus \d+ minBytes \d+")
-_HEADER = expression(r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:algbw|algBw)\b")
-_PROGRAM = expression(
+_VERSION = re.compile(r"^# (?P<suite>nccl-tests|rccl-tests)\b.*?(?:(?:nccl|rccl)-library=(?P<code>\d{4,6}))?$")
+_BEGIN = re.compile(r"^# nThread \d+ nGpus \d+ minBytes \d+")
+_HEADER = re.compile(r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b.*\b(?:algbw|algBw)\b")
+_PROGRAM = re.compile(
     r"\b(all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?allv?|send_?recv|reduce|gather|scatter|hypercube)_perf\b"
 )
-_OUT_OF_BOUNDS = expression(r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
-_AVERAGE = expression(r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})")
-_NOTE = expression(
+_OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
+_AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})")
+_NOTE = re.compile(
     r"^#\s*(?:$|\(B\)|out-of-place|in-place|Using devices|Blocking Enabled|Parallel Init|Collective test|Reducing"
     r"|Per-Iteration|Writing JSON)"
 )

@@ -402,7 +402,7 @@ def _digits(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -
 
 def _date_in_front(text: str, match: re.Match[str], parts: _Parts) -> int:
     """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
-    if match.re.pattern == forms.US_DATE.pattern:
+    if match.re is forms.US_DATE:
         month, day, year, hour, minute, second, part = match.groups()
         time_s = clocks.dated(
             int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part)

@@ -1,13 +1,13 @@
 """Regular expressions for every prefix that `evidence.prefix` takes off.  All are bounded: no line takes long."""
 
-from allready.expressions import expression
+import re
 
 LEVEL = r"INFO|WARN|ATTN|TRACE|CALL|ABORT|VERSION|ERROR"
-NCCL = expression(
+NCCL = re.compile(
     rf"([\w.\-]{{1,255}}):(\d{{1,9}}):(\d{{1,9}}) (?:\[(-?\d{{1,4}})\] )?"
     rf"(?:(?:[\d.]{{1,20}} )?([^\s:]{{1,200}}:\d{{1,7}}) (?:\([^\n]{{0,200}}?\) )?)?NCCL ({LEVEL})(?: |$)"
 )
-NCCL_WORD = expression(rf"NCCL (?:{LEVEL})(?: |$)")
+NCCL_WORD = re.compile(rf"NCCL (?:{LEVEL})(?: |$)")
 WORDS = {
     "I": "INFO", "W": "WARN", "E": "ERROR", "F": "FATAL", "D": "DEBUG", "WARNING": "WARN", "CRITICAL": "FATAL",
 }  # fmt: skip
@@ -16,65 +16,65 @@ GLOG = (
     r"([IWEF])(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) +(?:(\d{1,20}) +)?"
     r"([^\s:\]\[]{1,300}):(\d{1,7})"
 )
-GLOG_INSIDE = expression(GLOG + r"\] ?")
-OLD_GLOG = expression(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
-DATE = expression(
+GLOG_INSIDE = re.compile(GLOG + r"\] ?")
+OLD_GLOG = re.compile(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
+DATE = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
     r"(?!\d|:(?! ))"
 )
-TSL = expression(r": ([IWEFD]) +(?:\d{1,20} )?([^\s:\]\[]{1,300}):(\d{1,7})\] ?")
+TSL = re.compile(r": ([IWEFD]) +(?:\d{1,20} )?([^\s:\]\[]{1,300}):(\d{1,7})\] ?")
 """What TensorFlow's and XLA's own logger puts behind its date."""
 
-STAMP_END = expression(r": |:$| \| ")
-CRI = expression(r" (?:stdout|stderr) [FP] ")
+STAMP_END = re.compile(r": |:$| \| ")
+CRI = re.compile(r" (?:stdout|stderr) [FP] ")
 """What Kubernetes' nodes put behind the stamp of a container's line."""
 
-DETERMINED = expression(r"(?:[0-9a-f]{6,64} )?\|\| ?")
-TABLE = expression(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
+DETERMINED = re.compile(r"(?:[0-9a-f]{6,64} )?\|\| ?")
+TABLE = re.compile(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
 
-US_DATE = expression(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
-TIME = expression(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
-C_DATE = expression(
+US_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
+TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
+C_DATE = re.compile(
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) "
     r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? (\d{4})"
 )
-SYSLOG = expression(
+SYSLOG = re.compile(
     r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? "
 )
-SYSLOG_WHO = expression(r"([\w.\-]{1,255}) (?:kernel|([\w./@()\-]{1,100})\[(\d{1,9})\]): ?")
-UPTIME = expression(r"\[ *\d{1,12}\.\d{6}\](?:\[ *[TC]\d+\])? ?")
-UCX = expression(
+SYSLOG_WHO = re.compile(r"([\w.\-]{1,255}) (?:kernel|([\w./@()\-]{1,100})\[(\d{1,9})\]): ?")
+UPTIME = re.compile(r"\[ *\d{1,12}\.\d{6}\](?:\[ *[TC]\d+\])? ?")
+UCX = re.compile(
     r"\[(?:(\d{10})\.(\d{6})\] \[)?([A-Za-z0-9][\w.\-]{0,254}):(\d{1,9}) {0,4}:\d{1,6}(?::\d{1,9})?\] +"
     r"(?=[\w./\-]{1,200}\.[ch]\w{0,2}:\d)"
 )
 """UCX's logger: `[TIME] [HOST:PID:THREAD] file.c:12`, or without the time where it tells of an error; its seconds since
 1970 look like the kernel's since it started."""
 
-PRIORITY = expression(r"<\d{1,3}>(?=\[)")
-LABEL = expression(r" {0,3}(\d{1,6}):(?: |$)")
+PRIORITY = re.compile(r"<\d{1,3}>(?=\[)")
+LABEL = re.compile(r" {0,3}(\d{1,6}):(?: |$)")
 AFTER_LEVEL = r"(?: ?[-|:] | |$)"
-LOGGED = expression(
+LOGGED = re.compile(
     rf"(?: [-|:] ?|[-|:] | )?(?:\[?({LEVEL_NAME})\]?{AFTER_LEVEL}(?:[A-Za-z_][\w.]{{0,100}} - )?|"
     rf"([A-Za-z_][\w.\-]{{0,100}})(?: [-|:] ?|: | )\[?({LEVEL_NAME})\]?{AFTER_LEVEL})"
 )
-LOGGING = expression(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.\-]{0,200}):")
-AFTER_DATE = expression(rf"([A-Za-z_][\w.\-]{{0,200}}): \[({LEVEL_NAME})\] ?")
-COMPOSE = expression(r"([A-Za-z0-9][\w.\-]{0,200}) +\| ?")
-NAMED = expression(r"([A-Za-z][\w.\-]{0,200}): ?")
-STERN = expression(r"([a-z0-9][a-z0-9.\-]{0,200}) ([a-z0-9][a-z0-9\-]{0,100}) ")
-STREAM = expression(r"([A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
-RAY = expression(r"\((?:[\w.:<>]{1,200} )?pid=(\d{1,9})(?:, ip=([\w.:\-]{1,100}))?\) ?")
-MPI = expression(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
-OUTPUT_TAG = expression(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
-RANK = expression(r"\[rank(\d{1,7})\]: ?")
-RANK_INSIDE = expression(r"\[rank\d{1,7}\]:")
-GLOG_IN_CPP = expression(
+LOGGING = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.\-]{0,200}):")
+AFTER_DATE = re.compile(rf"([A-Za-z_][\w.\-]{{0,200}}): \[({LEVEL_NAME})\] ?")
+COMPOSE = re.compile(r"([A-Za-z0-9][\w.\-]{0,200}) +\| ?")
+NAMED = re.compile(r"([A-Za-z][\w.\-]{0,200}): ?")
+STERN = re.compile(r"([a-z0-9][a-z0-9.\-]{0,200}) ([a-z0-9][a-z0-9\-]{0,100}) ")
+STREAM = re.compile(r"([A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
+RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(\d{1,9})(?:, ip=([\w.:\-]{1,100}))?\) ?")
+MPI = re.compile(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
+OUTPUT_TAG = re.compile(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
+RANK = re.compile(r"\[rank(\d{1,7})\]: ?")
+RANK_INSIDE = re.compile(r"\[rank\d{1,7}\]:")
+GLOG_IN_CPP = re.compile(
     r"\[[IWEF](?:\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: +\d{1,20})?)? [\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu):\d{1,7}\]"
 )
 """What torch puts in front of its lines by itself: whatever stands before it, its line begins there."""
 
-AFTER_RANK = expression(r"\[[IWEF](?:\d{3,4} \d\d:| [\w./\-]{1,200}:\d)| ?Traceback \(most recent call last\)")
+AFTER_RANK = re.compile(r"\[[IWEF](?:\d{3,4} \d\d:| [\w./\-]{1,200}:\d)| ?Traceback \(most recent call last\)")
 """Behind `[rankN]:`, what only torch or Python puts there: it is no sentence about that rank."""
 
 _STAMP_WORD = (
@@ -82,19 +82,19 @@ _STAMP_WORD = (
     rf"Z|UTC|GMT|[A-Z]{{1,3}}[SD]?T|{LEVEL_NAME}|stdout|stderr|F|P)"
 )
 _NUMBERED = r"(?=[A-Za-z_./\-]{0,100}\d)[\w.:,/+\-]{1,100}|[\w./\-]{1,100}\.\w{1,8}:\d{1,9}"
-STAMP = expression(
+STAMP = re.compile(
     rf"[\s|>\-]{{0,60}}(?:[\[(<#]{{0,3}}(?:{_STAMP_WORD}|{_NUMBERED})[\])>:,.|]{{0,3}}[\s|>\-]{{1,60}}){{0,8}}"
 )
 """What may stand before `[rankN]:`, from the line's beginning or from what is known there on: dates, times, levels,
 streams, names with a number, what grep puts there; no sentence has such words only."""
 
-ROLE = expression(r"\[([A-Za-z_][\w\-]{0,60}?)(\d{1,4})\]:")
-RUNNER = expression(r"\[node ?([\w.\-]{1,100})(?: rank ?(\d{1,7}))?(?: local[ _-]rank ?(\d{1,4}))?\] ?")
-POD = expression(r"\[(?:pod/)?([a-z0-9][a-z0-9.\-]{0,252})/([a-z0-9][a-z0-9.\-]{0,252})\] ?")
-HYDRA = expression(r"\[(\d{1,6})\] ")
-BRACKETED_LEVEL = expression(rf"\[({LEVEL_NAME})\] ?")
-BRACKETED_FILE = expression(r"\[([\w./\-]{1,200}\.\w{1,4}):(\d{1,7})(?::[\w<>.]{1,100})?\] ?")
-STARTS = expression(r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.|\[|Traceback \(most recent|\d{4}-\d\d-\d\d[T ]|NCCL version ")
+ROLE = re.compile(r"\[([A-Za-z_][\w\-]{0,60}?)(\d{1,4})\]:")
+RUNNER = re.compile(r"\[node ?([\w.\-]{1,100})(?: rank ?(\d{1,7}))?(?: local[ _-]rank ?(\d{1,4}))?\] ?")
+POD = re.compile(r"\[(?:pod/)?([a-z0-9][a-z0-9.\-]{0,252})/([a-z0-9][a-z0-9.\-]{0,252})\] ?")
+HYDRA = re.compile(r"\[(\d{1,6})\] ")
+BRACKETED_LEVEL = re.compile(rf"\[({LEVEL_NAME})\] ?")
+BRACKETED_FILE = re.compile(r"\[([\w./\-]{1,200}\.\w{1,4}):(\d{1,7})(?::[\w<>.]{1,100})?\] ?")
+STARTS = re.compile(r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.|\[|Traceback \(most recent|\d{4}-\d\d-\d\d[T ]|NCCL version ")
 
-GLUED_RANK = expression(r'(?<=[^\s:|>])\[rank\d{1,7}\]:(?= Traceback \(most recent| {3}File "|\[[IWEF]\d{4} )')
+GLUED_RANK = re.compile(r'(?<=[^\s:|>])\[rank\d{1,7}\]:(?= Traceback \(most recent| {3}File "|\[[IWEF]\d{4} )')
 """`loss 0.31[rank1]: Traceback ...`: torch's prefix right behind what another process had not ended with a newline."""

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from allready.model import (
-    BenchRun,
-    Death,
-    Event,
-    GroupProgress,
-    Origin,
-    ProcessRecord,
-    ProcessStack,
-    SourceRecord,
-)
+from allready import model
 
 if TYPE_CHECKING:
     Column = array[int]
@@ -45,7 +36,7 @@ class OpStream(Struct, kw_only=True):
     `times`: (operations before, time_s) samples where lines have times, at most a few thousand.
     """
 
-    origin: Origin  # of the first line; host, pid
+    origin: model.Origin  # of the first line; host, pid
     comm: str
     nranks: int | None = None
     shapes: list[OpShape] = []
@@ -113,7 +104,7 @@ class FlightDump(Struct, kw_only=True):
     `completes_by_retirement`: the backend (Gloo) records no completion; an entry that was retired has ended somehow.
     """
 
-    origin: Origin
+    origin: model.Origin
     rank: int | None
     version: str
     backend: str = ""  # "nccl", "gloo", "xccl"
@@ -136,10 +127,10 @@ class FlightDump(Struct, kw_only=True):
 class RasAnswer(Struct, kw_only=True):
     """One answer of a RAS port: every communicator's progress, and whom RAS could not ask."""
 
-    origin: Origin
+    origin: model.Origin
     time_s: float | None = None
     nccl_version: str | None = None
-    groups: list[GroupProgress] = []  # group = commId hash; members are ranks in the communicator
+    groups: list[model.GroupProgress] = []  # group = commId hash; members are ranks in the communicator
     hosts: Mapping[tuple[str, int], tuple[str, int | None]] = {}  # (group, rank) -> host, pid
     dead: list[tuple[str, int]] = []  # (host, pid) considered dead
     problem: str | None = None
@@ -148,7 +139,7 @@ class RasAnswer(Struct, kw_only=True):
 class InspectorSummary(Struct, kw_only=True):
     """One Inspector file: per communicator and operation number, how long the rank spent in it."""
 
-    origin: Origin
+    origin: model.Origin
     rank: int
     num_ranks: int
     group: str
@@ -162,14 +153,14 @@ class InspectorSummary(Struct, kw_only=True):
 class Reading(Struct, kw_only=True):
     """Everything one source gave."""
 
-    source: SourceRecord
-    events: list[Event] = []
-    processes: list[ProcessRecord] = []
-    deaths: list[Death] = []
+    source: model.SourceRecord
+    events: list[model.Event] = []
+    processes: list[model.ProcessRecord] = []
+    deaths: list[model.Death] = []
     op_streams: list[OpStream] = []
     dumps: list[FlightDump] = []
     ras: list[RasAnswer] = []
-    stacks: list[ProcessStack] = []
-    benches: list[BenchRun] = []
+    stacks: list[model.ProcessStack] = []
+    benches: list[model.BenchRun] = []
     inspections: list[InspectorSummary] = []
     reports: list[str] = []  # text of report.json files of other commands

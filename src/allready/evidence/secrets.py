@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import msgspec.structs
 
-from allready.expressions import expression
 from allready.model import Difference
 
 T = TypeVar("T")
@@ -23,15 +22,15 @@ _KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
 
 # NCCL_IB_PKEY is the number of a partition; PWD is a folder.
 _ENV_NAME = rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
-_SECRET_ENV = expression(_ENV_NAME)
+_SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
-_NOT_SECRET = expression(r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|)", re.IGNORECASE)
-_NOT_NAMES = expression(
+_NOT_SECRET = re.compile(r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|)", re.IGNORECASE)
+_NOT_NAMES = re.compile(
     r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
     re.IGNORECASE,
 )
-_NAMED = expression(
+_NAMED = re.compile(
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
     r"(?P<env_is>[\"']?(?:\s?=\s?|:\s?)|\s(?:set by (?:environment|env) to|set to)\s)"
@@ -52,7 +51,7 @@ _NAMED_HINTS = (
 )  # fmt: skip
 """In small letters; a text without any has nothing that `_NAMED` finds.  To look for each is ten times as fast."""
 
-_SHAPES = expression(
+_SHAPES = re.compile(
     r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"
     r"|(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}"
     r"|-----BEGIN[A-Z ]{0,40}PRIVATE KEY-----.*"

@@ -8,8 +8,6 @@ import ast
 import re
 import warnings
 
-from allready.expressions import expression
-
 HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
@@ -39,14 +37,14 @@ _TABLE_STARTS = (
 )
 _RAS_MARKS = (b"NCCL version", b"SERVER PROTOCOL", b"PEER_", b'"nccl_version"', b'"communicators')
 _STACK_MARKS = (b"(most recent call first)", b"Thread ", b"Process ", b"#0 ", b"[<0>]")
-_LOG_LINE = expression(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
-_ERROR_FILE = expression(rb'\s*\{\s*"message"\s*:\s*[{"]')
+_LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
+_ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
 
-_COMMENTS = expression(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
-_STATEMENT = expression(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
+_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
+_STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
 """What only a program begins with, after comments and a docstring."""
 
-_TOP_LEVEL = expression(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
+_TOP_LEVEL = re.compile(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
 _PROGRAM_BYTES = 8192
 _MAX_CUTS = 20
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

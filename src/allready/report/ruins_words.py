@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.model import Culprits, Finding, RankRow, Report, Role, RunSummary, Severity, TimelineEvent
 from allready.report import units
 from allready.report.safe import plain, shorten, width
@@ -60,7 +59,7 @@ _PHRASES = tuple(
         *((re.escape(how), key) for how, key in ABSENT.items()),
     )
 )
-_OWN = expression(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
+_OWN = re.compile(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
 """What differs between lines that say the same: addresses, process numbers, ports, a rank in brackets."""
 
 

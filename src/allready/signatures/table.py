@@ -20,8 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.expressions import expression
-from allready.model import Confidence, Event, FaultClass, Remedy, Role, Severity
+from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.signatures import conditions
 from allready.signatures.case import UNCHANGED, Case, EventsById, case_from, compiled
@@ -31,13 +30,13 @@ FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launche
 
 COPY = "tables.json"
 
-_ALL_DIGITS = expression(r"\\d|0-9|\{\d+(?:,\d*)?\}")
-_A_DIGIT = expression(r"\d|\(\?P=|\(\?\(")
-_A_BRACE = expression(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
+_ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
+_A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
+_A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
 
 CULPRITS = ("rank", "node", "peer", "ranks", "nobody")
 KEYS = {
-    "code", "name", "role", "severity", "fault_class", "depth", "culprit", "variables", "max_confidence",
+    "code", "name", "role", "severity", "fault_class", "layer", "culprit", "variables", "max_confidence",
     "class_if_alive", "is_launcher_summary", "since", "title", "message", "remedy", "page", "decoys", "when", "line",
 }  # fmt: skip
 
@@ -85,7 +84,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     code: str | None = None
     severity: Severity = Severity.INFO
     fault_class: FaultClass = FaultClass.HEALTHY
-    depth: int = 50
+    layer: str = ""
     culprit: str = "rank"
     variables: tuple[str, ...] = ()
     max_confidence: Confidence = Confidence.CERTAIN
@@ -95,7 +94,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     since: str = "0.1"
     title: str = ""
     message: str = ""
-    remedies: tuple[Remedy, ...] = ()
+    steps: tuple[RemedyStep, ...] = ()
     page: str = ""
 
     def role_of(self, text: str, values: Mapping[str, str], front: str, *, has_progress: bool = False) -> Role:
@@ -171,10 +170,10 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         texts = {slot: str(entry[slot]).strip() for slot in ("title", "message", "page")}
         texts |= {
             "code": entry["code"],
-            "remedies": steps_of(entry),
+            "steps": steps_of(entry),
             "severity": Severity(entry["severity"]),
             "fault_class": FaultClass(entry["fault_class"]),
-            "depth": int(entry.get("depth", 50)),
+            "layer": str(entry["layer"]),
         }
     unknown = set(entry) - KEYS
     assert not unknown, f"{family}.{entry['name']}: {sorted(unknown)} is no key; there are {sorted(KEYS)}"

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from allready.live.monitor.pace_digest import UNKNOWN, digests_of
+from allready.live.digests import UNKNOWN, digests_of
 from tests.cases import cases
+
+pytestmark = pytest.mark.thorough
 
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> dict[str, Any]:

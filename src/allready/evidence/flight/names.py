@@ -3,14 +3,12 @@
 import re
 from pathlib import PurePosixPath
 
-from allready.expressions import expression
-
-_SUFFIX = expression(r"(_coalesced|_into_tensor|_tensor|_single|_base|_oop|_v|_sparse)+$")
+_SUFFIX = re.compile(r"(_coalesced|_into_tensor|_tensor|_single|_base|_oop|_v|_sparse)+$")
 _SPELLINGS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
     "all_reduce_barrier": "barrier", "allreduce_barrier": "barrier", "all_to_all_v": "all_to_all",
 }  # fmt: skip
-_P2P = expression(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}))?")
+_P2P = re.compile(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}))?")
 
 DTYPES = {
     "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2),
@@ -58,13 +56,13 @@ def element_bytes(dtype: str) -> int | None:
     return _BYTES_BY_NAME.get(dtype)
 
 
-_ENDINGS = expression(
+_ENDINGS = re.compile(
     r"(?:\.(?:pkl|pickle|json|bin|dump|dmp|trace|txt|log|dat|out|gz|xz|bz2|zst|lz4|tar|tgz|zip))+$", re.IGNORECASE
 )
-_NAMED = expression(r"(?:^|[^a-z])(?:global[_-]?)?rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
-_SHORT = expression(r"(?:^|[_\-.])r(\d{1,7})(?=$|[_\-.])", re.IGNORECASE)
-_OF = expression(r"(\d{1,7})[_\-]?of[_\-]?\d{1,7}$", re.IGNORECASE)
-_LAST = expression(r"(?<!\d)(\d{1,7})$")
+_NAMED = re.compile(r"(?:^|[^a-z])(?:global[_-]?)?rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_SHORT = re.compile(r"(?:^|[_\-.])r(\d{1,7})(?=$|[_\-.])", re.IGNORECASE)
+_OF = re.compile(r"(\d{1,7})[_\-]?of[_\-]?\d{1,7}$", re.IGNORECASE)
+_LAST = re.compile(r"(?<!\d)(\d{1,7})$")
 
 
 def rank_in_name(name: str) -> int | None:
@@ -82,3 +80,11 @@ def rank_in_name(name: str) -> int | None:
         if found:
             return int(found[-1])
     return None
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """`2.10` -> (2, 10); (2, 0) when it is not told."""
+    major, _, minor = text.partition(".")
+    if major.isascii() and major.isdigit() and len(major) < 6:
+        return int(major), int(minor) if minor.isascii() and minor.isdigit() and len(minor) < 6 else 0
+    return (2, 0)

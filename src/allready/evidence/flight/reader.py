@@ -15,7 +15,6 @@ from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import rank_in_name
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
-from allready.expressions import expression
 from allready.model import Origin, SourceRecord
 
 MAX_DUMPS = 4_096
@@ -32,9 +31,9 @@ KIND = "flight recorder"
 
 _DUMP_KEYS = frozenset({"entries", "pg_config", "pg_status", "nccl_comm_state"})
 _HEAD_KEYS = tuple(key.encode() for key in (*sorted(_DUMP_KEYS), "collective_seq_id", "profiling_name"))
-_RANKS = expression(r"[\[(]?[\d,\s]*[\])]?\Z")
-_RANK_KEY = expression(r"(?:rank[_\- ]?)?(\d{1,7})\Z", re.IGNORECASE)
-_RANK_BEFORE = expression(r"\brank[ :=_\-]{0,3}(\d{1,7})\b", re.IGNORECASE)
+_RANKS = re.compile(r"[\[(]?[\d,\s]*[\])]?\Z")
+_RANK_KEY = re.compile(r"(?:rank[_\- ]?)?(\d{1,7})\Z", re.IGNORECASE)
+_RANK_BEFORE = re.compile(r"\brank[ :=_\-]{0,3}(\d{1,7})\b", re.IGNORECASE)
 _PADDING = (b"\n", b"\r", b" ", b"\0")
 _STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 _BACKENDS_WITH_STATES = {"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"}

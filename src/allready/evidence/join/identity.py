@@ -9,12 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.reading import RasAnswer
-from allready.expressions import expression
 from allready.model import Death, Event, Origin, ProcessRecord
 
 MAX_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
-_ADDRESS = expression(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
 """The numbers in an address number no nodes."""
 
 

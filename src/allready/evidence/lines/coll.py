@@ -5,10 +5,11 @@ by their bytes.  Therefore the fields that change from line to line (counter, bu
 from `0` to `o`, which the fast path can check without looking at them one by one.
 """
 
+import re
+
 from msgspec import Struct
 
 from allready.evidence.reading import OpShape
-from allready.expressions import expression
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""
@@ -21,7 +22,7 @@ MAX_DIGITS = 16
 """Of the counter."""
 
 _BUFFER = rb"(?:0x([0-o]{1,16})|\(nil\))"
-_LINE = expression(
+_LINE = re.compile(
     rb":(?P<pid>\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO (?P<op>[A-Za-z]\w{0,40})"
     rb": opCount (?P<number>[0-o]{1,%d})"
     % MAX_DIGITS
@@ -38,15 +39,15 @@ _LINE = expression(
     + rb"(?P<more>(?: task [0-o]{1,20}| [A-Za-z]\w{0,30}[ =](?:0x[0-9a-f]{1,16}|\(nil\)|-?\d{1,20})){0,8})\s*\Z"
 )
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
-_TASK = expression(rb" task ([0-o]{1,20})(?= |\s*\Z)")
-_GLOBAL_RANK = expression(rb" globalrank (\d{1,9})(?= |\s*\Z)")
-_DATE = expression(rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])")
-_CLOCK = expression(
+_TASK = re.compile(rb" task ([0-o]{1,20})(?= |\s*\Z)")
+_GLOBAL_RANK = re.compile(rb" globalrank (\d{1,9})(?= |\s*\Z)")
+_DATE = re.compile(rb"\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,](\d{1,9}))?(?![\d:])")
+_CLOCK = re.compile(
     rb"\d{4}[-/]\d\d[-/]\d\d(?=[T _]\d\d:)|\d\d/\d\d/\d{4}(?= \d\d:)|(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:])"
     rb"|(?<=\[)\d{1,12}\.\d{3,9}(?=\])|(?<![\d.])1\d{9}(?:\.\d{1,9})?(?![\d.])"
 )
-_DIGITS = expression(rb"\d+")
-_CAPITAL = expression(r"(?<=[a-z0-9])(?=[A-Z])")
+_DIGITS = re.compile(rb"\d+")
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _NAMES = {
     "AllReduce": "all_reduce",

@@ -1,19 +1,19 @@
 """What is kept of the interesting lines, within bounds: the first, the last, and counts of what repeats itself."""
 
 import functools
+import re
 from collections import deque
 
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX
-from allready.expressions import expression
 
 _LOOK_BACK = 512
 _MAX_KEYS = 50_000
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
 _DIGITS = b"0123456789"
-_NUMBER = expression(rb"0x[0-9a-f]+|[0-9]+")
-_PIDS = expression(rb":(\d{1,10}):\d{1,10} ")
+_NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9]+")
+_PIDS = re.compile(rb":(\d{1,10}):\d{1,10} ")
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]

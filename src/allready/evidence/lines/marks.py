@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
-from allready.expressions import expression
 
 WORDS = (b"step", b"iter")
 """Every usual marker has one of these, in any case."""
@@ -37,8 +36,8 @@ _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 _FILLED = np.array([[0] * n + [255] * (_LOOK_BACK - n) for n in range(_LOOK_BACK + 1)], np.uint8)[:, ::-1].copy()
 _FILLED = _FILLED.view(np.uint64)  # [n]: the first bytes of sixteen, all but the last n
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-_OWN = expression(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
-_OTHER_THING = expression(
+_OWN = re.compile(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
+_OTHER_THING = re.compile(
     rb"[a-z0-9_./-]\Z|(?:(?<![a-z])|^)(?:max|min|total|num|save|saving|saved|warm[_ -]?up|every|per|accumulation|accum"
     rb"|micro|log|logging|eval|evaluation|val|valid|validation|test|inner|sub|time|decay|last|start|final|best|resume"
     rb"|from|diffusion|sampling|optimizer)[_ -]{1,2}\Z"

@@ -1,5 +1,6 @@
 """Blocks of lines that belong together: tracebacks, torchelastic's tables, `Rendezvous complete`."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -9,10 +10,9 @@ from allready.evidence.log.elastic import Entry, ErrorFile
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
 from allready.evidence.log.writer import WriterKey
-from allready.expressions import expression
 
 MAX_BLOCKS = 5000
-_NOISE = expression(
+_NOISE = re.compile(
     r"frame #\d+:|Exception raised from |C\+\+ CapturedTraceback:|#\d+ .{1,300} from .{1,300}:\d+|"
     r"={8,}\s*$|-{8,}\s*$|\*{8,}\s*$|=== Source Location Trace"
 )

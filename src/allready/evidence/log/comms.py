@@ -1,19 +1,19 @@
 """The communicators of one process, from NCCL's life lines (Init, layout, Destroy, Abort) of any version."""
 
+import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
-from allready.expressions import expression
 from allready.model import CommRecord
 
 MAX_COMMS = 20_000
 
-_COMM = expression(
+_COMM = re.compile(
     r"(?:\[Rank \d+\] )?(?:\w{1,60} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7})\b(.*)$"
 )
-_STATE = expression(r"- ?(Init|Destroy|Abort|Revoke|Finalize)(?: (START|COMPLETE)|\b)")
-_PAIR = expression(r"(\w+) (-?(?:0x)?[0-9a-fA-F]+|0x[0-9a-fA-F]+)(?=[\s-]|$)")
+_STATE = re.compile(r"- ?(Init|Destroy|Abort|Revoke|Finalize)(?: (START|COMPLETE)|\b)")
+_PAIR = re.compile(r"(\w+) (-?(?:0x)?[0-9a-fA-F]+|0x[0-9a-fA-F]+)(?=[\s-]|$)")
 
 
 class Draft(Struct):

@@ -9,19 +9,18 @@ from msgspec import Struct
 from allready.evidence import clock as clocks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, read_text
-from allready.expressions import expression
 
 MAX_SECTION_LINES = 6000
 
-_SECTION = expression(r"\s*(?:Failures|Root Cause(?: \(first observed failure\))?|Other Failures):\s*$")
-_BORDER = expression(r"\s*(?:={8,}|-{8,}|\*{8,})\s*$")
-_ENTRY = expression(r"\s*\[(\d{1,7})\]:\s*$")
-_FIELD = expression(r"\s+(time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$")
-_RANK = expression(r"(\d{1,7}) \(local_rank: (\d{1,5})\)")
-_EXIT = expression(r"(-?\d{1,6}) \(pid: (\d{1,9})\)")
-_WHEN = expression(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)")
-_SETTING = expression(r"\s+(\w{1,40})=(.{0,2000})$")
-_ERROR_START = expression(r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"')
+_SECTION = re.compile(r"\s*(?:Failures|Root Cause(?: \(first observed failure\))?|Other Failures):\s*$")
+_BORDER = re.compile(r"\s*(?:={8,}|-{8,}|\*{8,})\s*$")
+_ENTRY = re.compile(r"\s*\[(\d{1,7})\]:\s*$")
+_FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback|msg)\s*: ?(.*)$")
+_RANK = re.compile(r"(\d{1,7}) \(local_rank: (\d{1,5})\)")
+_EXIT = re.compile(r"(-?\d{1,6}) \(pid: (\d{1,9})\)")
+_WHEN = re.compile(r"(\d{4})-(\d\d)-(\d\d)_(\d\d):(\d\d):(\d\d)")
+_SETTING = re.compile(r"\s+(\w{1,40})=(.{0,2000})$")
+_ERROR_START = re.compile(r'\s*\{\s*"message"\s*:\s*\{\s*"message"\s*:\s*"')
 _NOTHING = ("To enable traceback see", "Signal ", "<N/A>")
 
 

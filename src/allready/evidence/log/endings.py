@@ -10,7 +10,6 @@ from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
 from allready.evidence.log.writer import Writer
-from allready.expressions import expression
 from allready.model import Death
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _MAX_FOLLOWING = 3
 """Ordinary lines behind a traceback that still stands last: what is printed at the door."""
 
 _MAX_BACK = 80
-_FAREWELL = expression(
+_FAREWELL = re.compile(
     r"\s*(?:wandb: |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
     r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|"
@@ -30,34 +29,34 @@ _FAREWELL = expression(
 )
 """What launchers, shells and helpers print when a process has ended."""
 
-_REASON = expression(
+_REASON = re.compile(
     r"\S{1,200}: error: .|\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
     r".{0,200}: (?:No such file or directory|Permission denied|cannot execute)\b|.{0,200}executable file not found|"
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: .|\s*$)"
 )
 """Words of programs, shells and Python that say why a process ended, alone on a line."""
 
-_WENT_ON = expression(
+_WENT_ON = re.compile(
     r"\b(?:finished|done|completed?|saved|saving|retry(?:ing)?|trying again|continu(?:e|ing)|going on|resum(?:e|ing)|"
     r"skipp(?:ed|ing)|succe(?:ss|eded))\b",
     re.IGNORECASE,
 )
-_GOOD_END = expression(
+_GOOD_END = re.compile(
     r"\b(?:training|job)(?: has| is| was)?(?: been)?(?: successfully)? (?:finished|done|completed?)\b|"
     r"Total training time|Destroy COMPLETE|successfully finished",
     re.IGNORECASE,
 )
 """Words of an end that was meant; epochs and runs are completed all the time."""
-_IGNORED = expression(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b", re.IGNORECASE)
-_STEP = expression(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
-_ECHO = expression(
+_IGNORED = re.compile(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
+_ECHO = re.compile(
     r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
     r"NCCL error|srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError|"
     r"slurmstepd: error: Failed to send "
 )
 """What is printed because another process ended: no reason of this one."""
 
-_COMMAND = expression(
+_COMMAND = re.compile(
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
     r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,6}))"
 )

@@ -10,7 +10,6 @@ from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.events import Collector, Finder, Said, likeness, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line
 from allready.evidence.log.writer import Writer
-from allready.expressions import expression
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
 
@@ -20,22 +19,22 @@ if TYPE_CHECKING:
 
 RENDEZVOUS = "elastic.rendezvous_complete"
 _STACK = "Stack trace of the failed collective"
-_STACK_FRAME = expression(r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$")
-_WATCHDOG = expression(
+_STACK_FRAME = re.compile(r"\s*#\d{1,4} (.{1,300}?) from (.{1,500}):(\d{1,9})\s*$")
+_WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout|raised the following async exception|etected by watchdog at work|"
     r"Timeout at NCCL work"
 )
-_TASK = expression(r"task:(\d{1,7})")
+_TASK = re.compile(r"task:(\d{1,7})")
 _NO_NUMBER = str(2**64 - 1)
 """-1 as torch prints it: an operation of several tensors has no one number of elements."""
-_OLD_RANK = expression(r"\[Rank (\d{1,6})\] ")
-_OLD_WORK = expression(
+_OLD_RANK = re.compile(r"\[Rank (\d{1,6})\] ")
+_OLD_WORK = re.compile(
     r"(\[Rank \d{1,6}\]) Watchdog caught ([^()]{1,60}\([^()]{1,300}Timeout)\(ms\)=\d{1,15}\) ran for (\d{1,15})"
 )
 _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendError", "terminated with exception")
-_CPP_FRAME = expression(r"(?:Exception raised from|frame #\d)")
+_CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MAX_MORE = 12
-_FRAME = expression(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
+_FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
 _MAX_BETWEEN = 16
 """Lines of other ranks that may stand between a frame and its source."""
 

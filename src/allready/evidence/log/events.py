@@ -7,7 +7,6 @@ from typing import ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from allready.evidence.log.line import MAX_EVENT_TEXT
-from allready.expressions import expression
 from allready.model import Event, Role
 from allready.signatures import LinePattern, Signature, table
 
@@ -18,8 +17,8 @@ MAX_KEPT = 16
 _MAX_TEMPLATES = 8192
 _MAX_KNOWN_CHARACTERS = 300
 _ZEROS = dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
-_POINTER = expression(r"0x[0-9a-fA-F]+")
-_NUMBER = expression(r"\d+")
+_POINTER = re.compile(r"0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"\d+")
 
 _Asked = tuple[LinePattern, Signature]
 Found = tuple[Signature, re.Match[str]]

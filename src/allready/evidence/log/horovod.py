@@ -5,10 +5,10 @@ ranks: 0]` (until 0.16), and since then one line per missing rank, `3: [TENSOR, 
 who is the reason that Horovod shuts down.
 """
 
+import re
 from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
-from allready.expressions import expression
 
 STALLED = "launcher.horovod_stalled"
 MAX_LINES = 400
@@ -17,10 +17,10 @@ MAX_LINES = 400
 _MAX_BELOW = 256
 _MAX_TENSORS = 24
 _HEADER = "broadcasted by subset of ranks"
-_RANK = expression(r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$")
-_TENSOR = expression(r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]")
+_RANK = re.compile(r"(?:^|[\s:>\]|])(\d{1,7})(!?): \[([^\[\]]{1,4000}?)( \.\.\.)?\]\s*$")
+_TENSOR = re.compile(r"(?:Stalled ops:)?(\S{1,300}) \[(missing|ready) ranks: ?(\d{1,7}(?:, ?\d{1,7}){0,4096})\]")
 _SHUT_DOWN = 'One or more rank (marked by "!") is stalled'
-_OWN_STAMP = expression(r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] ")
+_OWN_STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:.]{8,16}: [A-Z] ")
 
 
 def report(lines: Sequence[Line], at: int) -> dict[str, str]:

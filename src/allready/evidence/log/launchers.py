@@ -8,7 +8,6 @@ from msgspec import Struct
 from allready.evidence.log import tracebacks
 from allready.evidence.log.deaths import signal_name
 from allready.evidence.log.line import Line
-from allready.expressions import expression
 
 MAX_TASKS = 4096
 MAX_DIGITS = 7
@@ -51,56 +50,56 @@ class Statement(Struct, kw_only=True):
     words: str = ""  # why, in the words of the process
 
 
-_CLOSING = expression(r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})")
-_FORCED = expression(r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})")
-_FAILED = expression(r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
-_CHILD = expression(r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})")
-_RETURNED = expression(r"exits with return code = (-?\d{1,6})")
-_LOCAL_RANK = expression(r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})")
-_SRUN = expression(r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})")
-_SPAWNED = expression(r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))")
-_MPI = expression(
+_CLOSING = r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})"
+_FORCED = r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})"
+_FAILED = r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)"
+_CHILD = r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})"
+_RETURNED = r"exits with return code = (-?\d{1,6})"
+_LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
+_SRUN = r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})"
+_SPAWNED = r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))"
+_MPI = (
     r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,255}) "
     r"exited on\s{1,3}signal (\d{1,3})"
 )
-_MPI_LEFT = expression(
+_MPI_LEFT = (
     r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (\d{1,7}) with PID (\d{1,9}) on"
     r"(?:\s{1,3}node (\S{1,255}))?"
 )
-_MPI_NAME = expression(r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]")
-_MPI_CODE = expression(r"Exit code: +(-?\d{1,6})")
-_MPI_ABORT = expression(r"MPI_ABORT was invoked on rank (\d{1,7})")
-_ERROR_CODE = expression(r"[Ww]ith errorcode (-?\d{1,9})")
-_HYDRA = expression(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})")
-_HYDRA_END = expression(r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))")
-_OPAL = expression(
+_MPI_NAME = r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]"
+_MPI_CODE = r"Exit code: +(-?\d{1,6})"
+_MPI_ABORT = r"MPI_ABORT was invoked on rank (\d{1,7})"
+_ERROR_CODE = r"[Ww]ith errorcode (-?\d{1,9})"
+_HYDRA = r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})"
+_HYDRA_END = r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))"
+_OPAL = (
     r"\[([\w.\-]{1,255}):(\d{1,9})\] Signal: ([A-Z][\w \-]{1,40}) \((\d{1,3})\)|"
     r"\[([\w.\-]{1,255}):(\d{1,9}) {0,8}:\d{1,9}:\d{1,9}\] Caught signal (\d{1,3}) "
     r"\(([^()]{1,120}(?:\([^()]{1,40}\))?)\)"
 )
-_OPAL_CODE = expression(r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \(")
-_OPAL_ADDRESS = expression(r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))")
-_HANDLER = expression(
+_OPAL_CODE = r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \("
+_OPAL_ADDRESS = r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))"
+_HANDLER = (
     r"\*\*\* (?:Signal \d{1,3} \()?(SIG[A-Z]{2,6})\)?"
     r"(?: .{0,100}?received by PID (\d{1,9})\b| received at time=\d{1,20})"
 )
 _ORDERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_ABSL_FATAL = expression(r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)")
-_SHELL = expression(rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b")
-_ALONE = expression(r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$")
-_KERNEL_KILL = expression(r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)")
-_KERNEL_KILL_OLD = expression(r"^Killed process (\d{1,9}) \(([^)]{0,64})\)")
-_SEGFAULT = expression(r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)")
-_OOM_STEP = expression(r"[Dd]etected \d+ oom[_-]kill event")
-_POD_ROW = expression(r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b")
-_OOM_REASON = expression(r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b")
-_FATAL = expression(r"Fatal Python error: ([^\n:]{1,100})")
-_THREAD = expression(r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})')
-_TERMINATE = expression(r"terminate called after throwing an instance of '([^']{1,200})'")
-_WHAT = expression(r"\s*what\(\): +(.*)$")
-_WORLD_RANK = expression(r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]")
-_HOROVOD = expression(r"^Process (\d{1,7}) exit with status code (\d{1,3})\.")
-_PALS = expression(r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))")
+_ABSL_FATAL = r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)"
+_SHELL = rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b"
+_ALONE = r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$"
+_KERNEL_KILL = r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)"
+_KERNEL_KILL_OLD = r"^Killed process (\d{1,9}) \(([^)]{0,64})\)"
+_SEGFAULT = r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)"
+_OOM_STEP = r"[Dd]etected \d+ oom[_-]kill event"
+_POD_ROW = r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b"
+_OOM_REASON = r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b"
+_FATAL = r"Fatal Python error: ([^\n:]{1,100})"
+_THREAD = r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})'
+_TERMINATE = r"terminate called after throwing an instance of '([^']{1,200})'"
+_WHAT = r"\s*what\(\): +(.*)$"
+_WORLD_RANK = r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]"
+_HOROVOD = r"^Process (\d{1,7}) exit with status code (\d{1,3})\."
+_PALS = r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))"
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
@@ -136,20 +135,20 @@ class _Here(Struct):
 
 def local_rank_of(command: str) -> int | None:
     """The local rank that old launchers put into a process's arguments."""
-    found = _LOCAL_RANK.search(command)
+    found = re.search(_LOCAL_RANK, command)
     return None if found is None else int(found[1])
 
 
 def _closing(here: _Here) -> Iterable[Statement]:
     for pattern, default in ((_CLOSING, "SIGTERM"), (_FORCED, "SIGKILL")):
-        match = pattern.search(here.text)
+        match = re.search(pattern, here.text)
         if match is not None:
             name = match[2] if match[2].startswith("SIG") else default
             yield Statement(kind="signal", text=here.text.strip(), pid=int(match[1]), signal=name, by_launcher=True)
 
 
 def _failed(here: _Here) -> Iterable[Statement]:
-    match = _FAILED.search(here.text)
+    match = re.search(_FAILED, here.text)
     if match is not None:
         yield Statement(
             kind="exit",
@@ -159,7 +158,7 @@ def _failed(here: _Here) -> Iterable[Statement]:
             pid=int(match[3]),
             first=True,
         )
-    match = _CHILD.search(here.text)
+    match = re.search(_CHILD, here.text)
     if match is not None:
         yield Statement(
             kind="exit",
@@ -168,7 +167,7 @@ def _failed(here: _Here) -> Iterable[Statement]:
             exit_code=int(match[3]),
             first=True,
         )
-    match = _RETURNED.search(here.text)
+    match = re.search(_RETURNED, here.text)
     if match is not None and match[1] != "0":
         # The command is always that of the node's last local rank, whichever failed: 0 tells that there is no other.
         is_only = local_rank_of(here.text) == 0
@@ -179,7 +178,7 @@ def _failed(here: _Here) -> Iterable[Statement]:
             first=is_only,
             local_rank=0 if is_only else None,
         )
-    match = _SPAWNED.search(here.text)
+    match = re.search(_SPAWNED, here.text)
     if match is not None:
         yield Statement(
             kind="signal" if match[2] else "exit",
@@ -193,11 +192,11 @@ def _failed(here: _Here) -> Iterable[Statement]:
 
 def is_spawned(text: str) -> bool:
     """Whether `torch.multiprocessing.spawn` says how a child ended that left no exception."""
-    return _SPAWNED.match(text) is not None
+    return re.match(_SPAWNED, text) is not None
 
 
 def _srun(here: _Here) -> Iterable[Statement]:
-    match = _SRUN.search(here.text)
+    match = re.search(_SRUN, here.text)
     if match is None:
         return
     node, tasks, words = match.groups()
@@ -245,7 +244,7 @@ def _ranges(text: str) -> list[int]:
 
 def _mpirun(here: _Here) -> Iterable[Statement]:
     text = here.joined(3)
-    match = _MPI.search(text)
+    match = re.search(_MPI, text)
     if match is not None:
         rank, pid, node, number = match.groups()
         yield Statement(
@@ -260,10 +259,10 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
         )
     if "detected that one or more processes exited" in here.text:
         text = here.joined(12)
-        name, code = _MPI_NAME.search(text), _MPI_CODE.search(text)
+        name, code = re.search(_MPI_NAME, text), re.search(_MPI_CODE, text)
         if name is not None and code is not None:
             yield Statement(kind="exit", text=here.text.strip(), task=int(name[1]), exit_code=int(code[1]), first=True)
-    match = _MPI_LEFT.search(text)
+    match = re.search(_MPI_LEFT, text)
     if match is not None:
         yield Statement(
             kind="exit",
@@ -273,9 +272,9 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
             node=match[3],
             first=True,
         )
-    match = _MPI_ABORT.search(here.text)
+    match = re.search(_MPI_ABORT, here.text)
     if match is not None:
-        code = _ERROR_CODE.search(here.joined(4))
+        code = re.search(_ERROR_CODE, here.joined(4))
         yield Statement(
             kind="exit",
             text=here.text.strip(),
@@ -287,14 +286,14 @@ def _mpirun(here: _Here) -> Iterable[Statement]:
 
 def _received(here: _Here) -> Iterable[Statement]:
     """A handler of signals speaks in the process that got one: Open MPI's, UCX's, glog's, absl's; it ends there."""
-    match = _OPAL.search(here.text)
+    match = re.search(_OPAL, here.text)
     if match is not None:
         host, pid, number = match[1] or match[5], match[2] or match[6], match[4] or match[7]
         name = signal_name(int(number))
         if name is None or name in _ORDERS:
             return
         text = here.joined(3)
-        code, address = _OPAL_CODE.search(text), _OPAL_ADDRESS.search(text)
+        code, address = re.search(_OPAL_CODE, text), re.search(_OPAL_ADDRESS, text)
         how = match[3] or match[8]
         how += f", {code[1].lower()}" if code is not None else ""
         how += f" at {address[1]}" if address is not None else ""
@@ -309,7 +308,7 @@ def _received(here: _Here) -> Iterable[Statement]:
             words="" if name == "SIGABRT" else how,
         )
         return
-    match = _HANDLER.search(here.text)
+    match = re.search(_HANDLER, here.text)
     if match is not None and match[1] not in _ORDERS:
         yield Statement(
             kind="abort" if match[1] == "SIGABRT" else "signal",
@@ -323,7 +322,7 @@ def _received(here: _Here) -> Iterable[Statement]:
 
 def _hydra(here: _Here) -> Iterable[Statement]:
     text = here.joined(12)  # some print an empty line after each
-    who, end = _HYDRA.search(text), _HYDRA_END.search(text)
+    who, end = re.search(_HYDRA, text), re.search(_HYDRA_END, text)
     if end is None:
         return
     number, code, status = end.groups()
@@ -349,27 +348,27 @@ def _shell_code(code: int) -> int:
 
 
 def _shell(here: _Here) -> Iterable[Statement]:
-    match = _SHELL.search(here.text)
+    match = re.search(_SHELL, here.text)
     if match is not None:
         name = _SIGNALS[match[2]]
         yield Statement(
             kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), pid=int(match[1]), signal=name
         )
         return
-    match = _ALONE.match(here.text)
+    match = re.match(_ALONE, here.text)
     if match is not None:
         name = _SIGNALS[match[1]]
         yield Statement(kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name)
 
 
 def _kernel(here: _Here) -> Iterable[Statement]:
-    match = _KERNEL_KILL.search(here.text) or _KERNEL_KILL_OLD.search(here.text)
+    match = re.search(_KERNEL_KILL, here.text) or re.search(_KERNEL_KILL_OLD, here.text)
     if match is not None:
         yield Statement(
             kind="oom", text=here.text.strip(), pid=int(match[1]), host=here.line.prefix.host, signal="SIGKILL"
         )
         return
-    match = _SEGFAULT.search(here.text)
+    match = re.search(_SEGFAULT, here.text)
     if match is not None:
         yield Statement(
             kind="signal", text=here.text.strip(), pid=int(match[2]), host=here.line.prefix.host, signal="SIGSEGV"
@@ -377,16 +376,16 @@ def _kernel(here: _Here) -> Iterable[Statement]:
 
 
 def _oom(here: _Here) -> Iterable[Statement]:
-    if _OOM_STEP.search(here.text) is not None:
+    if re.search(_OOM_STEP, here.text) is not None:
         yield Statement(kind="oom", text=here.text.strip(), signal="SIGKILL")
         return
-    row = _POD_ROW.search(here.text)
-    if row is not None or _OOM_REASON.search(here.text) is not None:
+    row = re.search(_POD_ROW, here.text)
+    if row is not None or re.search(_OOM_REASON, here.text) is not None:
         yield Statement(kind="oom", text=here.text.strip(), node=None if row is None else row[1], signal="SIGKILL")
 
 
 def _fatal_python(here: _Here) -> Iterable[Statement]:
-    match = _FATAL.search(here.text)
+    match = re.search(_FATAL, here.text)
     if match is None:
         return
     name = _SIGNALS.get(match[1].strip(), "SIGABRT")
@@ -398,7 +397,7 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
             if frames:
                 break
             is_current = text.lstrip().startswith(("Current thread", "Thread"))
-        frame = _THREAD.match(text)
+        frame = re.match(_THREAD, text)
         if frame is not None and is_current:
             frames.append((frame[1], int(frame[2]), frame[3]))
             other.is_understood = True
@@ -413,14 +412,14 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
 
 
 def _horovod(here: _Here) -> Iterable[Statement]:
-    match = _HOROVOD.search(here.text)
+    match = re.search(_HOROVOD, here.text)
     if match is not None and match[2] != "0":
         yield Statement(kind="exit", text=here.text.strip(), rank=int(match[1]), exit_code=int(match[2]))
 
 
 def _pals(here: _Here) -> Iterable[Statement]:
     """mpiexec of HPE's PALS: one line for each rank that ended badly, those that it stopped itself too."""
-    match = _PALS.search(here.text)
+    match = re.search(_PALS, here.text)
     if match is not None and match[4] != "0":
         yield Statement(
             kind="exit",
@@ -433,12 +432,12 @@ def _pals(here: _Here) -> Iterable[Statement]:
 
 
 def _terminate(here: _Here) -> Iterable[Statement]:
-    match = _TERMINATE.search(here.text)
+    match = re.search(_TERMINATE, here.text)
     if match is None:
         return
     here_too = here.text.partition("what(): ")[2]
-    words = here_too.strip() or next((w[1] for o in here.following(6) if (w := _WHAT.match(o.rest))), "")
-    rank = _WORLD_RANK.search(words)
+    words = here_too.strip() or next((w[1] for o in here.following(6) if (w := re.match(_WHAT, o.rest))), "")
+    rank = re.search(_WORLD_RANK, words)
     is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
     yield Statement(
         kind="abort",
@@ -453,7 +452,7 @@ def _terminate(here: _Here) -> Iterable[Statement]:
 
 def _checked(here: _Here) -> Iterable[Statement]:
     """The fatal line of absl without a date, by which a check in a library ends its process."""
-    match = _ABSL_FATAL.search(here.text)
+    match = re.search(_ABSL_FATAL, here.text)
     if match is not None:
         words = f"{match[2]}: {match[3].strip()}"
         yield Statement(

@@ -1,13 +1,14 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
+import re
+
 from msgspec import Struct
 
 from allready.evidence.prefix import Prefix
-from allready.expressions import expression
 
 MAX_CHARACTERS = 4096
 MAX_EVENT_TEXT = 1000
-_ESCAPES = expression(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 class Line(Struct):

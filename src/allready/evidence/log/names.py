@@ -5,17 +5,15 @@ import re
 
 from msgspec import Struct
 
-from allready.expressions import expression
-
-_RANK = expression(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
-_LOCAL_RANK = expression(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
-_ATTEMPT = expression(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
-_NODE = expression(
+_RANK = re.compile(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
+_LOCAL_RANK = re.compile(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
+_ATTEMPT = re.compile(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
+_NODE = re.compile(
     r"(?<![a-z])((?:[a-z0-9]+-)*(?:node|worker|master|launcher|host|server|gpu-node|pod|task)[_\-]?\d{1,6})(?![\da-z])"
 )
-_PID = expression(r"(?<![a-z])pid[_\-.=]?(\d{1,9})(?!\d)")
-_SUFFIX = expression(r"\.(?:log|txt|out|err|gz|zst|xz|bz2|\d{1,2})$")
-_NOT_HOSTS = expression(
+_PID = re.compile(r"(?<![a-z])pid[_\-.=]?(\d{1,9})(?!\d)")
+_SUFFIX = re.compile(r"\.(?:log|txt|out|err|gz|zst|xz|bz2|\d{1,2})$")
+_NOT_HOSTS = re.compile(
     r"(?:nccl|rccl|debug|info|log|logs|file|warn|trace|subsys|output|out|err|stdout|stderr|rank\d*|node\d*|v\d.*|\d+)?$"
 )
 

@@ -1,6 +1,7 @@
 """NCCL's and RCCL's INFO lines of one process -> its `ProcessRecord`.  All shapes from 2.8 to 2.30."""
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -8,7 +9,6 @@ from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
 from allready.evidence.secrets import masked_value
-from allready.expressions import expression
 from allready.model import Transport
 
 _Item = TypeVar("_Item")
@@ -25,34 +25,34 @@ The ranks of a job print the same ones."""
 _remembered = functools.lru_cache(maxsize=512)
 """Of functions of a line's words, which are the same for most ranks of a job."""
 
-_CHANNEL = expression(
+_CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
     r"(?: comm (0x[0-9a-fA-F]+).*)?$"
 )
-_ENV = expression(r"([A-Z][A-Z0-9_]{2,80}) set(?: by (?:environment|env))? to (.*)$")
-_ADDRESS = expression(r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>")
-_PORT = expression(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b")
-_GDR_NIC = expression(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
-_COUNTS = expression(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
-_TUNING = expression(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})")
-_TIMINGS = expression(r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)")
-_BOOTSTRAP = expression(r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)")
-_PART = expression(r"(\w{1,40}) ([\d.]{1,20})(?:,|$)")
-_VERSION = expression(r"(NCCL|RCCL|HIP|ROCm) version *:? *(\d[\w.]*?)((?:\+|-).*)?(?:\s|$)")
-_CUDA = expression(r"\+cuda(\d+(?:\.\d+)*)")
-_HIP = expression(r"\+hip(\d+(?:\.\d+)*)")
-_PLUGIN = expression(
+_ENV = re.compile(r"([A-Z][A-Z0-9_]{2,80}) set(?: by (?:environment|env))? to (.*)$")
+_ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>")
+_PORT = re.compile(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b")
+_GDR_NIC = re.compile(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
+_COUNTS = re.compile(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
+_TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})")
+_TIMINGS = re.compile(r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)")
+_BOOTSTRAP = re.compile(r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)")
+_PART = re.compile(r"(\w{1,40}) ([\d.]{1,20})(?:,|$)")
+_VERSION = re.compile(r"(NCCL|RCCL|HIP|ROCm) version *:? *(\d[\w.]*?)((?:\+|-).*)?(?:\s|$)")
+_CUDA = re.compile(r"\+cuda(\d+(?:\.\d+)*)")
+_HIP = re.compile(r"\+hip(\d+(?:\.\d+)*)")
+_PLUGIN = re.compile(
     r"(?:(NET|TUNER|PROFILER|ENV|GIN|RMA|COLLNET)/Plugin ?: )?(?:Loaded|Using|Successfully loaded external) "
     r"(?:(?:net|network|coll|collnet|tuner|profiler|tuning) )?(?:plugin )?([\w.\-/ ]{1,80}?)(?: plugin)?"
     r"(?: \(?(v\d{1,3})\)?)?$"
 )
-_PROVIDER = expression(r"NET/(\w{1,30}) (?:Selected [Pp]rovider is|Using aws-ofi-nccl) ([\w.\-;]{1,60})")
-_FILLED = expression(r"Filled ([\w.\-]{1,64}) in topo")
-_CODE = expression(r"[\w./\-]{1,200}:\d+ -> \d+")
+_PROVIDER = re.compile(r"NET/(\w{1,30}) (?:Selected [Pp]rovider is|Using aws-ofi-nccl) ([\w.\-;]{1,60})")
+_FILLED = re.compile(r"Filled ([\w.\-]{1,64}) in topo")
+_CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
-_KNOWN = expression(
+_KNOWN = re.compile(
     r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
     r"Topology|TOPO/NET|Could not (?:get speed|find real path)|MNNVL|RAS |Comm config|CC O|P2P |Check P2P|ncclP2p|"
     r"\[Proxy|\[Service|\[MSCCL|threadThresholds|Setting affinity|NVLS |DMA-BUF|Initialized|Assigned|Intra|ncclTopo|"
@@ -64,14 +64,14 @@ _KNOWN = expression(
 )
 """Beginnings of INFO lines that are understood and say nothing that is kept."""
 
-_TEARDOWN = expression(
+_TEARDOWN = re.compile(
     r"Destroy (?:START|COMPLETE)|Abort (?:START|COMPLETE)|Revoke |Closing env plugin|abort called|"
     r"Connection closed by localRank|[Uu]nload|[Ff]inaliz"
 )
-_CONNECT = expression(
+_CONNECT = re.compile(
     r"Channel |Connected |New proxy|Connecting|P2P/|Received and initiated operation|\[Proxy Progress"
 )
-_INIT = expression(
+_INIT = re.compile(
     r"Init (?:START|COMPLETE|timings)|Bootstrap|NET/|/Plugin|Using network|version|cudaDriver|set by env|comm 0x|Tree|"
     r"Ring|Pattern|Topology|TOPO|GPU/|CPU/|NVS/|MNNVL|channels|threadThresholds|Comm config|Setting affinity|RAS|=== |"
     r"\[Proxy Service|Initialized|Assigned|DMA-BUF|NVLS|CC O|P2P |Check|dlvsym|Could not|ncclTopo|ncclP2p"

@@ -15,7 +15,6 @@ from allready.evidence.log.writer import Process, Writer
 from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
-from allready.expressions import expression
 from allready.model import ProcessRecord
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 8192
 MAX_VARIABLES = 256
-_VARIABLE = expression(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
-_TORCH_NCCL = expression(r"NCCL version: (\d[\w.]*)")
+_VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
+_TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
 
 
 class _Spoken(Struct):

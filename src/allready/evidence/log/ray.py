@@ -1,14 +1,14 @@
 """The lines below Ray's word on a dead actor: its class, its process and its machine."""
 
+import re
 from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
-from allready.expressions import expression
 
 DIED = "launcher.ray_actor_died"
 
 _MAX_BELOW = 8
-_FIELD = expression(r"\s{1,8}(class_name|actor_id|pid|namespace|ip|name|label): (\S.{0,200}?)\s*$")
+_FIELD = re.compile(r"\s{1,8}(class_name|actor_id|pid|namespace|ip|name|label): (\S.{0,200}?)\s*$")
 _NAMES = {"class_name": "actor", "pid": "pid", "ip": "ip"}
 
 

@@ -1,12 +1,12 @@
 """Statuses of XLA's coordination service: which call was answered so stands some lines below the message."""
 
+import re
 from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
-from allready.expressions import expression
 
 _MARK = "absl::Status: "
-_CALL = expression(r"RPC: /[\w.]{1,100}/(\w{1,60})")
+_CALL = re.compile(r"RPC: /[\w.]{1,100}/(\w{1,60})")
 _MAX_BELOW = 8
 
 

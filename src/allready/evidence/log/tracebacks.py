@@ -1,5 +1,6 @@
 """Python's own words about an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -7,7 +8,6 @@ from msgspec.structs import replace
 
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
-from allready.expressions import expression
 
 HEADER = "Traceback (most recent call last)"
 MAX_LINES = 400
@@ -15,14 +15,14 @@ MAX_SKIPPED = 3000
 MAX_MESSAGE_LINES = 30
 MAX_KEPT = 60
 
-_FRAME = expression(r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?')
-_RICH_FRAME = expression(r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})")
-_MARGIN = expression(r"\s*[|+] ?")
-_RULE = expression(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
-_ERROR = expression(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
-_BORDER = expression(r"(?:={8,}|-{8,}|\*{8,})$")
-_SPAWNED = expression(r"-- Process (\d{1,5}) terminated with the following error:")
-_OF_RANK = expression(r"\): \(RANK (\d{1,7})\)\s*$")
+_FRAME = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?')
+_RICH_FRAME = re.compile(r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})")
+_MARGIN = re.compile(r"\s*[|+] ?")
+_RULE = re.compile(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
+_ERROR = re.compile(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
+_BORDER = re.compile(r"(?:={8,}|-{8,}|\*{8,})$")
+_SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
+_OF_RANK = re.compile(r"\): \(RANK (\d{1,7})\)\s*$")
 """What torch's distributed checkpoint puts behind the header of a failed rank's traceback, in an exception that it
 raises on all ranks."""
 
@@ -46,10 +46,10 @@ _LAUNCHERS = (
 _MILD = ("DEBUG", "INFO", "WARN")
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
-_COLLECTIVE_TYPES = expression(
+_COLLECTIVE_TYPES = re.compile(
     r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
 )
-_COLLECTIVE = expression(
+_COLLECTIVE = re.compile(
     r"NCCL error|NCCL operation|nccl(?:Unhandled|System|Internal|Remote|InvalidUsage|Invalid)\w*|NCCL communicator|"
     r"NCCL Error|/gloo/|Gloo |store->get|Socket Timeout|wait timeout after|Watchdog caught|Connection closed by peer|"
     r"Timed out initializing process group|monitoredBarrier|mismatch between collectives|recvValue failed|"

@@ -4,23 +4,23 @@ Only where the pieces give one of its sentences from its beginning to its end: t
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from allready.evidence.log.line import Line
-from allready.expressions import expression
 
 MAX_PIECES = 8
 _MAX_BETWEEN = 64
 """Lines of other ranks that may stand between the pieces of one."""
 
-_BEGUN = expression(
+_BEGUN = re.compile(
     r"Watchdog caught|Caught collective operation|Timeout at NCCL|Exception \(either|"
     r"NCCL error is detected|[Ff]ailure detected by|watchdog got stuck"
 )
 _WORDS = ("atchdog", "aught coll", "Timeout at NCCL", "Exception (either", "error is detected", "ailure detected")
 """Of lines that may begin one: looked for first, in every line of a log."""
 
-_WHOLE = expression(
+_WHOLE = re.compile(
     r"(?:(?:Watchdog c|C)aught collective operation timeout: Work\w{1,20}\("
     r"(?:\w{1,40}=(?:\w{1,60}|\[(?:\d{1,12}(?:, \d{1,12}){0,16})?\]), ){0,8}Timeout\(ms\)=\d{1,15}\) "
     r"ran for \d{1,15} milliseconds before timing out\.?|"
@@ -29,21 +29,21 @@ _WHOLE = expression(
     r"[Ff]ailure detected by watchdog at work sequence id: -?\d{1,19} PG status: last enqueued work: -?\d{1,19}, "
     r"(?:last started work: -?\d{1,19}, )?last completed work: -?\d{1,19})"
 )
-_TAG = expression(
+_TAG = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?[^\s()\[\]]{1,160} ?(?:\([^\s()\[\]]{0,160}\))? ?)?(?<![^\s\[])"
     r"Rank \d{1,7}\] {1,3}"
 )
 """What stands in front of a sentence: its process group, and the rank in it."""
 
-_OPEN = expression(
+_OPEN = re.compile(
     r"ProcessGroupNCCL's watchdog got stuck for \d{1,9} seconds without making progress in monitoring enqueued "
     r"collectives\."
 )
 """A sentence that others follow in its line: it is whole wherever the piece ends."""
 
-_HEAD = expression(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}")
+_HEAD = re.compile(r"(?:\[[^\]]{0,160}\]? {0,2}){0,2}(?:\w{1,20}(?:'\w?)?(?: |$)){0,5}")
 _MAX_HEAD = 200
-_END = expression(r"""[\s"'},]{0,20}$""")
+_END = re.compile(r"""[\s"'},]{0,20}$""")
 
 
 def join(lines: Sequence[Line]) -> frozenset[int]:

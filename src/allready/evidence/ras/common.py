@@ -1,9 +1,8 @@
 """What the three forms of an answer share: names of operations and results, hashes, times."""
 
 import calendar
+import re
 import time
-
-from allready.expressions import expression
 
 RESULTS = {
     1: "unhandled cuda error",
@@ -39,7 +38,7 @@ OPERATIONS = {
 MAX_RANKS = 1_000_000
 """A rank or a size beyond is a broken number."""
 
-_TIME = expression(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 
 
 def operation_name(name: str) -> str:

@@ -13,7 +13,6 @@ from allready.evidence.ras.common import as_pid, parse_time
 from allready.evidence.ras.report import VERSION, TextReport
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer, Reading
-from allready.expressions import expression
 from allready.model import Event, Origin, SourceRecord
 
 MAX_POSITIONS = 100_000
@@ -32,11 +31,11 @@ _JSON_EVENT = (
     r'\{\s*"timestamp"\s*:\s*"[^"\n]{0,40}"\s*,\s*"group"\s*:\s*"[A-Z]{1,20}"\s*,\s*"event"\s*:\s*'
     rf'"(?:{_EVENT_NAMES})"'
 )
-_START = expression(rf"(?P<report>{_JSON_REPORT})|(?P<event>{_JSON_EVENT})|(?P<text>{VERSION.pattern})")
-_TEXT_EVENT = expression(rf"^\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d)\] ({_EVENT_NAMES}|PEER_[A-Z_]{{1,30}}): ?(.*)$")
-_PEER = expression(r"Process (\d{1,10}) on node (\S{1,255})")
-_ADDRESS = expression(r"^\[?([0-9a-fA-F.:]{2,45})\]?<\d{1,5}>")
-_TALK = expression(
+_START = re.compile(rf"(?P<report>{_JSON_REPORT})|(?P<event>{_JSON_EVENT})|(?P<text>{VERSION.pattern})")
+_TEXT_EVENT = re.compile(rf"^\[(\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d)\] ({_EVENT_NAMES}|PEER_[A-Z_]{{1,30}}): ?(.*)$")
+_PEER = re.compile(r"Process (\d{1,10}) on node (\S{1,255})")
+_ADDRESS = re.compile(r"^\[?([0-9a-fA-F.:]{2,45})\]?<\d{1,5}>")
+_TALK = re.compile(
     r"^(OK|SERVER PROTOCOL \d+|ERROR: .*|CLIENT PROTOCOL \d+|(VERBOSE )?STATUS|SET FORMAT \w+|TIMEOUT \d+)$",
     re.IGNORECASE,
 )

@@ -11,32 +11,31 @@ from msgspec import Struct
 
 from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer
-from allready.expressions import expression
 from allready.model import Event, GroupProgress, Origin, Position
 
-VERSION = expression(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
-_CUDA = expression(r"^CUDA runtime version \d+, driver version \d+$")
-_ROW = expression(
+VERSION = re.compile(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
+_CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")
+_ROW = re.compile(
     r"^(?P<group>\d{1,7}) +(?P<comms>\d{1,7}) +(?P<nodes>\d{1,7}) +(?P<per_node>\d{1,7}(?:-\d{1,7})?)"
     r" +(?P<size>\d{1,7}) +(?P<ranks>\d{1,9}) +(?P<status>[A-Z][A-Z,]{1,60}) +(?P<errors>[A-Z][A-Z,]{1,60})$"
 )
-_COMM = expression(r"^#(\d{1,7})-(\d{1,7}) \((?:0x)?([0-9a-fA-F]{1,16})\) (INCOMPLETE|ERROR|MISMATCH)$")
-_TOP = expression(r"^(INCOMPLETE|DEAD|TIMEOUT)$")
-_PROCESS = expression(r"^Process (\d{1,10}) on node (\S{1,255}) managing GPU")
-_MISSING_FROM = expression(r"^Missing communicator data from (\d{1,7}) (rank|job process)")
-_LIST = expression(r"^The (missing|unknown) ranks?: ([\d, -]+)$")
-_DIFFERENT = expression(r"^Communicator ranks have different (?:(\w{1,40}) )?operation counts$")
-_MANY = expression(
+_COMM = re.compile(r"^#(\d{1,7})-(\d{1,7}) \((?:0x)?([0-9a-fA-F]{1,16})\) (INCOMPLETE|ERROR|MISMATCH)$")
+_TOP = re.compile(r"^(INCOMPLETE|DEAD|TIMEOUT)$")
+_PROCESS = re.compile(r"^Process (\d{1,10}) on node (\S{1,255}) managing GPU")
+_MISSING_FROM = re.compile(r"^Missing communicator data from (\d{1,7}) (rank|job process)")
+_LIST = re.compile(r"^The (missing|unknown) ranks?: ([\d, -]+)$")
+_DIFFERENT = re.compile(r"^Communicator ranks have different (?:(\w{1,40}) )?operation counts$")
+_MANY = re.compile(
     r"^(\d{1,7}) ranks (?:have (?:launched up to operation (?P<upto>\d{1,18})|(?P<none>not launched any operations)"
     r"|status (?P<status>\w{1,40}))|reported (?P<error>.{1,200}))$"
 )
-_RANK = expression(
+_RANK = re.compile(
     r"^Rank (?P<rank>\d{1,7})(?: has launched up to operation (?P<upto>\d{1,18})"
     r"|(?P<none> has not launched any operations)| has status (?P<status>\w{1,40})"
     r"| reported (?P<error>.{1,200}?))?(?: -- .*)?$"
 )
-_WHERE = expression(r" managed by process (\d{1,10}) on node (\S{1,255})$")
-_KNOWN = expression(
+_WHERE = re.compile(r" managed by process (\d{1,10}) on node (\S{1,255})$")
+_KNOWN = re.compile(
     r"^(Job summary|=+|Communicators\.\.\..*|Errors|Warnings|Group +Comms.*|# +in group.*|Nodes +Processes.*|per node.*"
     r"|\(total\).*|Processes +GPUs.*|per process.*|[\d ]+|The outlier nodes?:|Node \S+ running process.*"
     r"|No communicator data collected!|No connection data collected!|Gathering data about .*|obtained a result in .*"

@@ -8,14 +8,12 @@ import json
 import re
 from typing import Any
 
-from allready.expressions import expression
-
 DEEPEST = 32
-_TOKEN = expression(
+_TOKEN = re.compile(
     r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
     re.DOTALL,
 )
-_NEXT = expression(r"\s*(\S)")
+_NEXT = re.compile(r"\s*(\S)")
 _LITERALS = {"true": True, "false": False, "null": None}
 _STRICT = json.JSONDecoder()
 

@@ -1,6 +1,7 @@
 """Whose file a frame is in: the user's own code, a library, or native code."""
 
-from allready.expressions import expression
+import re
+
 from allready.model import Frame
 
 _STANDARD = {
@@ -23,14 +24,14 @@ _PACKAGES = {
     "cloudpickle", "msgpack", "zmq", "tenacity", "einops", "timm", "ignite", "horovod", "bitsandbytes",
     "transformer_engine", "nvidia", "pydantic", "yaml", "lmdb", "decord", "av", "joblib", "filelock", "rich",
 }  # fmt: skip
-_NATIVE = expression(r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)")
+_NATIVE = re.compile(r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)")
 _GENERATED = ("torchinductor_", "/triton_cache/", "/.triton/")
 _TYPED_IN = ("<stdin>", "<ipython", "<cell")
-_OWN = expression(r"(?:^|/)allready/(?:live|launch)/")
+_OWN = re.compile(r"(?:^|/)allready/(?:live|launch)/")
 """The wrapper around a rank's script, wherever it is installed."""
-_INTERPRETER = expression(r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$")
-_INSTALLED = expression(r"(?:site|dist)-packages/")
-_STANDARD_PATH = expression(r"/lib(?:64)?/python\d[\d.]*/")
+_INTERPRETER = re.compile(r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$")
+_INSTALLED = re.compile(r"(?:site|dist)-packages/")
+_STANDARD_PATH = re.compile(r"/lib(?:64)?/python\d[\d.]*/")
 
 
 def package_path(file: str) -> str:

@@ -1,12 +1,12 @@
 """What a process is doing by its stack, and the frame that says so."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from allready.evidence.stacks.libraries import is_native, is_users
 from allready.evidence.stacks.patterns import meaning_of
-from allready.expressions import expression
 from allready.model import Frame, ProcessStack, ThreadStack
 
 _STRENGTH = (
@@ -18,7 +18,7 @@ _STRENGTH = (
 _NATIVE_WEAK = {"io", "network_wait", "subprocess_wait", "lock", "sleep"}
 """Kinds that a system call may serve: the library above it says what for."""
 
-_GROUP_STOP = expression(r"PtraceEvent\(.*\bSIGSTOP\b")
+_GROUP_STOP = re.compile(r"PtraceEvent\(.*\bSIGSTOP\b")
 """py-spy cannot halt a process that somebody has stopped already: it gets this event instead of its own."""
 
 

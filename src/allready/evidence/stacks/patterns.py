@@ -14,11 +14,11 @@ _ENDS_OF_NAMES = (".part.0", ".isra.0", ".cold", ".constprop.0")
 
 
 class Meaning(NamedTuple):
-    """One row: what a frame says its thread is doing."""
+    """One row: what a frame says its thread is doing.  Its expressions are compiled when a frame needs them."""
 
     kind: str
-    files: re.Pattern[str]
-    functions: re.Pattern[str]
+    files: str
+    functions: str
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def load() -> Mapping[str, Sequence[Meaning]]:
 
 def _row(entry: Mapping[str, Any]) -> Meaning:
     functions = "|".join(entry.get("functions", (".*",)))
-    return Meaning(entry["kind"], re.compile("|".join(entry.get("files", ("",)))), re.compile(rf"(?:{functions})"))
+    return Meaning(entry["kind"], "|".join(entry.get("files", ("",))), rf"(?:{functions})")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -46,6 +46,6 @@ def meaning_of(frame: Frame) -> str | None:
         rows, file = load()["python"], package_path(frame.file)
         names = {frame.function, frame.function.rpartition(".")[2]}
     for row in rows:
-        if row.files.search(file) and any(row.functions.fullmatch(name) for name in names):
+        if re.search(row.files, file) and any(re.fullmatch(row.functions, name) for name in names):
             return row.kind
     return None

@@ -8,34 +8,33 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks.pyspy_json import take_json
 from allready.evidence.stacks.text import ANSI, StackLines
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, finished
-from allready.expressions import expression
 from allready.model import Origin, SourceRecord
 
 MAX_EXAMPLES = 5
 MAX_WRITERS = 2_000
 LONGEST_LINE = 8_192
 
-_PREFIX = expression(
+_PREFIX = re.compile(
     r"^(?:\[rank(\d{1,7})\]:[ ]?|\[default(\d{1,7})\]:|\d{1,6}: |\[\d{1,6},\d{1,6}\]<std(?:out|err)>:)"
 )
-_JSON = expression(r'(?m)^(?P<space>[ \t]*)\[\s*\{\s*"pid"\s*:\s*\d+\s*,\s*"thread_id"')
-_FILE_PID = expression(
+_JSON = re.compile(r'(?m)^(?P<space>[ \t]*)\[\s*\{\s*"pid"\s*:\s*\d+\s*,\s*"thread_id"')
+_FILE_PID = re.compile(
     r"(?:^|[._-])(?:py-?spy|p?stack|gdb|faulthandler|dump|pid|trace)s?[._-]?(\d{2,10})(?=\D|$)", re.IGNORECASE
 )
-_FILE_RANK = expression(r"(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)", re.IGNORECASE)
-_FILE_NODE = expression(r"(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)", re.IGNORECASE)
+_FILE_RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)", re.IGNORECASE)
+_FILE_NODE = re.compile(r"(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)", re.IGNORECASE)
 
-_LOOKS = expression(
+_LOOKS = re.compile(
     r'^(?:Process \d+: |Python v\d\S* \(|Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: ")'
     r"| {4}\S.* \(\S+\)$|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):"
     r'| {2}File ".*", line \d+,? in '
     r"|Thread \d+ \(.*LWP \d+|#\d+ +(?:0x[0-9a-f]{8,} )?\S|\[<(?:0|[0-9a-f]{8,16})>\] |TID \d+:|PID \d+ - "
     r"| {8}(?:Arguments|Locals):| {12}\w+: |Fatal Python error: |Timeout \(\d+:\d\d:\d\d)"
 )
-_BEGINS = expression(
+_BEGINS = re.compile(
     r"\s*(?:Process \d+: .*\nPython v|Error: Failed to .*\n\s*(?:Reason|Caused)|Permission Denied: Try running)"
 )
-_ANCHOR = expression(
+_ANCHOR = re.compile(
     r"(?m)^(?:\[\w+\]:[ ]?|\d+: |\[\d+,\d+\]<std\w+>:[ ]?)?"
     r"(?:Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: \")"
     r"|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):|#0 +\S|\[<(?:0|[0-9a-f]{8,16})>\] \S)"

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from allready.expressions import expression
 from allready.model import Frame
 
 _LAUNCHER_PROGRAMS = {
@@ -26,11 +25,11 @@ _LAUNCHER_FILES = (
 _LOADER_FILES = ("torch/utils/data/_utils/worker.py", "torchdata/_internal/worker.py")
 _RANK_MODULES = ("allready.live.beacon",)
 """Wrappers inside of which a rank's script runs."""
-_PYTHON = expression(r"^(python|pypy)[\d.]*$")
+_PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 _FLAGS_WITH_VALUE = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
 
-_RANK = expression(r"(?:^|\s)(?:--(?:global[-_])?rank[= ]|RANK=|GLOBAL_RANK=)(\d{1,7})(?=\s|$)")
-_LOCAL_RANK = expression(r"(?:^|\s)(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,7})(?=\s|$)")
+_RANK = re.compile(r"(?:^|\s)(?:--(?:global[-_])?rank[= ]|RANK=|GLOBAL_RANK=)(\d{1,7})(?=\s|$)")
+_LOCAL_RANK = re.compile(r"(?:^|\s)(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,7})(?=\s|$)")
 
 
 def rank_in_command(command: str) -> tuple[int | None, int | None]:

@@ -4,63 +4,62 @@ import re
 from collections.abc import Callable
 
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, OpenThread
-from allready.expressions import expression
 from allready.model import Frame
 
-ANSI = expression(r"\x1b\[[0-9;?]{0,12}[A-Za-z]")
+ANSI = re.compile(r"\x1b\[[0-9;?]{0,12}[A-Za-z]")
 
-_PYSPY_PROCESS = expression(r"^Process (\d{1,10}): ?(.*)$")
-_PYSPY_PARENT = expression(r"^Parent Process (\d{1,10}):")
-_PYSPY_PYTHON = expression(r"^Python v\S+ \(.*\)$")
-_PYSPY_THREAD = expression(
+_PYSPY_PROCESS = re.compile(r"^Process (\d{1,10}): ?(.*)$")
+_PYSPY_PARENT = re.compile(r"^Parent Process (\d{1,10}):")
+_PYSPY_PYTHON = re.compile(r"^Python v\S+ \(.*\)$")
+_PYSPY_THREAD = re.compile(
     r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19})(?: \(((?:idle|active)?\+?(?:gil)?)\))?(?:: "(.*)")?$'
 )
-_PYSPY_LOCAL = expression(r"^ {12}(global_rank|world_rank|GLOBAL_RANK|RANK): (\d{1,7})$")
-_PYSPY_NOTE = expression(r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)")
+_PYSPY_LOCAL = re.compile(r"^ {12}(global_rank|world_rank|GLOBAL_RANK|RANK): (\d{1,7})$")
+_PYSPY_NOTE = re.compile(r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)")
 
-_FH_THREAD = expression(
+_FH_THREAD = re.compile(
     r"^(Current thread|Thread|Stack)(?: (0x[0-9a-fA-F]{1,16}))?(?: \[(.*)\])? \(most recent call first\):$"
 )
-_FH_FRAME = expression(r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$')
-_FH_START = expression(r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$")
-_FH_NOTE = expression(
+_FH_FRAME = re.compile(r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$')
+_FH_START = re.compile(r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$")
+_FH_NOTE = re.compile(
     r"^( {2}<no Python frame>| {2}<cannot get .*|Extension modules: .*|Current thread's C stack trace .*"
     r"| {2}Binary file .*|Python runtime state: .*|<(?:no Python|unable).*|Thread 0x\S+ \[\S*\]: .*)$"
 )
 
-_GDB_THREAD = expression(r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$')
-_GDB_FRAME = expression(r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$")
-_GDB_PYTHON = expression(r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})")
-_GDB_PROCESS = expression(r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b")
-_EU_THREAD = expression(r"^TID (\d{1,10}):$")
-_GDB_NOTE = expression(
+_GDB_THREAD = re.compile(r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$')
+_GDB_FRAME = re.compile(r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$")
+_GDB_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})")
+_GDB_PROCESS = re.compile(r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b")
+_EU_THREAD = re.compile(r"^TID (\d{1,10}):$")
+_GDB_NOTE = re.compile(
     r"^(\[New LWP .*|\[Thread debugging .*|Using host libthread_db .*|Traceback \(most recent call first\):"
     r"|\[Inferior .*|Reading symbols .*| {4}\S.*|Detaching from .*|warning: .*)$"
 )
 
-_KERNEL_FRAME = expression(
+_KERNEL_FRAME = re.compile(
     r"^\[<(?:0|[0-9a-fA-F]{8,16})>\] (?:\(.\) )?([A-Za-z_][\w.]{0,120}|0xffffffff[0-9a-f]{8}|-1)"
     r"(?:\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8})?(?: \[(\w{1,64})\])?$"
 )
 
-_ERROR = expression(
+_ERROR = re.compile(
     r"^(?:Error: .*|Permission [Dd]enied.*|ptrace: .*|ptrace\(.*|Could not attach to process.*|Failed to .*"
     r"|No such process.*|Unable to attach.*|cat: /proc/\d+/.*|.*py-spy: (?:command )?not found.*"
     r"|.*: No such process.*)$"
 )
-_REASON = expression(r"^(?:Reason: | {4}(?:\d: )?(?=\S))(.*)$")
-_BACKTRACE = expression(
+_REASON = re.compile(r"^(?:Reason: | {4}(?:\d: )?(?=\S))(.*)$")
+_BACKTRACE = re.compile(
     r"^(?:Caused by:|Stack backtrace:| {1,3}\d{1,3}: .*| {13}at .*|It looks like you are running in a docker.*)$"
 )
 
-_PROC_PATH = expression(r"/proc/(\d{1,10})/")
-_HEAD_PID = expression(r"\b(?:pid|PID|process)[ =:#]{1,3}(\d{1,10})\b")
-_HEAD_RANK = expression(r"(?<![\w-])(?:global[ _-])?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
-_HEAD_LOCAL = expression(r"\blocal[ _-]?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
-_HEAD_HOST = expression(
+_PROC_PATH = re.compile(r"/proc/(\d{1,10})/")
+_HEAD_PID = re.compile(r"\b(?:pid|PID|process)[ =:#]{1,3}(\d{1,10})\b")
+_HEAD_RANK = re.compile(r"(?<![\w-])(?:global[ _-])?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
+_HEAD_LOCAL = re.compile(r"\blocal[ _-]?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
+_HEAD_HOST = re.compile(
     r"\b(?:host(?:name)?|node)[ =:]{1,3}([A-Za-z][\w.-]{0,254}|\d{1,3}(?:\.\d{1,3}){3})", re.IGNORECASE
 )
-_HEADER = expression(
+_HEADER = re.compile(
     r"^(\W{1,12}\s*)?\b(?:rank|global|local|pid|process|host|hostname|node|/?proc)\b|/proc/\d+/|==> .* <==",
     re.IGNORECASE,
 )
@@ -173,7 +172,7 @@ class StackLines:
             self._begin("gdb", number, pid=int(match.group(1)))
         elif (match := _GDB_THREAD.match(line)) or (match := _EU_THREAD.match(line)):
             process = self._of_kind("gdb", number)
-            is_gdb = match.re.pattern == _GDB_THREAD.pattern
+            is_gdb = match.re is _GDB_THREAD
             lwp = match.group(2 if is_gdb else 1) or ""
             name = (match.group(3) if is_gdb else None) or f"LWP {lwp}"
             is_main = lwp == str(process.pid) or (is_gdb and match.group(1) == "1")

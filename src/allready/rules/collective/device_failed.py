@@ -1,11 +1,13 @@
 """COL005."""
 
+import re
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank cannot use its GPU",
     message="stage {stage}: rank {ranks} cannot use its GPU: {error}",
     remedy="on node {nodes}: nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; dmesg | grep -iE 'xid|nvrm'; in a container: "
@@ -35,7 +37,7 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.DEVICE)
     if found is None:
         return
-    is_broken = any(BROKEN_DEVICE.search(s.error or "") for s in found.states)
+    is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
     yield Hit(
         fault_class=FaultClass.HW_HANG if is_broken else None,
         culprits=culprits(found, world),

@@ -3,10 +3,9 @@
 import re
 import shlex
 
-from allready.expressions import expression
 from allready.model import Severity
 
-_MUST_AGREE = expression(
+_MUST_AGREE = (
     r"NCCL_(ALGO|PROTO|NTHREADS|(LL_|LL128_)?BUFFSIZE|(MIN|MAX)_(NCHANNELS|NRINGS|CTAS|P2P_NCHANNELS)|NCHANNELS_PER_NET_PEER"
     r"|P2P_\w+|SHM_\w+|NET|NET_\w+|IB_DISABLE|NVLS_\w+|MNNVL|MNNVL_ENABLE|CUMEM_\w+|COLLNET_\w+|PXN_DISABLE|CROSS_NIC"
     r"|RUNTIME_CONNECT|SOCKET_FAMILY|SOCKET_MAGIC|COMM_ID|COMM_BLOCKING|OOB_NET_ENABLE|TUNER_PLUGIN|CHECK_MODE"
@@ -18,7 +17,7 @@ _MUST_AGREE = expression(
     r"|ENABLE_RECOVERABILITY|COORDINATOR_ADDRESS|NUM_CPU_DEVICES|DEFAULT_PRNG_IMPL|THREEFRY_PARTITIONABLE)"
 )
 
-_MAY_DIFFER = expression(
+_MAY_DIFFER = (
     # names of this node's devices, interfaces, processors, files
     r"(NCCL|GLOO|TP|UCX|NVSHMEM)_SOCKET_IFNAME|NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_OOB_NET_IFNAME|NCCL_HOSTID|NCCL_PROXY_CPUSET"
     r"|NCCL_IB_ADDR_RANGE|NCCL_RAS_\w+|NCCL_(TOPO|GRAPH|DEBUG|CONF|TUNER_CONFIG|PROFILE)_(DUMP_)?FILE(_RANK)?|NCCL_DEBUG(_\w+)?"
@@ -33,9 +32,7 @@ _MAY_DIFFER = expression(
     r"|CUDA_VISIBLE_DEVICES|COMPILATION_CACHE_DIR)"
 )
 
-_RECORDING = expression(
-    r"TORCH_NCCL_(TRACE_\w+|DUMP_\w+|EXTRA_DUMP_\w+|LOG_\w+|WAIT_TIMEOUT_DUMP_\w+|SHOW_\w+|CUDA_EVENT_CACHE)"
-)
+_RECORDING = r"TORCH_NCCL_(TRACE_\w+|DUMP_\w+|EXTRA_DUMP_\w+|LOG_\w+|WAIT_TIMEOUT_DUMP_\w+|SHOW_\w+|CUDA_EVENT_CACHE)"
 
 _TIMEOUT = "torch.distributed.init_process_group(timeout=...)"
 
@@ -76,11 +73,11 @@ FOLK = {
 
 def severity_of(name: str) -> Severity | None:
     """How grave it is that nodes have different values of this variable; None when it means nothing."""
-    if name in FOLK or _MAY_DIFFER.fullmatch(name):
+    if name in FOLK or re.fullmatch(_MAY_DIFFER, name):
         return None
-    if _RECORDING.fullmatch(name):
+    if re.fullmatch(_RECORDING, name):
         return Severity.WARNING
-    return Severity.ERROR if _MUST_AGREE.fullmatch(name) else Severity.WARNING
+    return Severity.ERROR if re.fullmatch(_MUST_AGREE, name) else Severity.WARNING
 
 
 def comparable(name: str, value: str) -> str:

@@ -2,11 +2,12 @@
 
 import functools
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from allready.expressions import expression
+from allready.judging.nccl_defaults import nccl_nodes
 from allready.model import (
     GpuFacts,
     HostFacts,
@@ -18,13 +19,12 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
-from allready.rules.env._nccl import nccl_nodes
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_PRIVATE_BRIDGE = expression(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
-_VETH = expression(r"veth.*")
+_PRIVATE_BRIDGE = re.compile(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
+_VETH = re.compile(r"veth.*")
 
 
 @functools.lru_cache(maxsize=65536)

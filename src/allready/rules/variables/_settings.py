@@ -10,7 +10,7 @@ from allready.model import (
     Evidence,
     Hit,
     PerNode,
-    Remedy,
+    RemedyStep,
     Setting,
     Settings,
     Severity,
@@ -71,17 +71,17 @@ def sureness(setting: Setting) -> Confidence:
     return Confidence.CERTAIN if setting.line is None else Confidence.LIKELY
 
 
-def remedy(explanation: str) -> tuple[Remedy, ...]:
+def remedy(explanation: str) -> tuple[RemedyStep, ...]:
     """What to do about an assignment: where it stands, and for this environment what to type."""
     return (
-        Remedy(explanation=explanation, where="line {line} of {file}"),
-        Remedy(explanation="in this shell", command="{command}"),
+        RemedyStep(explanation=explanation, where="line {line} of {file}"),
+        RemedyStep(explanation="in this shell", command="{command}"),
     )
 
 
-def line_remedy(explanation: str) -> tuple[Remedy, ...]:
+def line_remedy(explanation: str) -> tuple[RemedyStep, ...]:
     """What to do about a line that is no assignment."""
-    return (Remedy(explanation=explanation, where="line {line} of {file}"),)
+    return (RemedyStep(explanation=explanation, where="line {line} of {file}"),)
 
 
 def at_line(source: str, line: int, name: str, *, confidence: Confidence = Confidence.CERTAIN, **values: object) -> Hit:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Call, Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import backend, hit, remedy
 from allready.variables.table import Reader
 
@@ -13,7 +14,7 @@ from allready.variables.table import Reader
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=54,
+    layer=Layer.READINESS,
     title="The NCCL back-end chooses the GPU by itself, and may choose a wrong one",
     message="{name}={value}: torch's back-end nccl2 opens its communicator in init_process_group, on the GPU of "
     "device_id, else of LOCAL_RANK, else of the rank; without device_id this may be another GPU than the rank's own",

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known, remedy, removal
 from allready.variables.values import is_debug_value
 
@@ -21,7 +22,7 @@ _SLOW = frozenset({
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=63,
+    layer=Layer.READINESS,
     title="A setting for debugging",
     message="{name}={value} is for debugging and costs time or disk space in production",
     remedy=remedy("remove {name} for production; allready env explain {name} says what it costs"),

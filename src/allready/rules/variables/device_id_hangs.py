@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import at_line, line_remedy, versions
 from allready.variables.versions import found_of, is_before
 
@@ -15,7 +16,7 @@ FIRST, FIXED = (2, 6, 0), (2, 7, 1)
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=54,
+    layer=Layer.READINESS,
     title="device_id can hang with this version of torch",
     message="init_process_group with device_id can hang at random with torch {found}",
     remedy=line_remedy("update torch to 2.7.1 or newer, or leave device_id out and call torch.cuda.set_device before"),

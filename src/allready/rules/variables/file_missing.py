@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known_here, remedy, removal, sureness
 
 
@@ -12,7 +13,7 @@ from allready.rules.variables._settings import hit, known_here, remedy, removal,
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=55,
+    layer=Layer.READINESS,
     title="A file that a variable names is not there",
     message="{name}={value}: there is no such file here",
     remedy=remedy("correct the path, or remove {name}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known, remedy
 from allready.variables.filters import flaws
 from allready.variables.table import Type
@@ -14,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=45,
+    layer=Layer.NAME,
     title="NCCL reads a filter otherwise than it is meant",
     message="{name}={value}: NCCL takes {entry} literally; blanks count, and ^ and = have a meaning only in front of "
     "the whole list, as ^, = or ^=",

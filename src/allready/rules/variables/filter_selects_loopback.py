@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Interface, NetFacts, PerNode, Settings, Severity
 from allready.rules.net._interfaces import is_private
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import flaws, parse
 from allready.variables.meaning import in_order
@@ -16,7 +17,7 @@ from allready.variables.table import Type
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=46,
+    layer=Layer.NAME,
     title="A filter leads NCCL to an interface that ends in this machine",
     message="{name}={value} makes {first} the first interface of NCCL here; other nodes cannot reach it",
     remedy=remedy("select {better} instead, for example {name}={better}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import more_than_meant
 from allready.variables.table import Type
@@ -14,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=50,
+    layer=Layer.NAME,
     title="A filter selects more than the device that it names",
     message="{name}={value}: {entry} is read as a prefix and selects {others} as well",
     remedy=remedy("put = in front for exact names: {name}={better}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known_here, remedy, sureness, this
 from allready.variables.filters import exact_flaws, exact_names, flaws, parse, ucx_selects
 from allready.variables.table import Type, Variable
@@ -16,7 +17,7 @@ MAX_SHOWN = 8
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=43,
+    layer=Layer.NAME,
     title="A filter selects nothing on this machine",
     message="{name}={value} selects nothing here; there are: {there}",
     remedy=remedy("name what this machine has, or leave {name} out; there are: {there}"),

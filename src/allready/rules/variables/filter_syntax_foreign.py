@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known, remedy
 from allready.variables.filters import exact_flaws
 from allready.variables.table import Type
@@ -14,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=44,
+    layer=Layer.NAME,
     title="A list of interface names has marks or blanks that its reader does not know",
     message="{name}={value}: it takes exact names separated by commas, and no interface is called {entry}",
     remedy=remedy("write exact names, without ^, = and blanks: {name}=eth0"),

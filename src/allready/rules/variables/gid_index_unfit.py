@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import parse
 from allready.variables.here import gid_types, roce_v2_index
@@ -15,7 +16,7 @@ from allready.variables.values import number
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=50,
+    layer=Layer.NAME,
     title="The GID index is not one of RoCE v2 here",
     message="{name}={value}: on {device} there is no GID of RoCE v2 at this index[[, but one of {type}]]",
     remedy=remedy("[[use {name}={better}, or ]]leave {name} out: since NCCL 2.21 the fitting one is found by itself"),

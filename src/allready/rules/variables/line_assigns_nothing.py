@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from allready.expressions import expression
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Malformed, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import at_line, line_remedy
 from allready.rules.variables.name_misspelt import misspelt
 from allready.variables import table
@@ -18,7 +19,7 @@ _WHY = {"blank-before-equals", "blank-after-equals"}
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=56,
+    layer=Layer.READINESS,
     title="A line that assigns nothing, because of blanks around =",
     message="{text} sets no variable: there must be no blank around =",
     remedy=line_remedy("write {name}=VALUE without blanks around ="),

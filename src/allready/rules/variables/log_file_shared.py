@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import export, hit, known, remedy
 
 _NO_FILES = ("/dev/", "/proc/self/fd/")
@@ -14,7 +15,7 @@ _NO_FILES = ("/dev/", "/proc/self/fd/")
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=63,
+    layer=Layer.READINESS,
     title="All ranks write one log file",
     message="{name}={value}: all processes of a node write this one file, each over what the others wrote",
     remedy=remedy("put host and process into the name: {name}={better}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import at_line, line_remedy
 
 
@@ -12,7 +13,7 @@ from allready.rules.variables._settings import at_line, line_remedy
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=42,
+    layer=Layer.LAUNCH,
     title="A value in a manifest that is no text",
     message="the value of {name} is a number or a truth value for YAML; Kubernetes takes texts only",
     remedy=line_remedy('put it in quotation marks: value: "{value}"'),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
@@ -13,7 +14,7 @@ from allready.variables.versions import Standing, standing
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=62,
+    layer=Layer.READINESS,
     title="The old name of a variable",
     message="{name} is deprecated since {owner} {version}[[: {instead} has taken its place]]",
     remedy=remedy("replace {name}[[ by {instead}]]"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import backend, hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, standing
 
@@ -13,7 +14,7 @@ from allready.variables.versions import Standing, standing
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=61,
+    layer=Layer.READINESS,
     title="A variable that the NCCL back-end in use does not read",
     message="{name}={value} has no effect: torch's back-end for NCCL is {backend} here, which does not read it",
     remedy=remedy("remove {name}, or set TORCH_DIST_USE_NCCL2=0 on all ranks to have the earlier back-end"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import export, grouped, hit, remedy
 from allready.variables import names, table
 
@@ -15,7 +16,7 @@ _SURE = frozenset({"NCCL", "GLOO"})
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=60,
+    layer=Layer.READINESS,
     title="A variable's name is misspelt",
     message="{name} is no variable of NCCL, PyTorch, Gloo, CUDA or JAX; {near} is",
     remedy=remedy("write {near} instead of {name}"),

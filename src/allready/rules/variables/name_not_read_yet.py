@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, found_of, standing
 
@@ -13,7 +14,7 @@ from allready.variables.versions import Standing, found_of, standing
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=61,
+    layer=Layer.READINESS,
     title="A variable that only a later version reads",
     message="{name}={value} has no effect with {owner} {found}: only {version} and newer read it",
     remedy=remedy("update {owner} to {version}, or remove {name}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, removal
 
 
@@ -12,7 +13,7 @@ from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, remo
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=60,
+    layer=Layer.READINESS,
     title="A variable that no library reads",
     message="{name}={value}: no release of NCCL, PyTorch, Gloo or JAX reads a variable of this name",
     remedy=remedy("remove {name}[[; what does it: {instead}]]"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import grouped, hit, remedy
 from allready.rules.variables.name_misspelt import misspelt
 from allready.variables import names, table
@@ -14,7 +15,7 @@ from allready.variables import names, table
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=61,
+    layer=Layer.READINESS,
     title="An unknown variable of a library's family",
     message="{name} begins like a variable of {family}, but is none of those that releases up to today read",
     remedy=remedy("check the name; a plugin or your own program may read it"),

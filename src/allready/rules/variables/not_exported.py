@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity, SourceKind
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known, remedy
 
 
@@ -12,7 +13,7 @@ from allready.rules.variables._settings import hit, known, remedy
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=60,
+    layer=Layer.READINESS,
     title="A variable of the shell that is not exported",
     message="{name}={value} is a variable of the shell only: without export no program that the script starts has it",
     remedy=remedy("write export {name}={value}"),

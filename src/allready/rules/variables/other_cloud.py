@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import grouped, hit, remedy, removal
 
 _PREFIXES = {
@@ -29,7 +30,7 @@ _ENDS_JOB = {"FI_PROVIDER", "NCCL_NET"}
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=62,
+    layer=Layer.READINESS,
     title="A setting for another cloud",
     message="{name}={value} is for {cloud}, and this machine is at {here}",
     remedy=remedy("remove {name}"),

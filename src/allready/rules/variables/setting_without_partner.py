@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, remedy, versions
 from allready.variables import table
 from allready.variables.values import is_on, number
@@ -30,7 +31,7 @@ FIRST_WITH_BUFFER, FIRST_FR_NAME = (2, 9), (2, 8)
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=63,
+    layer=Layer.READINESS,
     title="A setting that needs another one",
     message="{name}={value} has an effect only with {partner}",
     remedy=remedy("set {partner} as well, or remove {name}"),

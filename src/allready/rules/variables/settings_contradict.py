@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Setting, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, hit, remedy
 from allready.variables import table
 from allready.variables.values import is_on, number
@@ -17,7 +18,7 @@ MAX_SOCKETS = 64
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=56,
+    layer=Layer.READINESS,
     title="Settings that contradict each other",
     message="{name}={value} and {other}={other_value} do not go together[[: {counts} is what counts]]",
     remedy=remedy("remove one of {name} and {other}[[ (line {other_line} of {other_file})]]"),

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from allready.expressions import expression
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, Setting, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import hit, known_here, remedy, removal, sureness, this
 
 _NVLINK = expression(r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b")
@@ -17,7 +18,7 @@ _INSIDE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=57,
+    layer=Layer.READINESS,
     title="A fast transport is off that this machine has",
     message="{name}={value} switches off a transport of NCCL that is here: {hardware}",
     remedy=remedy("remove {name}; if the job works only with it, the transport is what needs fixing"),

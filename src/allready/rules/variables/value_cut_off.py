@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
 from allready.variables.values import Kind
 
@@ -13,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=58,
+    layer=Layer.READINESS,
     title="Only the leading digits of a value count",
     message="{name}={value} is read as {read}: reading stops before {part}",
     remedy=remedy("write the plain number[[, {name}={better}]]"),

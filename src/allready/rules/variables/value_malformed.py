@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
@@ -13,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=59,
+    layer=Layer.READINESS,
     title="A value that is not of the variable's form",
     message="{name}={value}: {part} is taken as it stands",
     remedy=remedy("write it in the form {better}"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
 from allready.variables.values import Kind
 
@@ -13,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=58,
+    layer=Layer.READINESS,
     title="A word where a number is read: it counts as 0",
     message="{name}={value} is read as {name}=0: a number is expected, and a word counts as 0",
     remedy=remedy("write a number[[, {name}={better}]]"),

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
@@ -13,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=57,
+    layer=Layer.ENVIRONMENT,
     title="A value with which the program ends at start",
     message="{name}={value}: the program that reads it ends with an error, because of {part}",
     remedy=remedy("[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted"),

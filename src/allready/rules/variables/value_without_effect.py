@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy, removal
 from allready.variables.values import Kind
 
@@ -13,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=59,
+    layer=Layer.READINESS,
     title="A value that does not do what it says",
     message="{name}={value} acts like {read}",
     remedy=remedy("[[write {name}={better}]][[remove {extra}]]"),

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.registry import Rule
 from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.table import Type
@@ -19,7 +20,7 @@ HAS_FLAGS = "XLA_FLAGS"
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    depth=57,
+    layer=Layer.ENVIRONMENT,
     title="A flag that XLA does not know",
     message="{name} has {flag}, a flag that XLA[[ of {owner} {version}]] does not have",
     remedy=remedy("remove {flag}[[; in its place: {better}]]"),

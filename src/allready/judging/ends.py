@@ -1,0 +1,253 @@
+"""How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.evidence.join.identity import Identities
+from allready.model import BenchRun, Death, Event, ProcessRecord
+
+SAME_DEATH_S = 120.0
+"""Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
+
+MAX_NEAR = 64
+"""Reports of one rank or pid that a new one is compared with."""
+
+_KERNELS = re.compile(r"[Kk]ill(?:ed)? process \d+ \(|\[\d+\]:? (?:segfault at|general protection)")
+_STRENGTH = {"oom": 4, "exception": 3, "signal": 2, "abort": 2, "exit": 1}
+
+
+MAX_LOCAL_RANKS = 64
+Victims = frozenset[tuple[str, int]]
+"""Source and pid of processes that a kernel log speaks of and that were ranks of this job."""
+
+
+def merge_deaths(
+    deaths: Iterable[Death], identities: Identities, events: Sequence[Event]
+) -> tuple[tuple[Death, ...], Victims]:
+    """One death per process, with the most telling kind; ends that a launcher or a watchdog brought are marked.
+
+    Also whom the kernel's own lines are about.
+    """
+    stopped = {
+        (e.origin.source, int(e.values["pid"]))
+        for e in events
+        if e.signature == "elastic.closing_signal" and e.values.get("pid", "").isdecimal()
+    }
+    gave_up = [
+        e for e in events if e.signature in {"torch.watchdog_timeout", "torch.async_exception", "torch.heartbeat_abort"}
+    ]
+    timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
+    nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
+    thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
+    kept = _Merged()
+    for death in sorted(deaths, key=lambda d: (d.time_s is None, d.time_s or 0.0)):
+        rank = death.rank
+        if rank is None and death.pid is not None and not _is_kernels(death):
+            rank = identities.rank_of(death.host, death.pid)
+        if rank is None and death.local_rank is not None and death.pid is None and _is_one_node(identities):
+            rank = death.local_rank if death.local_rank < identities.world_size else None
+        if rank is None and death.pid is None and not death.is_agents and not _is_kernels(death):
+            rank = identities.alone(replace(death.origin, node=death.node or death.origin.node))
+        one = replace(death, rank=rank)
+        if death.pid is not None and (death.origin.source, death.pid) in stopped and death.signal == "SIGTERM":
+            one = replace(one, by_launcher=True)
+        if one.kind in {"abort", "signal"} and one.signal in {"SIGABRT", "6"}:
+            # The watchdog ends its process by SIGABRT, and so does an exception in a thread of a library.
+            library = (
+                rank in timed_out or one.origin.source in thrown or (rank is None and one.origin.source in nameless)
+            )
+            one = replace(one, is_collective_error=one.is_collective_error or library)
+        kept.add(one)
+    return _with_kernels(kept.deaths, identities)
+
+
+def _is_one_node(identities: Identities) -> bool:
+    """Whether the whole job is known to be on one node, where every rank has the GPU of its number: then local ranks
+    are those of the job.  Two launchers on one machine count from 0 each."""
+    everybody = range(min(identities.world_size, MAX_LOCAL_RANKS))
+    devices = {p.rank: p.cuda_dev for p in identities.processes if p.rank is not None}
+    return (
+        0 < identities.world_size <= MAX_LOCAL_RANKS
+        and {identities.node_of_rank.get(rank) for rank in everybody} == {0}
+        and all(devices.get(rank) == rank for rank in everybody)
+    )
+
+
+class _Merged(Struct):
+    """Deaths so far, found again by rank, process or place."""
+
+    deaths: list[Death] = []
+    places: dict[tuple[str, object], list[int]] = {}
+
+    def add(self, death: Death) -> None:
+        keys = _keys(death)
+        near = sorted({at for key in keys for at in self.places.get(key, ())[-MAX_NEAR:]})
+        at = next((at for at in near if _is_same(self.deaths[at], death)), None)
+        if at is None:
+            at = len(self.deaths)
+            self.deaths.append(death)
+        else:
+            self.deaths[at] = _together(self.deaths[at], death)
+        for key in (*keys, *_keys(self.deaths[at])):
+            known = self.places.setdefault(key, [])
+            if at not in known[-MAX_NEAR:]:
+                known.append(at)
+
+
+def _keys(death: Death) -> list[tuple[str, object]]:
+    keys: list[tuple[str, object]] = []
+    if death.rank is not None:
+        keys.append(("rank", death.rank))
+    if death.pid is not None:
+        keys.append(("pid", death.pid))
+    if death.local_rank is not None:
+        keys.append(("local", (death.origin.source, death.local_rank)))
+    return keys
+
+
+def _is_kernels(death: Death) -> bool:
+    """The kernel speaks of any process of the machine, by the machine's own pids."""
+    return _KERNELS.search(death.text) is not None
+
+
+def _with_kernels(deaths: Sequence[Death], identities: Identities) -> tuple[tuple[Death, ...], Victims]:
+    """What the kernel says joined with the rank that vanished; of processes that are no rank's nothing is kept.
+
+    A container's pids are not the kernel's, so beside the pid the node, the signal and the moment decide.
+    """
+    told = [d for d in deaths if _is_kernels(d) and d.rank is None]
+    victims: set[tuple[str, int]] = set()
+    rest = [d for d in deaths if not (_is_kernels(d) and d.rank is None)]
+    for one in told:
+        node = _node_of(one, identities)
+        rank = identities.rank_of(one.host, one.pid) if one.pid is not None else None
+        fitting = [
+            at
+            for at, d in enumerate(rest)
+            if d.signal == one.signal
+            and not d.by_launcher
+            and (rank is None or d.rank is None or d.rank == rank)
+            and _agree(node, _node_of(d, identities))
+            and (one.time_s is None or d.time_s is None or abs(d.time_s - one.time_s) <= SAME_DEATH_S)
+        ]
+        exact = [at for at in fitting if rank is not None or (one.pid is not None and rest[at].pid == one.pid)]
+        if exact or len(fitting) == 1:
+            at = (exact or fitting)[0]
+            rest[at] = replace(_together(rest[at], one), by_launcher=False)
+        elif rank is not None and not any(d.rank == rank for d in rest):
+            rest.append(replace(one, rank=rank))
+        else:
+            continue
+        if one.pid is not None:
+            victims.add((one.origin.source, one.pid))
+    return tuple(rest), frozenset(victims)
+
+
+def _node_of(death: Death, identities: Identities) -> int | None:
+    if death.rank is not None and death.rank in identities.node_of_rank:
+        return identities.node_of_rank[death.rank]
+    names = (death.node, death.origin.node, death.host)
+    return next((identities.node_numbers[n] for n in names if n and n in identities.node_numbers), None)
+
+
+def _agree(a: int | None, b: int | None) -> bool:
+    return a is None or b is None or a == b
+
+
+def _is_same(a: Death, b: Death) -> bool:
+    if a.pid is not None and b.pid is not None and a.pid != b.pid:
+        return False  # another process: another attempt of the same rank, or another rank
+    if a.time_s is not None and b.time_s is not None and abs(a.time_s - b.time_s) > SAME_DEATH_S:
+        return False
+    if a.rank is not None and b.rank is not None:
+        return a.rank == b.rank
+    if a.pid is not None and b.pid is not None:
+        return a.host is None or b.host is None or a.host == b.host
+    return a.origin.source == b.origin.source and a.local_rank is not None and a.local_rank == b.local_rank
+
+
+def _together(a: Death, b: Death) -> Death:
+    """One death of two reports.  Who had ended itself was not ended by the launcher that stopped it afterwards."""
+    strong, weak = (a, b) if _weight(a) >= _weight(b) else (b, a)
+    stopped = strong.by_launcher or (
+        weak.by_launcher and strong.signal in {None, weak.signal} and strong.kind == "exit"
+    )
+    if weak.by_launcher and not stopped and strong.signal != weak.signal:
+        weak = replace(weak, signal=None, exit_code=None)
+    return replace(
+        strong,
+        rank=strong.rank if strong.rank is not None else weak.rank,
+        local_rank=strong.local_rank if strong.local_rank is not None else weak.local_rank,
+        node=strong.node or weak.node,
+        host=strong.host or weak.host,
+        pid=strong.pid if strong.pid is not None else weak.pid,
+        signal=strong.signal or weak.signal,
+        exit_code=strong.exit_code if strong.exit_code is not None else weak.exit_code,
+        text=strong.text or weak.text,
+        site=strong.site or weak.site,
+        call=strong.call or weak.call,
+        time_s=min((t for t in (a.time_s, b.time_s) if t is not None), default=None),
+        by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
+        first=a.first or b.first,
+        is_collective_error=strong.is_collective_error,
+        last_words=strong.last_words or weak.last_words,
+        is_open=a.is_open and b.is_open,
+    )
+
+
+def _weight(death: Death) -> tuple[bool, int]:
+    return (not death.by_launcher or death.kind in {"exception", "oom"}, _STRENGTH.get(death.kind, 0))
+
+
+def ended_well(
+    processes: Sequence[ProcessRecord],
+    events: Sequence[Event],
+    deaths: Sequence[Death],
+    identities: Identities,
+    benches: Sequence[BenchRun] = (),
+    *,
+    has_output: bool,
+) -> frozenset[int]:
+    """Ranks that show an orderly end: every communicator destroyed, their launcher says that its group succeeded, or
+    all tables of nccl-tests are whole and right.
+
+    A rank that died, was aborted or that a later line of its own contradicts is not among them.
+
+    Args:
+        has_output: what the job itself printed was read too, so that an exception would be known.
+    """
+    well: set[int] = set()
+    bad = {d.rank for d in deaths if d.rank is not None and not d.earlier and not d.is_open}
+    for process in processes:
+        if process.rank is None or not process.comms:
+            continue
+        if any(c.aborted for c in process.comms):
+            bad.add(process.rank)
+        elif all(c.destroyed for c in process.comms if c.init_completed) and any(c.destroyed for c in process.comms):
+            well.add(process.rank)
+    # torch says that groups were not destroyed after an exception as well, whose rank may not be told.
+    is_disturbed = any(d.rank is None and not d.earlier for d in deaths) or any(
+        e.signature in {"elastic.closing_signal", "elastic.death_signal"} for e in events
+    )
+    for event in events:
+        if event.signature == "torch.not_destroyed":
+            rank = identities.rank(event.origin)
+            if rank is not None and not is_disturbed:
+                well.add(rank)
+        elif event.signature == "elastic.success":
+            node = identities.node_numbers.get(event.origin.node or event.origin.host or "")
+            well |= {r for r, n in identities.node_of_rank.items() if n == node}
+    if benches and all(b.is_good for b in benches):
+        num_ranks = max(b.num_ranks for b in benches)
+        well |= set(range(num_ranks)) if num_ranks >= identities.world_size else set()
+    # A process that unloads the library left by the door, but an exception leaves by it as well: it is an orderly end
+    # only where every rank did and the job's own output, which would have the traceback, tells of nobody's death.
+    left = {p.rank for p in processes if p.rank is not None and p.last_line_class == "teardown"} - bad
+    everybody = set(range(identities.world_size))
+    died = any(not d.by_launcher and not d.earlier for d in deaths)
+    if has_output and everybody and not bad and not died and everybody <= well | left:
+        well |= everybody
+    return frozenset(well - bad)
