@@ -214,8 +214,8 @@ def test_this_environment() -> None:
 WORDS = st.sampled_from(
     [
         "export ", "ENV ", "A=", "NCCL_DEBUG", "=", "'", '"', "\\", "\n", "$", "(", ")", "{", "}", "`", "#", ";", "|",
-        "&", " ", "<<EOF", "EOF", "- ", ": ", "env:", "name: ", "value: ", "```", "bash", "\t", "\0", "é", "os.environ[",
-        "]", ",", "&a", "*a",
+        "&", " ", "<<EOF", "EOF", "- ", ": ", "env:", "name: ", "value: ", "```", "bash", "\t", "\0", "é",
+        "os.environ[", "]", ",", "&a", "*a",
     ]
 )  # fmt: skip
 NAMES = ["a.sh", "Dockerfile", ".env", "nccl.conf", "t.py", "a.md", "unknown"]
@@ -242,4 +242,5 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in clean.items())
     assert {s.name: s.value for s in read_text("a.sh", text).settings} == clean
     if HAS_YAML:
-        assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": clean})).settings} == clean
+        fixed = {k: v for k, v in clean.items() if "$" not in v and "{{" not in v}  # $(A) and {{ a }} are filled in later
+        assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": fixed})).settings} == fixed

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_HEALTHY
 from allready.errors import UsageError
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language

@@ -16,7 +16,7 @@ from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.errors import UsageError
 from allready.facts.env import is_read, redact
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
 from allready.judging.registry import load
 from allready.model import (

@@ -14,7 +14,7 @@ from allready.cli.env_machine import addresses_of, read_machine, towards
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.options import count
 from allready.errors import UsageError
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language

@@ -1,8 +1,8 @@
 """VAR026."""
 
+import re
 from collections.abc import Iterator
 
-from allready.expressions import expression
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Malformed, Settings, Severity
@@ -10,7 +10,7 @@ from allready.rules.variables._settings import at_line, line_remedy
 from allready.rules.variables.name_misspelt import misspelt
 from allready.variables import table
 
-_NAME = expression(r"\b[A-Z][A-Z0-9_]{2,}\b")
+_NAME = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 _WHY = {"blank-before-equals", "blank-after-equals"}
 
 

@@ -1,14 +1,14 @@
 """VAR021."""
 
+import re
 from collections.abc import Iterator
 
-from allready.expressions import expression
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, Setting, Settings, Severity
 from allready.rules.variables._settings import hit, known_here, remedy, removal, sureness, this
 
-_NVLINK = expression(r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b")
+_NVLINK = re.compile(r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b")
 """Names of GPUs that are sold only with NVLink among all GPUs of a node."""
 _INSIDE = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 
