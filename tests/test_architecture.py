@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "judging": {"model", "signatures", "evidence", "text"},
     "variables": {"model", "errors", "text"},
     "rules": {"model", "signatures", "judging", "text", "variables"},
-    "facts": {"model", "errors", "proc"},
+    "facts": {"model", "errors", "proc", "variables"},
     "report": {"model", "errors", "text", "judging"},
     "testing": {"model", "judging", "rules"},
     "docs": {"model", "judging", "rules", "signatures", "text"},

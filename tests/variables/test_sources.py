@@ -176,7 +176,7 @@ def test_launchers(name: str, text: str, expected: list[tuple[str, str]]) -> Non
 @needs_yaml
 def test_yaml_that_is_none() -> None:
     assert [m.why for m in read_text("a.yaml", "a: [b\n").malformed] == ["unreadable"]
-    assert read_text("a.yaml", "").settings == ()
+    assert read_text("a.yaml", "").settings == []
 
 
 @cases(
@@ -242,5 +242,6 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
     text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in clean.items())
     assert {s.name: s.value for s in read_text("a.sh", text).settings} == clean
     if HAS_YAML:
-        fixed = {k: v for k, v in clean.items() if "$" not in v and "{{" not in v}  # $(A) and {{ a }} are filled in later
+        # $(A) and {{ a }} are filled in later
+        fixed = {k: v for k, v in clean.items() if "$" not in v and "{{" not in v}
         assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": fixed})).settings} == fixed

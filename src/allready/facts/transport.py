@@ -11,8 +11,8 @@ from allready.errors import FactUnavailable
 from allready.facts.env import nccl_conf
 from allready.facts.host import Host
 from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, TransportFacts
+from allready.variables.filters import MAX_INTERFACES, exact_names, parse
 
-MAX_NCCL_INTERFACES = 16
 NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and checks IFF_RUNNING
 LOOPBACK = "127.0.0.1"
 
@@ -64,7 +64,7 @@ def choose_nccl(
         if first is None:
             error = f"no interface here is in the subnet of NCCL_COMM_ID ({comm_id})"
         else:
-            found = [first, *(row for row in found if row[0] != first[0])][:MAX_NCCL_INTERFACES]
+            found = [first, *(row for row in found if row[0] != first[0])][:MAX_INTERFACES]
             reason = f"the bootstrap takes the subnet of NCCL_COMM_ID; data: {reason}"
     return InterfaceChoice(
         variable="NCCL_SOCKET_IFNAME",
@@ -149,18 +149,8 @@ def _nccl_candidates(interfaces: Sequence[Interface], family: str | None, *, onl
 
 def _matching(rows: Sequence[Named], pattern: str) -> list[Named]:
     """Rows that a value of NCCL_SOCKET_IFNAME selects; at most 16."""
-    exclude = pattern.startswith("^")
-    rest = pattern[exclude:]
-    exact = rest.startswith("=")
-    # Entries are not trimmed; what follows ":" is a port, which the address search ignores.
-    entries = [e.partition(":")[0] for e in rest[exact:].split(",")]
-    entries = [e for e in entries if e][:MAX_NCCL_INTERFACES]
-
-    def listed(name: str) -> bool:
-        # An empty list matches every name, so that "^" alone, or "^=", excludes all.
-        return not entries or any(name == e if exact else name.startswith(e) for e in entries)
-
-    return [row for row in rows if listed(row[0]) != exclude][:MAX_NCCL_INTERFACES]
+    chosen = parse(pattern, most=MAX_INTERFACES)
+    return [row for row in rows if chosen.selects(row[0])][:MAX_INTERFACES]
 
 
 def _nccl_error(interfaces: Sequence[Interface], environ: Mapping[str, str], pattern: str | None) -> str:
@@ -208,7 +198,7 @@ def _gloo_by_name(interfaces: Sequence[Interface], variable: str, pattern: str) 
     """A list of exact names; Gloo takes the first address of each, whether the interface is up or not."""
     found: list[Named] = []
     error = None
-    for name in pattern.removesuffix(",").split(","):
+    for name in exact_names(pattern):
         interface = next((i for i in interfaces if i.name == name), None)
         address = next((a for n in (4, 6) for a in _addresses(interface, n)), None) if interface else None
         if address is not None:

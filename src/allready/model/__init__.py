@@ -115,4 +115,5 @@ from allready.model.settings import Call as Call
 from allready.model.settings import Malformed as Malformed
 from allready.model.settings import Setting as Setting
 from allready.model.settings import Settings as Settings
+from allready.model.settings import Slip as Slip
 from allready.model.settings import SourceKind as SourceKind

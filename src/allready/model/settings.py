@@ -55,16 +55,22 @@ class Call(Struct, frozen=True, kw_only=True):
     backend: str | None = None  # None: not given, or not a constant
 
 
-class Malformed(Struct, frozen=True, kw_only=True):
-    """A line that assigns nothing, or something else than its author means.
+class Slip(StrEnum):
+    """Why a line assigns nothing, or something else than its author means."""
 
-    why: blank-before-equals, blank-after-equals, not-a-text, bad-name or unreadable.
-    """
+    BLANK_BEFORE_EQUALS = "blank-before-equals"
+    BLANK_AFTER_EQUALS = "blank-after-equals"
+    NOT_A_TEXT = "not-a-text"
+    UNREADABLE = "unreadable"
+
+
+class Malformed(Struct, frozen=True, kw_only=True):
+    """A line with a slip."""
 
     source: str
     line: int
     text: str
-    why: str
+    why: Slip
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -6,13 +6,15 @@
 - UCX: `device:port` or the name of an interface, exact; `^` leaves out.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 MAX_INTERFACES, MAX_HCAS = 16, 32
-"""How many NCCL takes at most."""
+"""How many entries of its filters NCCL reads."""
 MAX_ENTRIES = 256
+"""Of a list that has no limit of its own."""
 
 
 class Entry(Struct, frozen=True):
@@ -44,14 +46,17 @@ class Flaw(Struct, frozen=True):
     entry: str
 
 
-def parse(value: str) -> Filter:
-    """Read a value of NCCL_SOCKET_IFNAME, NCCL_IB_HCA or NCCL_OOB_NET_IFNAME; any text has a reading."""
+def parse(value: str, *, most: int = MAX_HCAS) -> Filter:
+    """Read a value of NCCL_SOCKET_IFNAME, NCCL_IB_HCA or NCCL_OOB_NET_IFNAME; any text has a reading.
+
+    most: entries beyond this many do not count, `MAX_INTERFACES` for interfaces.
+    """
     exclude = value.startswith("^")
     rest = value[1:] if exclude else value
     exact = rest.startswith("=")
-    words = (rest[1:] if exact else rest).split(",")[:MAX_ENTRIES]
-    entries = tuple(Entry(word.partition(":")[0], _port(word)) for word in words if word.partition(":")[0])
-    return Filter(exclude=exclude, exact=exact, entries=entries)
+    words = (rest[1:] if exact else rest).split(",")
+    entries = [Entry(name, _port(word)) for word in words if (name := word.partition(":")[0])]
+    return Filter(exclude=exclude, exact=exact, entries=tuple(entries[:most]))
 
 
 def flaws(value: str) -> list[Flaw]:
@@ -130,9 +135,5 @@ def _port(word: str) -> int:
     text = word.partition(":")[2].partition(":")[0]
     if not text:
         return -1
-    digits = ""
-    for letter in text.strip():
-        if not (letter.isascii() and letter.isdigit()):
-            break
-        digits += letter
-    return int(digits[:9]) if digits else 0
+    digits = re.match(r"\s*([0-9]{1,9})", text)
+    return int(digits[1]) if digits else 0

@@ -1,7 +1,7 @@
 """What a value means on this machine: `allready env explain NAME --value VALUE`."""
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,14 @@ class Meaning(Struct, frozen=True):
     values: Mapping[str, object] = {}
 
 
+class _Asked(Struct, frozen=True):
+    """What is to be explained."""
+
+    variable: Variable
+    value: str
+    here: Here
+
+
 def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
     """Sentences on a value, the mistakes in it first.
 
@@ -34,77 +42,62 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
         )
         for p in values.check(variable, value)
     ]
-    found = [] if problems and problems[0].key == "problem_stops" else list(_readers(variable)(variable, value, here))
+    stops = bool(problems) and problems[0].key == "problem_stops"
+    explain = _BY_NAME.get(variable.name) or _BY_TYPE.get(variable.type, _as_it_is)
+    if not value and variable.syntax is not Syntax.PRESENCE and explain is not _gpus:
+        explain = _nothing
+    found = [] if stops else list(explain(_Asked(variable, value, here)))
     if values.is_debug_value(variable, value):
         found.append(Meaning("debug"))
     return problems + found
 
 
-def _readers(variable: Variable) -> Callable[[Variable, str, Here], Iterator[Meaning]]:
-    by_name = {
-        "NCCL_IB_TIMEOUT": _ack_timer,
-        "NCCL_IB_GID_INDEX": _gid,
-        "NCCL_DEBUG_FILE": _log_file,
-        "CUDA_VISIBLE_DEVICES": _gpus,
-    }
-    by_type = {
-        Type.BOOL: _switch, Type.INT: _number, Type.FLOAT: _number, Type.SIZE: _size, Type.IFNAMES: _interfaces,
-        Type.EXACT_IFNAMES: _exact_interfaces, Type.HCAS: _devices, Type.UCX_DEVICES: _ucx, Type.ENUM: _word,
-        Type.LIST: _words, Type.FLAGS: _flags,
-    }  # fmt: skip
-    return by_name.get(variable.name) or by_type.get(variable.type, _as_it_is)
+def _nothing(_: _Asked) -> Iterator[Meaning]:
+    yield Meaning("empty")
 
 
-def _as_it_is(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001 - the interface's
-    yield Meaning("text" if value else "empty")
+def _as_it_is(_: _Asked) -> Iterator[Meaning]:
+    yield Meaning("text")
 
 
-def _switch(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if not value and variable.syntax is not Syntax.PRESENCE:
-        yield Meaning("empty")
-    else:
-        yield Meaning("on" if values.is_on(variable, value) else "off")
+def _switch(asked: _Asked) -> Iterator[Meaning]:
+    yield Meaning("on" if values.is_on(asked.variable, asked.value) else "off")
 
 
-def _number(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    number = values.number(value)
-    if variable.type is Type.FLOAT or number is None:
-        yield Meaning("text" if value else "empty")
-    elif variable.unit:
-        yield Meaning("number_of", {"number": number, "unit": variable.unit})
+def _number(asked: _Asked) -> Iterator[Meaning]:
+    number = values.number(asked.value)
+    if asked.variable.type is Type.FLOAT or number is None:
+        yield Meaning("text")
+    elif asked.variable.unit:
+        yield Meaning("number_of", {"number": number, "unit": asked.variable.unit})
     else:
         yield Meaning("number", {"number": number})
 
 
-def _size(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:
-    number = values.number(value)
+def _size(asked: _Asked) -> Iterator[Meaning]:
+    number = values.number(asked.value)
     if number is None or number < 1024:
-        yield from _number(variable, value, here)
+        yield from _number(asked)
         return
     power = min(3, (number.bit_length() - 1) // 10)
     yield Meaning("size", {"number": number, "size": f"{number / 1024**power:.4g} {('', 'KiB', 'MiB', 'GiB')[power]}"})
 
 
-def _word(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if value:
-        yield Meaning("word", {"word": value, "words": ", ".join(variable.values)})
-    else:
-        yield Meaning("empty")
+def _word(asked: _Asked) -> Iterator[Meaning]:
+    yield Meaning("word", {"word": asked.value, "words": ", ".join(asked.variable.values)})
 
 
-def _words(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if not value:
-        yield Meaning("empty")
-    elif value.startswith("^"):
-        words = {word.upper() for word in value[1:].split(",")}
-        left = [word for word in variable.values if word.upper() not in words and word != "ALL"]
+def _words(asked: _Asked) -> Iterator[Meaning]:
+    if asked.value.startswith("^"):
+        words = {word.upper() for word in asked.value[1:].split(",")}
+        left = [word for word in asked.variable.values if word.upper() not in words and word != "ALL"]
         yield Meaning("all_but", {"words": ", ".join(left)})
     else:
-        yield Meaning("list", {"words": ", ".join(value.split(","))})
+        yield Meaning("list", {"words": ", ".join(asked.value.split(","))})
 
 
-def _ack_timer(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    number = values.number(value)
+def _ack_timer(asked: _Asked) -> Iterator[Meaning]:
+    number = values.number(asked.value)
     if number is None or not 1 <= number <= 31:
         yield Meaning("for_ever")
         return
@@ -112,12 +105,12 @@ def _ack_timer(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:
     yield Meaning("ack_timer", {"one": f"{one:.3g}", "retries": RETRIES, "all": f"{one * RETRIES:.3g}"})
 
 
-def _gid(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    index = values.number(value)
+def _gid(asked: _Asked) -> Iterator[Meaning]:
+    index = values.number(asked.value)
     if index is None or index < 0:
         yield Meaning("gid_automatic")
         return
-    ports = here.active("Ethernet")
+    ports = asked.here.active("Ethernet")
     for port in ports[:MAX_SHOWN]:
         kind, gid = gid_types(port).get(index, ("", ""))
         device = f"{port.device}:{port.port}"
@@ -126,20 +119,20 @@ def _gid(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # no
         else:
             yield Meaning("gid_missing", {"device": device, "index": index})
     if not ports:
-        yield Meaning("gid_nowhere" if here.rdma is not None else "not_known_here")
+        yield Meaning("gid_nowhere" if asked.here.rdma is not None else "not_known_here")
 
 
-def _log_file(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    yield Meaning("log_file", {"example": value.replace("%h", "node0").replace("%p", "12345")})
+def _log_file(asked: _Asked) -> Iterator[Meaning]:
+    yield Meaning("log_file", {"example": asked.value.replace("%h", "node0").replace("%p", "12345")})
 
 
-def _gpus(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if here.gpu is None:
+def _gpus(asked: _Asked) -> Iterator[Meaning]:
+    if asked.here.gpu is None:
         yield Meaning("not_known_here")
         return
     chosen: list[str] = []
-    for word in value.split(","):
-        gpu = next((g for g in here.gpu.gpus if word.strip() == str(g.index) or _is_uuid(word, g.uuid)), None)
+    for word in asked.value.split(","):
+        gpu = next((g for g in asked.here.gpu.gpus if word.strip() == str(g.index) or _is_uuid(word, g.uuid)), None)
         if gpu is None:
             break  # what follows an unknown one does not count
         chosen.append(f"{gpu.index} ({gpu.name})")
@@ -150,16 +143,16 @@ def _is_uuid(word: str, uuid: str) -> bool:
     return word.strip().startswith("GPU-") and uuid.startswith(word.strip())
 
 
-def _interfaces(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if len(value) < 2:
-        yield Meaning("one_letter" if value else "empty")
+def _interfaces(asked: _Asked) -> Iterator[Meaning]:
+    if len(asked.value) < 2:
+        yield Meaning("one_letter")
         return
-    wanted = filters.parse(value)
+    wanted = filters.parse(asked.value, most=filters.MAX_INTERFACES)
     yield _form(wanted)
-    if here.net is None:
+    if asked.here.net is None:
         yield Meaning("not_known_here")
         return
-    there = in_order(here.net.interfaces)
+    there = in_order(asked.here.net.interfaces)
     yield from _selection([i.name for i in there if wanted.selects(i.name)], [i.name for i in there], first=True)
 
 
@@ -186,28 +179,28 @@ def _selection(chosen: Sequence[str], there: Sequence[str], *, first: bool = Fal
         yield Meaning("first", {"name": chosen[0]})
 
 
-def _exact_interfaces(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    if len(value) < 2:
-        yield Meaning("one_letter" if value else "empty")
+def _exact_interfaces(asked: _Asked) -> Iterator[Meaning]:
+    if len(asked.value) < 2:
+        yield Meaning("one_letter")
         return
-    names = filters.exact_names(value)
+    names = filters.exact_names(asked.value)
     yield Meaning("exact_names", {"names": ", ".join(repr(n) if n != n.strip() else n for n in names)})
-    if here.net is None:
+    if asked.here.net is None:
         yield Meaning("not_known_here")
         return
-    there = [i.name for i in here.net.interfaces if i.addresses]
+    there = [i.name for i in asked.here.net.interfaces if i.addresses]
     for name in names:
         if name not in there:
             yield Meaning("no_interface", {"name": repr(name), "there": ", ".join(there[:MAX_SHOWN])})
 
 
-def _devices(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    wanted = filters.parse(value)
-    yield _form(wanted) if value else Meaning("empty")
-    if here.rdma is None:
+def _devices(asked: _Asked) -> Iterator[Meaning]:
+    wanted = filters.parse(asked.value)
+    yield _form(wanted)
+    if asked.here.rdma is None:
         yield Meaning("not_known_here")
         return
-    active = here.active()
+    active = asked.here.active()
     if not active:
         yield Meaning("no_rdma")
         return
@@ -215,22 +208,33 @@ def _devices(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  
     yield from _selection(chosen, [f"{p.device}:{p.port}" for p in active])
 
 
-def _ucx(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    there = [f"{p.device}:{p.port}" for p in here.active()]
-    there += [i.name for i in here.net.interfaces if i.addresses] if here.net else []
-    if here.net is None and here.rdma is None:
+def _ucx(asked: _Asked) -> Iterator[Meaning]:
+    there = [f"{p.device}:{p.port}" for p in asked.here.active()]
+    there += [i.name for i in asked.here.net.interfaces if i.addresses] if asked.here.net else []
+    if asked.here.net is None and asked.here.rdma is None:
         yield Meaning("not_known_here")
         return
-    yield from _selection(filters.ucx_selects(value, there), there)
+    yield from _selection(filters.ucx_selects(asked.value, there), there)
 
 
-def _flags(variable: Variable, value: str, here: Here) -> Iterator[Meaning]:  # noqa: ARG001
-    for word in value.split()[:64]:
+def _flags(asked: _Asked) -> Iterator[Meaning]:
+    for word in asked.value.split()[:64]:
         flag, _, given = word.partition("=")
         row = table.find(flag) if flag.startswith("--") else None
         if row is not None:
             yield Meaning("flag", {"flag": flag, "value": given or "true"})
         else:
             yield Meaning("flag_not_listed", {"flag": flag})
-    if not value.split():
-        yield Meaning("empty")
+
+
+_BY_NAME = {
+    "NCCL_IB_TIMEOUT": _ack_timer,
+    "NCCL_IB_GID_INDEX": _gid,
+    "NCCL_DEBUG_FILE": _log_file,
+    "CUDA_VISIBLE_DEVICES": _gpus,
+}
+_BY_TYPE = {
+    Type.BOOL: _switch, Type.INT: _number, Type.FLOAT: _number, Type.SIZE: _size, Type.IFNAMES: _interfaces,
+    Type.EXACT_IFNAMES: _exact_interfaces, Type.HCAS: _devices, Type.UCX_DEVICES: _ucx, Type.ENUM: _word,
+    Type.LIST: _words, Type.FLAGS: _flags,
+}  # fmt: skip

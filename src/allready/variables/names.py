@@ -38,10 +38,8 @@ def family(name: str) -> str:
     return name.partition("_")[0]
 
 
-@functools.cache
-def families() -> frozenset[str]:
-    """First words of the names that belong to one library: an unknown name of these is suspicious."""
-    return frozenset({"NCCL", "GLOO", "TORCHELASTIC"})
+FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC"})
+"""First words of names that belong to one library alone: an unknown name that begins so has no effect."""
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Interface, NetFacts, PerNode, Settings, Severity
 from allready.rules.net._interfaces import is_private
 from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
-from allready.variables.filters import flaws, parse
+from allready.variables.filters import MAX_INTERFACES, flaws, parse
 from allready.variables.meaning import in_order
 from allready.variables.table import Type
 
@@ -45,7 +45,7 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
         value = same[0].value
         if variable.type is not Type.IFNAMES or not value or len(value) < 2 or flaws(value):
             continue
-        chosen = parse(value)
+        chosen = parse(value, most=MAX_INTERFACES)
         first = next((i for i in in_order(usable) if chosen.selects(i.name)), None)
         # Naming lo is right on one node: it is a mistake only where there are several.
         if first is not None and _ends_here(first) and (chosen.exclude or settings.is_cluster):

@@ -6,7 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
 from allready.rules.variables._settings import hit, known_here, remedy, sureness, this
-from allready.variables.filters import exact_flaws, exact_names, flaws, parse, ucx_selects
+from allready.variables.filters import MAX_INTERFACES, exact_flaws, exact_names, flaws, parse, ucx_selects
 from allready.variables.table import Type, Variable
 
 MAX_SHOWN = 8
@@ -68,7 +68,7 @@ def _there(variable: Variable, net: NetFacts | None, rdma: RdmaFacts | None) -> 
 def _selects_nothing(variable: Variable, value: str, there: list[str]) -> bool:
     match variable.type:
         case Type.IFNAMES:
-            return not flaws(value) and not any(parse(value).selects(name) for name in there)
+            return not flaws(value) and not any(parse(value, most=MAX_INTERFACES).selects(name) for name in there)
         case Type.EXACT_IFNAMES:
             return not exact_flaws(value) and not all(name in there for name in exact_names(value))
         case Type.HCAS:

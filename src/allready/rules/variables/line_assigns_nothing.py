@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Malformed, Settings, Severity
+from allready.model import FaultClass, Hit, Malformed, Settings, Severity, Slip
 from allready.rules.variables._settings import at_line, line_remedy
 from allready.rules.variables.name_misspelt import misspelt
 from allready.variables import table
 
 _NAME = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
-_WHY = {"blank-before-equals", "blank-after-equals"}
+_BLANKS = {Slip.BLANK_BEFORE_EQUALS, Slip.BLANK_AFTER_EQUALS}
 
 
 @Rule(
@@ -38,7 +38,7 @@ def line_assigns_nothing(settings: Settings) -> Iterator[Hit]:
     """
     for line in settings.malformed:
         name = _name(line)
-        if line.why in _WHY and name is not None:
+        if line.why in _BLANKS and name is not None:
             yield at_line(line.source, line.line, name, text=repr(line.text[:80]))
 
 

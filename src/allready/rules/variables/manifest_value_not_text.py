@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Settings, Severity
+from allready.model import FaultClass, Hit, Settings, Severity, Slip
 from allready.rules.variables._settings import at_line, line_remedy
 
 
@@ -30,6 +30,6 @@ def manifest_value_not_text(settings: Settings) -> Iterator[Hit]:
     When a template makes a text of it before it is sent.
     """
     for line in settings.malformed:
-        if line.why == "not-a-text":
+        if line.why is Slip.NOT_A_TEXT:
             name, _, value = line.text.partition(": ")
             yield at_line(line.source, line.line, name, value=value[:80])

@@ -37,5 +37,5 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
         name = same[0].name
         if name in table.load() or table.is_elsewhere(name) is not None or misspelt(name) is not None:
             continue
-        if names.family(name) in names.families() or name.startswith(("TORCH_NCCL_", "TORCH_FR_")):
+        if names.family(name) in names.FAMILIES or name.startswith(("TORCH_NCCL_", "TORCH_FR_")):
             yield hit(same, family=names.family(name))

@@ -2,7 +2,7 @@
 
 import re
 
-from allready.variables.sources.parsed import Assignment, Found
+from allready.variables.sources.parsed import MAX_LINES, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
 
@@ -10,7 +10,6 @@ _FENCE = re.compile(r"\s*(?:>\s*)?(```+|~~~+)\s*([\w+-]*)")
 _INLINE = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=([^`\s]*)`")
 _SHELLS = {"", "bash", "sh", "shell", "console", "zsh", "env", "dotenv", "text", "txt"}
 _PROMPT = re.compile(r"^(\s*)[$#] (?=\w)")
-MAX_LINES = 50_000
 
 
 def is_markdown(text: str) -> bool:
@@ -18,9 +17,8 @@ def is_markdown(text: str) -> bool:
     return any(_FENCE.match(line) for line in text.split("\n", MAX_LINES)[:MAX_LINES])
 
 
-def parse_markdown(text: str) -> Found:
+def parse_markdown(text: str, found: Parsed) -> None:
     """All that the fenced blocks and inline codes assign."""
-    found = Found()
     language: str | None = None
     fence, start = "", 1
     block: list[str] = []
@@ -30,7 +28,8 @@ def parse_markdown(text: str) -> Found:
             if mark:
                 language, fence, block, start = mark[2].lower(), mark[1], [], number + 1
             else:
-                found.assignments += [Assignment(m[1], m[2], number) for m in _INLINE.finditer(line)]
+                for inline in _INLINE.finditer(line):
+                    found.assign(inline[1], inline[2], number)
         elif mark and mark[1].startswith(fence) and not mark[2]:
             _block(found, language, block, start)
             language = None
@@ -38,14 +37,15 @@ def parse_markdown(text: str) -> Found:
             block.append(line)
     if language is not None:
         _block(found, language, block, start)
-    return found
 
 
-def _block(found: Found, language: str, lines: list[str], start: int) -> None:
+def _block(found: Parsed, language: str, lines: list[str], start: int) -> None:
+    """One example: a reader may export what it only assigns, and its calls belong to no script of the job."""
+    inner = Parsed(source=found.source, kind=found.kind)
     if language in _SHELLS:
-        inner = parse_shell("\n".join(_PROMPT.sub(r"\1", line) for line in lines), first_line=start)
-        found.assignments += [Assignment(a.name, a.value, a.line) for a in inner.assignments]
+        parse_shell("\n".join(_PROMPT.sub(r"\1", line) for line in lines), inner, first_line=start)
         found.malformed += inner.malformed
     elif language in {"python", "py", "python3"}:
-        inner = parse_python("\n".join(lines), first_line=start)
-        found.assignments += inner.assignments
+        parse_python("\n".join(lines), inner, first_line=start)
+    for setting in inner.settings:
+        found.assign(setting.name, setting.value, setting.line or start)

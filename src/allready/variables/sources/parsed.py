@@ -1,51 +1,36 @@
-"""What a parser of one kind of file gives."""
+"""What one file assigns, as its parser collects it."""
 
 import re
 
 from msgspec import Struct
 
-from allready.model.settings import Call, Malformed, Setting, SourceKind
+from allready.model.settings import Call, Malformed, Setting, Slip, SourceKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_SETTINGS = 5000
 MAX_VALUE_CHARS = 4096
+MAX_LINES = 50_000
 
 
-class Assignment(Struct, frozen=True):
-    """NAME=VALUE on one line; value None where it is only known when the file runs."""
+class Parsed(Struct, kw_only=True):
+    """One file, read as what `kind` says.  Everything is bounded; what is beyond the bounds is left out."""
 
-    name: str
-    value: str | None
-    line: int
-    exported: bool = True
+    source: str
+    kind: SourceKind
+    settings: list[Setting] = []
+    calls: list[Call] = []
+    malformed: list[Malformed] = []
+    used: frozenset[str] = frozenset()  # variables that a shell script itself reads
 
-
-class Found(Struct, kw_only=True):
-    """What was found, without the name of the file."""
-
-    assignments: list[Assignment] = []
-    calls: list[tuple[str, int, tuple[str, ...], str | None]] = []  # function, line, keywords, back-end
-    malformed: list[tuple[int, str, str]] = []  # line, text, why
-
-    def named(self, source: str, kind: SourceKind) -> tuple[list[Setting], list[Call], list[Malformed]]:
-        """The same with the file's name and kind, within bounds."""
-        settings = [
-            Setting(
-                name=a.name,
-                value=a.value[:MAX_VALUE_CHARS] if a.value is not None else None,
-                source=source,
-                line=a.line,
-                kind=kind,
-                exported=a.exported,
+    def assign(self, name: str, value: str | None, line: int, *, exported: bool = True) -> None:
+        """NAME=VALUE on a line; value None where it is only known when the file runs."""
+        if len(self.settings) < MAX_SETTINGS:
+            known = value[:MAX_VALUE_CHARS] if value is not None else None
+            self.settings.append(
+                Setting(name=name, value=known, source=self.source, line=line, kind=self.kind, exported=exported)
             )
-            for a in self.assignments[:MAX_SETTINGS]
-        ]
-        calls = [
-            Call(function=f, source=source, line=line, keywords=keywords, backend=backend)
-            for f, line, keywords, backend in self.calls[:MAX_SETTINGS]
-        ]
-        malformed = [
-            Malformed(source=source, line=line, text=text[:200], why=why)
-            for line, text, why in self.malformed[:MAX_SETTINGS]
-        ]
-        return settings, calls, malformed
+
+    def slip(self, line: int, text: str, why: Slip) -> None:
+        """A line that assigns nothing, or something else than is meant."""
+        if len(self.malformed) < MAX_SETTINGS:
+            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], why=why))

@@ -2,49 +2,39 @@
 
 import re
 
-from allready.variables.sources.parsed import NAME, Assignment, Found
+from allready.model.settings import Slip
+from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
 
-_DOTENV = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)(\s*)=(\s*)(.*?)\s*$", re.DOTALL)
-MAX_LINES = 20_000
+_DOTENV = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
 
 
-def parse_dotenv(text: str) -> Found:
+def parse_dotenv(text: str, found: Parsed) -> None:
     """`.env`: quotes are taken off, what follows ` #` is a comment, the value of $NAME is not known."""
-    found = Found()
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
         match = _DOTENV.match(line)
-        if match is None:
-            continue
-        name, _, _, value = match.groups()
-        found.assignments.append(Assignment(name, _unquoted(value), number))
-    return found
+        if match is not None:
+            found.assign(match[1], _unquoted(match[2]), number)
 
 
-def parse_dump(text: str) -> Found:
+def parse_dump(text: str, found: Parsed) -> None:
     """The output of `env`, or /proc/PID/environ: values as they are."""
-    found = Found()
     rows = text.split("\0") if "\0" in text else text.split("\n")
     for number, row in enumerate(rows[:MAX_LINES], start=1):
         name, equals, value = row.partition("=")
         if equals and NAME.fullmatch(name):
-            found.assignments.append(Assignment(name, value.rstrip("\r"), number))
-    return found
+            found.assign(name, value.rstrip("\r"), number)
 
 
-def parse_nccl_conf(text: str) -> Found:
+def parse_nccl_conf(text: str, found: Parsed) -> None:
     """NCCL's configuration file: a blank before = belongs to the name, one after it to the value."""
-    found = Found()
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
         if line.startswith("#") or "=" not in line:
             continue
         name, _, value = line.rstrip("\r").partition("=")
         if NAME.fullmatch(name):
-            found.assignments.append(Assignment(name, value, number))
+            found.assign(name, value, number)
         elif NAME.fullmatch(name.strip()):
-            found.malformed.append((number, line, "blank-before-equals"))
-    return found
+            found.slip(number, line, Slip.BLANK_BEFORE_EQUALS)
 
 
 def _unquoted(value: str) -> str | None:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from allready.variables.sources.parsed import NAME, Assignment, Found
+from allready.model.settings import Slip
+from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _SBATCH_EXPORT = re.compile(r"#SBATCH\s+--export[=\s]\s*(\S+)")
@@ -13,7 +15,6 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "(", "time", "exec", "command", "sudo"}
 _DECLARES = {"export", "declare", "typeset", "readonly", "local"}
 _ENV_OPTIONS = {"-e", "--env", "-x", "--export", "-env", "-genv"}
-MAX_LINES = 20_000
 
 
 class _Word(Struct, frozen=True):
@@ -23,10 +24,14 @@ class _Word(Struct, frozen=True):
     line: int
     fixed: bool = True
 
+    def known(self, part: str) -> str | None:
+        """`part` of the word; None where it is only known when the script runs."""
+        return part if self.fixed else None
 
-def parse_shell(text: str, *, first_line: int = 1) -> Found:
+
+def parse_shell(text: str, found: Parsed, *, first_line: int = 1) -> None:
     """All assignments of a script, in its order; any text has a reading."""
-    found = Found()
+    first = len(found.settings)
     exported: set[str] = set()
     everything_exported = False
     for command in _commands(text, first_line, found):
@@ -39,18 +44,15 @@ def parse_shell(text: str, *, first_line: int = 1) -> Found:
         elif head in _DECLARES:
             _declaration(words, found, exported)
         elif head == "setenv" and len(words) == 3:
-            found.assignments.append(_assignment(words[1].text, words[2], words[1].line))
+            found.assign(words[1].text, words[2].known(words[2].text), words[1].line)
         else:
             _command(words, found)
-    if everything_exported:
-        exported |= {a.name for a in found.assignments}
-    found.assignments = [
-        a if a.exported or a.name not in exported else Assignment(a.name, a.value, a.line) for a in found.assignments
-    ]
-    return found
+    for place, setting in enumerate(found.settings[first:], start=first):
+        if everything_exported or setting.name in exported:
+            found.settings[place] = replace(setting, exported=True)
 
 
-def _declaration(words: list[_Word], found: Found, exported: set[str]) -> None:
+def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
     """`export A=b C`: with NCCL_DEBUG = INFO three words are exported, and none is assigned."""
     is_export = words[0].text == "export" or any("x" in w.text for w in words[1:] if w.text.startswith("-"))
     named = [w for w in words[1:] if not w.text.startswith("-")]
@@ -59,56 +61,49 @@ def _declaration(words: list[_Word], found: Found, exported: set[str]) -> None:
         if match:
             after = named[place + 1] if place + 1 < len(named) else None
             if not match[2] and after is not None and after.line == word.line and "=" not in after.text:
-                found.malformed.append((word.line, f"{word.text} {after.text}", "blank-after-equals"))
+                found.slip(word.line, f"{word.text} {after.text}", Slip.BLANK_AFTER_EQUALS)
             else:
-                found.assignments.append(_assigned(match, word, exported=is_export))
-        elif word.text == "=" or word.text.startswith("="):
+                found.assign(match[1], word.known(match[2]), word.line, exported=is_export)
+        elif word.text.startswith("="):
             before = named[place - 1].text if place else ""
-            found.malformed.append((word.line, f"{before} {word.text}", "blank-before-equals"))
+            found.slip(word.line, f"{before} {word.text}", Slip.BLANK_BEFORE_EQUALS)
         elif is_export and NAME.fullmatch(word.text):
             exported.add(word.text)
 
 
-def _command(words: list[_Word], found: Found) -> None:
+def _command(words: list[_Word], found: Parsed) -> None:
     """`A=b C=d command`, `A=b` alone, and what env, srun (--export), mpirun (-x) and docker (-e) are given."""
     place = 0
     while place < len(words) and _ASSIGNMENT.fullmatch(words[place].text):
         place += 1
     alone = place == len(words)
     for word in words[:place]:
-        match = _ASSIGNMENT.fullmatch(word.text)
-        assert match is not None
-        found.assignments.append(_assigned(match, word, exported=not alone))
+        _assign(word.text, word, found, exported=not alone)
     if alone:
         return
     if len(words) > 1 and words[1].text == "=" and words[0].text.isupper() and NAME.fullmatch(words[0].text):
-        found.malformed.append((words[0].line, f"{words[0].text} =", "blank-before-equals"))
+        found.slip(words[0].line, f"{words[0].text} =", Slip.BLANK_BEFORE_EQUALS)
         return
     is_env = words[place].text.rpartition("/")[2] == "env"
     for before, word in zip(words[place:], words[place + 1 :], strict=False):
-        if word.text.startswith("--export="):
-            _export_list(word.text.partition("=")[2], word, found)
-        elif before.text == "--export":
-            _export_list(word.text, word, found)
-        elif match := _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
+        if before.text == "--export" or word.text.startswith("--export="):
+            _export_list(word.text.removeprefix("--export="), word, found)
+        elif _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
             if is_env or before.text in _ENV_OPTIONS or word.text.startswith("--env="):
-                found.assignments.append(_assigned(match, word))
+                _assign(word.text.removeprefix("--env="), word, found)
         else:
             is_env = word.text.rpartition("/")[2] == "env" or (is_env and word.text.startswith("-"))
 
 
-def _export_list(text: str, word: _Word, found: Found) -> None:
+def _export_list(text: str, word: _Word, found: Parsed) -> None:
     for part in text.split(","):
-        if match := _ASSIGNMENT.fullmatch(part):
-            found.assignments.append(_assigned(match, word))
+        _assign(part, word, found)
 
 
-def _assigned(match: re.Match[str], word: _Word, *, exported: bool = True) -> Assignment:
-    return Assignment(match[1], match[2] if word.fixed else None, word.line, exported)
-
-
-def _assignment(name: str, value: _Word, line: int) -> Assignment:
-    return Assignment(name, value.text if value.fixed else None, line)
+def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> None:
+    """`text`, a part of `word`, as an assignment, if it is one."""
+    if match := _ASSIGNMENT.fullmatch(text):
+        found.assign(match[1], word.known(match[2]), word.line, exported=exported)
 
 
 def _without_keywords(words: list[_Word]) -> list[_Word]:
@@ -118,7 +113,7 @@ def _without_keywords(words: list[_Word]) -> list[_Word]:
     return words[place:]
 
 
-def _commands(text: str, first_line: int, found: Found) -> Iterator[list[_Word]]:
+def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]]:
     """Simple commands of a script; bodies of here-documents are left out."""
     waiting: str | None = None
     pending: list[str] = []

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import AllreadyError
-from allready.variables.sources.parsed import NAME, Assignment, Found
+from allready.model.settings import Slip, SourceKind
+from allready.variables.sources.parsed import NAME, Parsed
 from allready.variables.sources.shell import parse_shell
 
 KEYS = {
@@ -30,8 +31,8 @@ class YamlMissingError(AllreadyError):
     """PyYAML is not installed."""
 
 
-def parse_structured(text: str) -> tuple[Found, bool]:
-    """All variables in a YAML or JSON file, and whether it is a Kubernetes manifest.
+def parse_structured(text: str, found: Parsed) -> None:
+    """All variables in a YAML or JSON file; it is a Kubernetes manifest if one of its documents is.
 
     Raises:
         YamlMissingError: PyYAML is not installed.
@@ -40,32 +41,29 @@ def parse_structured(text: str) -> tuple[Found, bool]:
         import yaml
     except ImportError as error:
         raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install 'allready[env]'") from error
-    found = Found()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    is_manifest = False
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
         text = _PAIRED.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
+    documents = []
     try:
         for document in yaml.compose_all(text, Loader=loader):
-            if document is not None:
-                keys = {k.value for k, _ in _pairs(document)}
-                is_manifest = is_manifest or {"apiVersion", "kind"} <= keys
-                _Walk(found).visit(document, "env" if _is_flat(document) else "", 0)
+            documents += [document] if document is not None else []
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        found.malformed.append(
-            (mark.line + 1 if mark else 1, str(getattr(error, "problem", error))[:100], "unreadable")
-        )
+        found.slip(mark.line + 1 if mark else 1, str(getattr(error, "problem", error))[:100], Slip.UNREADABLE)
     except RecursionError:
-        found.malformed.append((1, "nested too deeply", "unreadable"))
-    return found, is_manifest
+        found.slip(1, "nested too deeply", Slip.UNREADABLE)
+    if any({"apiVersion", "kind"} <= {k.value for k, _ in _pairs(document)} for document in documents):
+        found.kind = SourceKind.KUBERNETES
+    for document in documents:
+        _Walk(found).visit(document, "env" if _is_flat(document) else "", 0)
 
 
 class _Walk:
     """One walk over a document; an alias is visited once."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Parsed) -> None:
         self._found = found
         self._seen: set[int] = set()
 
@@ -97,8 +95,7 @@ class _Walk:
         for child in node.value:
             if child.id == "scalar":
                 if match := _PAIR.fullmatch(child.value):
-                    value = None if "$" in match[2] else match[2]
-                    self._found.assignments.append(Assignment(match[1], value, child.start_mark.line + 1))
+                    self._found.assign(match[1], None if "$" in match[2] else match[2], child.start_mark.line + 1)
             elif child.id == "mapping":
                 self._entry(child, depth)
 
@@ -110,22 +107,22 @@ class _Walk:
         elif value is not None and value.id == "scalar":
             self._assign(name.value, value, must_be_text=True)
         elif NAME.fullmatch(name.value):
-            self._found.assignments.append(Assignment(name.value, None, name.start_mark.line + 1))
+            self._found.assign(name.value, None, name.start_mark.line + 1)
 
     def _assign(self, name: str, value: Any, *, must_be_text: bool) -> None:
         line = value.start_mark.line + 1
         if not NAME.fullmatch(name):
             return
         if must_be_text and value.tag != _TEXT:
-            self._found.malformed.append((line, f"{name}: {value.value}", "not-a-text"))
-        known = "$(" not in value.value and "${" not in value.value and "{{" not in value.value
-        self._found.assignments.append(Assignment(name, value.value if known else None, line))
+            self._found.slip(line, f"{name}: {value.value}", Slip.NOT_A_TEXT)
+        known = not any(mark in value.value for mark in ("$(", "${", "{{"))
+        self._found.assign(name, value.value if known else None, line)
 
     def _script(self, node: Any) -> None:
         """A command line or a script among the arguments."""
-        first = node.start_mark.line + (2 if node.style in {"|", ">"} else 1)
-        inner = parse_shell(node.value, first_line=first)
-        self._found.assignments += inner.assignments
+        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        parse_shell(node.value, inner, first_line=node.start_mark.line + (2 if node.style in {"|", ">"} else 1))
+        self._found.settings += inner.settings
 
 
 def _is_flat(node: Any) -> bool:
