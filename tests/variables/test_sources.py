@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.model import SourceKind
-from allready.variables.sources.read import Parsed, kind_of, read_environment, read_text
+from allready.variables.sources.parsed import Parsed
+from allready.variables.sources.read import kind_of, read_environment, read_text
 from tests.cases import cases
 
 HAS_YAML = importlib.util.find_spec("yaml") is not None

@@ -2,10 +2,9 @@
 
 import argparse
 import difflib
-import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec import to_builtins
 
 from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_HEALTHY
+from allready.cli.options import write_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
@@ -29,16 +29,6 @@ MAX_SUGGESTIONS = 5
 _BAD = {Standing.REMOVED, Standing.NOT_YET, Standing.IGNORED}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `env explain`."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="variables, flags of XLA, or NAME=VALUE")
-    parser.add_argument("--value", metavar="V", help="what this value means on this machine")
-    parser.add_argument(
-        "--list", nargs="?", const="", metavar="PREFIX", help="list all variables, or those of a family"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the pages as JSON (- for standard output, and no text)")
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the pages or the list; 0.
 
@@ -48,9 +38,11 @@ def run(args: argparse.Namespace) -> int:
     language = choose_language(args.lang)
     if args.list is not None:
         rows = [row for name, row in sorted(table.load().items()) if name.startswith(args.list)]
-        _write(args.json, [_data(row, language, [], Standing.READ) for row in rows], language)
-        if args.json != "-":
-            show_blocks(_list(rows, language), sys.stdout, language)
+        if args.names or args.value is not None:
+            raise UsageError("--list takes one PREFIX, and neither NAME nor --value")
+        if not rows:
+            raise UsageError(f"no variable begins with {args.list!r}")
+        _show(args.json, _list(rows, language), [_data(row, language, [], Standing.READ) for row in rows], language)
         return EXIT_HEALTHY
     asked = _asked(args.names, args.value)
     pages = [(name, value, _named(name)) for name, value in asked]
@@ -68,10 +60,16 @@ def run(args: argparse.Namespace) -> int:
         means = _meaning(row, value, machine)
         blocks += _page(row, value, means, machine, language)
         written.append(_data(row, language, means, _standing(row, machine)))
-    _write(args.json, written, language)
-    if args.json != "-":
-        show_blocks(blocks, sys.stdout, language)
+    _show(args.json, blocks, written, language)
     return EXIT_HEALTHY
+
+
+def _show(target: str | None, blocks: Iterable[Block], pages: Sequence[dict[str, Any]], language: str) -> None:
+    """The pages on the terminal, and as JSON where that is asked for."""
+    if target:
+        write_json(target, {"schema": SCHEMA, "language": language, "variables": pages})
+    if target != "-":
+        show_blocks(blocks, sys.stdout, language)
 
 
 def _asked(words: Sequence[str], value: str | None) -> list[tuple[str, str | None]]:
@@ -222,17 +220,3 @@ def _data(row: Variable, language: str, means: Sequence[Meaning], stands: Standi
         del flat[f"{name}_zh"]
     texts = [ui(f"env.means_{m.key}", language, **m.values) for m in means]
     return {**flat, "standing": stands, "is_folk": row.is_folk, "meaning": texts}
-
-
-def _write(target: str | None, pages: Sequence[dict[str, Any]], language: str) -> None:
-    if not target:
-        return
-    body = {"schema": SCHEMA, "language": language, "variables": list(pages)}
-    text = json.dumps(body, ensure_ascii=False, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error

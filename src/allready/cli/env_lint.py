@@ -1,7 +1,6 @@
 """`allready env lint`: settings that are wrong, in this environment, in files, or between nodes."""
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -14,11 +13,12 @@ from msgspec.structs import replace
 
 from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import write_json
 from allready.errors import UsageError
 from allready.facts.env import is_read, redact
 from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
-from allready.judging.registry import load
+from allready.judging.registry import load_area
 from allready.model import (
     EnvFacts,
     FactMissing,
@@ -29,6 +29,7 @@ from allready.model import (
     Setting,
     Settings,
     Severity,
+    Slip,
     SourceKind,
     World,
     WorldNode,
@@ -41,7 +42,8 @@ from allready.report.words import phrase, steps
 from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_remedies
 from allready.text.ui import ui
 from allready.variables import table
-from allready.variables.sources.read import MAX_BYTES, Parsed, read_environment, read_text
+from allready.variables.sources.parsed import Parsed
+from allready.variables.sources.read import MAX_BYTES, read_environment, read_text
 from allready.variables.sources.structured import YamlMissingError
 from allready.variables.table import Type
 
@@ -76,24 +78,6 @@ class Judged(Struct, frozen=True, kw_only=True):
     missing: Mapping[str, str]  # fact of this machine -> why it could not be read
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `env lint`."""
-    parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="scripts, .env, Dockerfile, manifests, ... (- for stdin)"
-    )
-    parser.add_argument("--compare", action="store_true", help="the files are the environments of several nodes")
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--here", action="store_true", help="judge the files by this machine, whatever their kind")
-    place.add_argument("--elsewhere", action="store_true", help="do not judge the files by this machine")
-    for name in ("torch", "nccl", "jax"):
-        parser.add_argument(f"--{name}", metavar="VERSION", help=f"version of {name} (default: the one found here)")
-    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings as well")
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the findings as JSON (- for standard output, and no text)"
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="also what each variable is, and what goes wrong")
-
-
 def run(args: argparse.Namespace) -> int:
     """Judge and show; the exit code of the contract.
 
@@ -103,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     language = choose_language(args.lang)
     judged = lint(args)
     if args.json:
-        _write_json(args.json, judged)
+        write_json(args.json, _body(judged))
     if args.json != "-":
         show_blocks(_blocks(judged, language, verbose=args.verbose), sys.stdout, language)
     bad = Severity.WARNING if args.strict else Severity.ERROR
@@ -134,7 +118,7 @@ def lint(args: argparse.Namespace) -> Judged:
             is_cluster=_is_cluster("".join(t for _, t in texts)) if args.files else _is_cluster_here(os.environ),
         )
         fleet = _fleet(settings, _for_kind(source.kind, machine, given))
-        more, not_checked = judge(fleet, [rule for rule in load().values() if rule.area == "variables"])
+        more, not_checked = judge(fleet, load_area("variables"))
         findings += [f for f in more if f not in findings]
         unchecked += not_checked
     if args.compare:
@@ -184,7 +168,7 @@ def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None
     except YamlMissingError as error:
         unreadable.append(Unreadable(name, str(error)))
         return None
-    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.why == "unreadable"]
+    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.why is Slip.UNREADABLE]
     return parsed
 
 
@@ -199,7 +183,7 @@ def _environment() -> Parsed:
             continue
         settings += read_text(str(path), text).settings if path.name.endswith("nccl.conf") else []
     own = read_environment(os.environ, ENVIRONMENT)
-    return replace(own, settings=(*settings, *own.settings))
+    return replace(own, settings=[*settings, *own.settings])
 
 
 def _settings(source: Parsed, machine: Machine) -> Settings:
@@ -278,7 +262,7 @@ def _compare(
         nodes=tuple(WorldNode(node_rank=n, name=name, ranks=(n,)) for n, (name, _) in enumerate(texts)),
     )
     fleet = Fleet(world=world, nodes={n: NodeFacts(env=env) for n, env in enumerate(redacted)})
-    return judge(fleet, [load()["ENV002"]])
+    return judge(fleet, [rule for rule in load_area("env") if rule.code == "ENV002"])
 
 
 def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
@@ -339,8 +323,8 @@ def _background(finding: Finding, language: str) -> Iterable[str]:
             yield from filter(None, (row.text(field, language) for field in ("what", "risk", "cost")))
 
 
-def _write_json(target: str, judged: Judged) -> None:
-    body = {
+def _body(judged: Judged) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "sources": judged.sources,
         "num_settings": judged.num_settings,
@@ -352,14 +336,6 @@ def _write_json(target: str, judged: Judged) -> None:
             *({"code": "source", "why": f"{item.place}: {item.why}"} for item in judged.unreadable),
         ],
     }
-    text = json.dumps(body, ensure_ascii=False, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error
 
 
 def _data(finding: Finding) -> dict[str, Any]:

@@ -1,24 +1,20 @@
 """What `allready env` reads of this machine: bounded in time, and never a reason to fail."""
 
+import functools
+import importlib
 import ipaddress
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.gpu import collect_gpu
 from allready.facts.host import Host
-from allready.facts.limits import collect_limits
-from allready.facts.net import collect_net
-from allready.facts.rdma import collect_rdma
-from allready.facts.software import collect_software
-from allready.facts.system import collect_host
 from allready.facts.tasks import Task
 from allready.model import FactMissing, HostFacts, LimitFacts, NetFacts, NodeFacts, SoftwareFacts
-from allready.rules.net._interfaces import way_to
 from allready.variables.here import Here
 
 DEADLINE_S = 3.0
@@ -26,6 +22,16 @@ _VENDORS = {
     "Amazon EC2": "aws", "Google": "gcp", "Microsoft Corporation": "azure", "OracleCloud.com": "oci",
     "Alibaba Cloud": "alibaba", "Tencent Cloud": "tencent", "CoreWeave": "coreweave",
 }  # fmt: skip
+_COLLECTORS = {
+    "net": ("net", "collect_net"),
+    "rdma": ("rdma", "collect_rdma"),
+    "gpu": ("gpu", "collect_gpu"),
+    "software": ("software", "collect_software"),
+    "limits": ("limits", "collect_limits"),
+    "host": ("system", "collect_host"),
+}
+_QUICK = {"rdma", "host"}
+"""Read files only, and have no deadline of their own."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -79,25 +85,26 @@ def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[s
     """
     until = time.monotonic() + deadline_s
     inner_s = max(0.1, deadline_s * 0.9)
-    collectors: dict[str, Callable[[], object]] = {
-        "net": lambda: collect_net(host, timeout_s=inner_s),
-        "rdma": lambda: collect_rdma(host),
-        "gpu": lambda: collect_gpu(host, timeout_s=inner_s),
-        "software": lambda: collect_software(host, timeout_s=inner_s),
-        "limits": lambda: collect_limits(host, timeout_s=inner_s),
-        "host": lambda: collect_host(host),
-    }
-    wanted = collectors if only is None else {name: collectors[name] for name in only}
-    tasks = {name: Task(call, f"env-{name}") for name, call in wanted.items()}
+    wanted = _COLLECTORS if only is None else only
+    tasks = {name: Task(functools.partial(_collect, name, host, inner_s), f"env-{name}") for name in wanted}
     facts: dict[str, Any] = {name: _result(task, until) for name, task in tasks.items()}
     return Machine(facts=NodeFacts(**facts), cloud=_cloud(host))
 
 
 def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:
-    """The interface to the first of these addresses that has a route of its own, else the default route."""
-    ways = [way for address in addresses if (way := way_to(net, address)) is not None]
-    ways = [way for way in ways if _is_usable(net, way[0])]
-    return max(ways, key=lambda way: way[1])[0] if ways else None
+    """The interface by which the kernel sends to the first of these addresses that it has a way to; None for none."""
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                sock.connect((address, 9))  # chooses a route, and sends nothing
+                own = str(sock.getsockname()[0])
+        except OSError:
+            continue
+        for interface in net.interfaces:
+            if not interface.is_loopback and own in {a.partition("/")[0] for a in interface.addresses}:
+                return interface.name
+    return None
 
 
 def addresses_of(host: Host, peers: Iterable[str], *, timeout_s: float) -> dict[str, tuple[str, ...]]:
@@ -114,9 +121,15 @@ def addresses_of(host: Host, peers: Iterable[str], *, timeout_s: float) -> dict[
     return found
 
 
-def _is_usable(net: NetFacts, name: str) -> bool:
-    interface = net.interface(name)
-    return interface is not None and interface.is_up and not interface.is_loopback
+def _collect(name: str, host: Host, timeout_s: float) -> object:
+    """A fact by its name; only the collector that is asked is loaded.
+
+    Raises:
+        FactUnavailable: it cannot be read.
+    """
+    module, function = _COLLECTORS[name]
+    collect = getattr(importlib.import_module(f"allready.facts.{module}"), function)
+    return collect(host) if name in _QUICK else collect(host, timeout_s=timeout_s)
 
 
 def _result(task: Task[object], until: float) -> object:

@@ -1,21 +1,20 @@
 """`allready env preset`: settings for one purpose, computed for this machine."""
 
 import argparse
-import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from allready.cli.env_machine import addresses_of, read_machine, towards
 from allready.cli.main import EXIT_HEALTHY
-from allready.cli.options import count
+from allready.cli.options import write_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
-from allready.report.pieces import Block, Gap, Line, Piece
+from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -27,24 +26,6 @@ SCHEMA = "allready.preset/1"
 RESOLVE_S = 2.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `env preset`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help=", ".join(presets.NAMES))
-    parser.add_argument(
-        "--peers", metavar="HOST,...", help="the other nodes: chooses the interface (default: MASTER_ADDR)"
-    )
-    parser.add_argument("--nproc-per-node", type=count, metavar="N", help="processes per node (default: one per GPU)")
-    for name in ("torch", "nccl", "jax"):
-        parser.add_argument(f"--{name}", metavar="VERSION", help=f"version of {name} (default: the one found here)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--shell", action="store_true", help="export lines, for eval or a script")
-    form.add_argument("--json", action="store_true", help="values and reasons as JSON")
-    form.add_argument("--dockerfile", action="store_true", help="ENV lines, without what belongs to one machine")
-    form.add_argument(
-        "--sbatch", action="store_true", help="export lines for a batch script, which runs on other machines"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the preset; 0.
 
@@ -53,16 +34,20 @@ def run(args: argparse.Namespace) -> int:
     """
     language = choose_language(args.lang)
     if args.name is None:
-        raise UsageError(f"name a preset: {', '.join(presets.NAMES)}")
+        if args.json or args.shell or args.dockerfile or args.sbatch:
+            raise UsageError(f"name a preset: {', '.join(presets.NAMES)}")
+        rows = tuple((Piece(name, "bold"), Piece(_purpose(name, language))) for name in presets.NAMES)
+        show_blocks([Grid(head=("", ""), rows=rows, right=(False, False))], sys.stdout, language)
+        return EXIT_HEALTHY
     made = presets.preset(args.name, _here(args))
     if args.json:
-        sys.stdout.write(_json(made, language))
+        write_json("-", _body(made, language))
     elif args.shell:
-        sys.stdout.writelines(f"{line}\n" for line in _shell(made, language))
+        sys.stdout.write(_script(made, language, (_export(line, language) for line in made.lines)))
     elif args.dockerfile:
-        sys.stdout.writelines(f"{line}\n" for line in _dockerfile(made, language))
+        sys.stdout.write(_script(made, language, _dockerfile(made, language)))
     elif args.sbatch:
-        sys.stdout.writelines(f"{line}\n" for line in _sbatch(made, language, args.peers))
+        sys.stdout.write(_script(made, language, _sbatch(made, language, args.peers)))
     else:
         show_blocks(_blocks(made, language), sys.stdout, language)
     return EXIT_HEALTHY
@@ -85,25 +70,30 @@ def _here(args: argparse.Namespace) -> Here:
 
 
 def _blocks(made: Preset, language: str) -> Iterator[Block]:
-    key = made.name.replace("-", "_")
-    yield Line((Piece(f"{made.name} ", "bold"), Piece(ui(f"env.preset_{key}_what", language))))
+    yield Line((Piece(f"{made.name} ", "bold"), Piece(_purpose(made.name, language))))
     yield Gap()
-    for line in made.lines:
-        yield Line((Piece(f"{line.name}={line.value}", "code"),), indent=2)
-        yield Line((Piece(_reason(line, language), "dim"),), indent=6)
+    yield from _lines(made.lines, language)
     if not made.lines:
         yield Line((Piece(ui("env.preset_nothing", language)),), indent=2)
     if made.loader:
         yield Gap()
         yield Line((Piece(ui("env.preset_loader", language), "bold"),), indent=2)
-        for line in made.loader:
-            yield Line((Piece(f"{line.name}={line.value}", "code"),), indent=2)
-            yield Line((Piece(_reason(line, language), "dim"),), indent=6)
+        yield from _lines(made.loader, language)
     yield Gap()
     for note in _notes(made, language):
         yield Line((Piece(note),), lead=Piece(ui("env.preset_notes", language), "dim"), indent=2)
-    text = ui(f"env.preset_{key}_folk", language)
+    text = ui(f"env.preset_{made.name.replace('-', '_')}_folk", language)
     yield Line((Piece(text),), lead=Piece(ui("env.preset_folk", language), "dim"), indent=2)
+
+
+def _lines(lines: Iterable[presets.Line], language: str) -> Iterator[Block]:
+    for line in lines:
+        yield Line((Piece(f"{line.name}={line.value}", "code"),), indent=2)
+        yield Line((Piece(_reason(line, language), "dim"),), indent=6)
+
+
+def _purpose(name: str, language: str) -> str:
+    return ui(f"env.preset_{name.replace('-', '_')}_what", language)
 
 
 def _reason(line: presets.Line, language: str) -> str:
@@ -122,47 +112,40 @@ def _is_of_machine(line: presets.Line) -> bool:
     return table.load()[line.name].machine and line.value != presets.LOOPBACK and "%" not in line.value
 
 
-def _loader(made: Preset, language: str) -> list[str]:
-    arguments = ", ".join(f"{line.name}={line.value}" for line in made.loader)
-    return [f"# {ui('env.preset_loader', language)}({arguments})"] if made.loader else []
+def _script(made: Preset, language: str, lines: Iterable[str]) -> str:
+    """Lines of a script between the name of the preset and what it leaves to people."""
+    loader = ", ".join(f"{line.name}={line.value}" for line in made.loader)
+    comments = [f"{ui('env.preset_loader', language)}({loader})"] if loader else []
+    comments += _notes(made, language)
+    return "".join(
+        f"{line}\n" for line in (f"# allready env preset {made.name}", *lines, *(f"# {c}" for c in comments))
+    )
 
 
-def _shell(made: Preset, language: str) -> Iterator[str]:
-    yield f"# allready env preset {made.name}"
-    for line in made.lines:
-        yield f"export {line.name}={shlex.quote(line.value)}  # {_reason(line, language)}"
-    yield from _loader(made, language)
-    yield from (f"# {note}" for note in _notes(made, language))
+def _export(line: presets.Line, language: str) -> str:
+    return f"export {line.name}={shlex.quote(line.value)}  # {_reason(line, language)}"
 
 
 def _dockerfile(made: Preset, language: str) -> Iterator[str]:
-    yield f"# allready env preset {made.name}"
     for line in made.lines:
         if not _is_of_machine(line):
             value = line.value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
             yield f"# {_reason(line, language)}"
             yield f'ENV {line.name}="{value}"'
-    yield from _loader(made, language)
-    yield from (f"# {note}" for note in _notes(made, language))
 
 
 def _sbatch(made: Preset, language: str, peers: str | None) -> Iterator[str]:
     """What is alike on all nodes as exports; the rest is computed where the tasks run."""
-    yield f"# allready env preset {made.name}"
-    own = [line for line in made.lines if _is_of_machine(line)]
-    for line in made.lines:
-        if line not in own:
-            yield f"export {line.name}={shlex.quote(line.value)}  # {_reason(line, language)}"
-    if own or peers is None:
+    common = [line for line in made.lines if not _is_of_machine(line)]
+    yield from (_export(line, language) for line in common)
+    if peers is None or len(common) < len(made.lines):
         yield 'export ALLREADY_PEERS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
         command = f'eval "$(allready env preset {made.name} --shell --peers "$ALLREADY_PEERS")" && exec "$@"'
         yield f"# srun bash -c '{command}' - python train.py"
-    yield from _loader(made, language)
-    yield from (f"# {note}" for note in _notes(made, language))
 
 
-def _json(made: Preset, language: str) -> str:
-    body = {
+def _body(made: Preset, language: str) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "name": made.name,
         "values": made.values,
@@ -170,4 +153,3 @@ def _json(made: Preset, language: str) -> str:
         "loader": {line.name: line.value for line in made.loader},
         "notes": _notes(made, language),
     }
-    return json.dumps(to_builtins(body), ensure_ascii=False, indent=1) + "\n"

@@ -2,14 +2,12 @@
 
 import argparse
 import difflib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from allready.cli.main import EXIT_HEALTHY
+from allready.cli.options import write_json
 from allready.docs import Page, by_area, page_of
 from allready.errors import UsageError
 from allready.judging.registry import Rule, load
@@ -56,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = _listed(rules, args.list) if args.list is not None else [_named(rules, word) for word in args.codes]
     pages = [page_of(rule, language) for rule in chosen]
     if args.json:
-        _write_json(args.json, pages, language)
+        codes = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
+        write_json(args.json, {"schema": SCHEMA, "language": language, "codes": codes})
     if args.json != "-":
         blocks = list(_list(chosen, language) if args.list is not None else _pages(pages, language))
         show_blocks(blocks, sys.stdout, language)
@@ -138,15 +137,3 @@ def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
             for p in pages
         )
         yield Grid(head=head, rows=rows, right=(False,) * len(head))
-
-
-def _write_json(target: str, pages: Sequence[Page], language: str) -> None:
-    codes: list[dict[str, Any]] = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
-    text = json.dumps({"schema": SCHEMA, "language": language, "codes": codes}, ensure_ascii=False, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error

@@ -1,9 +1,13 @@
 """Options that several commands share, and how their values are read."""
 
 import argparse
+import json
 import re
 import sys
+from pathlib import Path
 from typing import Any
+
+from allready.errors import UsageError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
@@ -91,3 +95,19 @@ def count_gpus() -> int:
     from allready.facts.live import LiveHost
 
     return count_visible(LiveHost(), timeout_s=10.0)
+
+
+def write_json(target: str, body: object) -> None:
+    """What a command without a report writes for --json FILE; `-` is standard output.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    text = json.dumps(body, ensure_ascii=False, indent=1) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json {target}: {error.strerror}") from error

@@ -2,8 +2,11 @@
 
 import functools
 import ipaddress
+import re
 
 from allready.model import Caller, FirewallFacts, MasterContactFacts, NetFacts, RollCall
+
+_PRIVATE_BRIDGE = re.compile(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -136,3 +139,8 @@ def half_open_callers(roll: RollCall) -> tuple[tuple[int, ...], tuple[Caller, ..
     silent = tuple(r for r in roll.missing if r not in claimed and r not in datagram_callers(roll))
     found = tuple(callers[a] for a in sorted(callers))
     return (silent if found and len(found) == len(silent) else ()), found
+
+
+def is_private(name: str) -> bool:
+    """Whether an interface of this name leads, by all custom, only to containers or guests of its own machine."""
+    return _PRIVATE_BRIDGE.fullmatch(name) is not None

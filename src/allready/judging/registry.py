@@ -153,19 +153,20 @@ RULES: dict[str, Rule] = {}
 
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
-    _import_rules()
+    for area in AREAS:
+        load_area(area)
     importlib.import_module("allready.judging.signature_rules").register()
     return dict(sorted(RULES.items()))
 
 
 @functools.cache
-def _import_rules() -> None:
-    """Look through the folders, once in a process."""
-    for area in AREAS:
-        package = importlib.import_module(f"allready.rules.{area}")
-        for module in pkgutil.iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                importlib.import_module(f"{package.__name__}.{module.name}")
+def load_area(area: str) -> tuple[Rule, ...]:
+    """Import the rules of one folder, sorted by code."""
+    package = importlib.import_module(f"allready.rules.{area}")
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    return tuple(RULES[code] for code in sorted(RULES) if RULES[code].area == area)
 
 
 def _needs(body: Callable[..., Any]) -> Iterator[Need]:

@@ -52,11 +52,11 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
     return problems + found
 
 
-def _nothing(_: _Asked) -> Iterator[Meaning]:
+def _nothing(asked: _Asked) -> Iterator[Meaning]:  # noqa: ARG001 - explained like any other value
     yield Meaning("empty")
 
 
-def _as_it_is(_: _Asked) -> Iterator[Meaning]:
+def _as_it_is(asked: _Asked) -> Iterator[Meaning]:  # noqa: ARG001
     yield Meaning("text")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.addresses import is_private
 from allready.judging.nccl_defaults import nccl_nodes
 from allready.model import (
     GpuFacts,
@@ -23,7 +24,6 @@ from allready.model import (
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_PRIVATE_BRIDGE = re.compile(r"docker\d*|docker_gwbridge|virbr\d+|lxcbr\d+|lxdbr\d+|podman\d+|cni\d+|br-[0-9a-f]{12}")
 _VETH = re.compile(r"veth.*")
 
 
@@ -106,11 +106,6 @@ def machine(net: NetFacts, host: HostFacts | None) -> tuple[object, ...]:
     """Equal for two nodes that are processes on one machine (and in one network namespace), else different."""
     cards = sorted((i.name, i.mac or "", i.addresses) for i in net.interfaces if not i.is_loopback)
     return (host.boot_id or host.hostname if host else "", tuple(cards))
-
-
-def is_private(name: str) -> bool:
-    """Whether an interface of this name leads, by all custom, only to containers or guests of its own machine."""
-    return _PRIVATE_BRIDGE.fullmatch(name) is not None
 
 
 def is_veth(name: str) -> bool:

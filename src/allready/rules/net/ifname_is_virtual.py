@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import is_private
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
@@ -29,7 +30,6 @@ from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
     is_loopback,
-    is_private,
     is_veth,
     machine,
     needed_choices,

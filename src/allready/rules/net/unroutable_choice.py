@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from allready.judging.addresses import is_private
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
@@ -32,7 +33,6 @@ from allready.rules.net._interfaces import (
     good_interfaces,
     holder,
     is_loopback,
-    is_private,
     needed_choices,
     parse_address,
     shared_addresses,

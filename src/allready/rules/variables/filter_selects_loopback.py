@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import is_private
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Interface, NetFacts, PerNode, Settings, Severity
-from allready.rules.net._interfaces import is_private
 from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
 from allready.variables.filters import MAX_INTERFACES, flaws, parse
 from allready.variables.meaning import in_order
