@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from allready.variables import scan, table
+import scan_variables as scan
+from allready.variables import table
 from allready.variables.versions import is_before, version
 from tests.cases import cases
 
@@ -114,7 +115,7 @@ def test_names_that_are_new_are_listed(tmp_path: Path) -> None:
     )
     record = tmp_path / "names.json"
     done = subprocess.run(
-        [sys.executable, "-m", "allready.variables.scan", "--record", str(record), str(wheel)],
+        [sys.executable, scan.__file__, "--record", str(record), str(wheel)],
         capture_output=True,
         text=True,
         check=False,

@@ -98,7 +98,7 @@ def _named(name: str) -> Variable | None:
     upper = name.upper()
     alike = names.nearest(name, most=MAX_SUGGESTIONS)
     alike += difflib.get_close_matches(upper, table.load(), n=MAX_SUGGESTIONS, cutoff=0.7)
-    alike += [n for n in table.load() if len(upper) > 3 and upper in n]
+    alike += [n for n in table.load() if len(upper) > 4 and upper in n]
     rows = "\n".join(f"  {n}: {table.load()[n].what}" for n in list(dict.fromkeys(alike))[:MAX_SUGGESTIONS])
     if not rows:
         raise UsageError(f"no variable {name!r} is known; allready env explain --list shows those that are")

@@ -14,7 +14,7 @@ from allready.cli.main import EXIT_HEALTHY
 from allready.cli.options import write_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
-from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         if args.json or args.shell or args.dockerfile or args.sbatch:
             raise UsageError(f"name a preset: {', '.join(presets.NAMES)}")
-        rows = tuple((Piece(name, "bold"), Piece(_purpose(name, language))) for name in presets.NAMES)
-        show_blocks([Grid(head=("", ""), rows=rows, right=(False, False))], sys.stdout, language)
+        rows = [Line((Piece(_purpose(name, language)),), lead=Piece(name, "bold")) for name in presets.NAMES]
+        show_blocks(rows, sys.stdout, language)
         return EXIT_HEALTHY
     made = presets.preset(args.name, _here(args))
     if args.json:

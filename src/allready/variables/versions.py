@@ -62,6 +62,11 @@ def nccl_backend(versions: Mapping[str, str], use_nccl2: str | None) -> Reader |
     return Reader.NCCL
 
 
+def is_read(variable: Variable) -> bool:
+    """Whether a release that allready supports reads it."""
+    return not variable.is_folk and standing(variable, {}) is not Standing.REMOVED
+
+
 def standing(variable: Variable, versions: Mapping[str, str], backend: Reader | None = None) -> Standing:
     """How the variable stands to these versions.  What is not known counts for the variable.
 

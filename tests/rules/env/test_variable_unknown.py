@@ -1,7 +1,10 @@
+import re
+
 from allready.judging.registry import load
 from allready.model import FactMissing, Severity
-from allready.rules.env._variables import FOLK
 from allready.testing import check, fleet
+from allready.variables import table
+from allready.variables.versions import is_read
 from tests.cases import cases
 from tests.rules.env.made import on_all
 
@@ -23,9 +26,9 @@ def test_accuses_no_name_that_may_be_read(name: str) -> None:
 
 
 def test_never_advises_another_name_that_nothing_reads() -> None:
-    assert not {
-        name for instead in FOLK.values() for name in instead.replace("=", " ").replace(",", " ").split()
-    } & set(FOLK)
+    unread = {name: row for name, row in table.load().items() if not is_read(row)}
+    assert len(unread) > 30
+    assert not {word for row in unread.values() for word in re.findall(r"[A-Z0-9_]{5,}", row.use)} & set(unread)
 
 
 def test_is_clear_when_all_are_real() -> None:

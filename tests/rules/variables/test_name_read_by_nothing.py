@@ -5,7 +5,7 @@ CODE = "VAR001"
 
 
 def test_says_where_it_stands_and_what_does_it_instead() -> None:
-    found = values(CODE, script("# time-outs", "export NCCL_TIMEOUT=3600"))
+    found = values(CODE, script("# timeouts", "export NCCL_TIMEOUT=3600"))
     assert (found["name"], found["value"], found["file"], found["line"]) == ("NCCL_TIMEOUT", "3600", "train.sh", 2)
     assert "init_process_group" in str(found["instead"])
     assert found["command"] == ""

@@ -4,6 +4,8 @@ import re
 import shlex
 
 from allready.model import Severity
+from allready.variables import table
+from allready.variables.versions import is_read
 
 _MUST_AGREE = (
     r"NCCL_(ALGO|PROTO|NTHREADS|(LL_|LL128_)?BUFFSIZE|(MIN|MAX)_(NCHANNELS|NRINGS|CTAS|P2P_NCHANNELS)|NCHANNELS_PER_NET_PEER"
@@ -34,46 +36,11 @@ _MAY_DIFFER = (
 
 _RECORDING = r"TORCH_NCCL_(TRACE_\w+|DUMP_\w+|EXTRA_DUMP_\w+|LOG_\w+|WAIT_TIMEOUT_DUMP_\w+|SHOW_\w+|CUDA_EVENT_CACHE)"
 
-_TIMEOUT = "torch.distributed.init_process_group(timeout=...)"
-
-FOLK = {
-    "NCCL_TIMEOUT": _TIMEOUT,
-    "NCCL_TIMEOUT_MS": _TIMEOUT,
-    "NCCL_TIMEOUT_SECONDS": _TIMEOUT,
-    "TORCH_NCCL_TIMEOUT": _TIMEOUT,
-    "TORCH_DISTRIBUTED_TIMEOUT": _TIMEOUT,
-    "GLOO_TIMEOUT": _TIMEOUT,
-    "NCCL_SOCKET_TIMEOUT": "NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC",
-    "NCCL_CONNECT_TIMEOUT": "NCCL_SOCKET_RETRY_CNT, NCCL_SOCKET_RETRY_SLEEP_MSEC",
-    "NCCL_IFNAME": "NCCL_SOCKET_IFNAME",
-    "NCCL_DEBUG_LEVEL": "NCCL_DEBUG",
-    "NCCL_LOG_LEVEL": "NCCL_DEBUG",
-    "NCCL_IB_ENABLE": "NCCL_IB_DISABLE",
-    "NCCL_P2P_ENABLE": "NCCL_P2P_DISABLE",
-    "NCCL_SHM_ENABLE": "NCCL_SHM_DISABLE",
-    "NCCL_NVLS_DISABLE": "NCCL_NVLS_ENABLE=0",
-    "NCCL_MNNVL_DISABLE": "NCCL_MNNVL_ENABLE=0",
-    "NCCL_TREE_DISABLE": "NCCL_ALGO=^Tree",
-    "NCCL_GDR_LEVEL": "NCCL_NET_GDR_LEVEL",
-    "NCCL_IB_GDR_LEVEL": "NCCL_NET_GDR_LEVEL",
-    "NCCL_IB_CUDA_SUPPORT": "NCCL_NET_GDR_LEVEL",
-    "NCCL_IB_GDR_DISABLE": "NCCL_NET_GDR_LEVEL=LOC",
-    "NCCL_RAS_PORT": "NCCL_RAS_ADDR=HOST:PORT",
-    "NCCL_MAX_P2P_PEERS": "NCCL_P2P_MAX_PEERS",
-    "NCCL_MAX_CGA_CLUSTER_SIZE": "NCCL_CGA_CLUSTER_SIZE",
-    "NCCL_TREE_THRESHOLD": "NCCL_ALGO",
-    "NCCL_LL_THRESHOLD": "NCCL_PROTO",
-    "NCCL_RINGS": "NCCL_GRAPH_FILE",
-    "TORCH_NCCL_ENABLE_HEALTH_CHECK": "TORCH_ENABLE_NCCL_HEALTH_CHECK",
-    "JAX_HEARTBEAT_TIMEOUT_SECONDS": "jax.distributed.initialize(heartbeat_timeout_seconds=...)",
-    "JAX_INITIALIZATION_TIMEOUT": "jax.distributed.initialize(initialization_timeout=...)",
-}
-"""Names that guides pass on and no current release reads -> what does what they promise."""
-
 
 def severity_of(name: str) -> Severity | None:
     """How grave it is that nodes have different values of this variable; None when it means nothing."""
-    if name in FOLK or re.fullmatch(_MAY_DIFFER, name):
+    row = table.load().get(name)
+    if (row is not None and not is_read(row)) or re.fullmatch(_MAY_DIFFER, name):
         return None
     if re.fullmatch(_RECORDING, name):
         return Severity.WARNING

@@ -7,7 +7,9 @@ from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Rule
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
-from allready.rules.env._variables import FOLK
+from allready.model.fill import UNKNOWN
+from allready.variables import table
+from allready.variables.versions import is_read
 
 
 @Rule(
@@ -18,7 +20,7 @@ from allready.rules.env._variables import FOLK
     layer=Layer.READINESS,
     title="A variable that nothing reads",
     message="{name} is set ({split}), but neither NCCL nor PyTorch, Gloo or JAX reads a variable of that name",
-    remedy="unset {name}; what does it: {instead}",
+    remedy="unset {name}[[; what does it: {instead}]]",
 )
 def variable_unknown(env: PerNode[EnvFacts]) -> Iterator[Hit]:
     """
@@ -34,12 +36,14 @@ def variable_unknown(env: PerNode[EnvFacts]) -> Iterator[Hit]:
     """
     found: dict[str, dict[int, str]] = {}
     for node, facts in env.items():
-        for name in facts.variables.keys() & FOLK.keys():
+        for name in facts.variables.keys() & table.load().keys():
+            if is_read(table.load()[name]):
+                continue
             found.setdefault(name, {})[node] = facts.variables[name]
     for name, values in sorted(found.items()):
         yield Hit(
             culprits=Culprits(variables=(name,)),
-            values={"name": name, "split": brief(Split.by(values)), "instead": FOLK[name]},
+            values={"name": name, "split": brief(Split.by(values)), "instead": table.load()[name].use or UNKNOWN},
             evidence=tuple(
                 Evidence(source="environment", text=f"{name}={values[n][:200]}", node_rank=n) for n in list(values)[:4]
             ),

@@ -72,7 +72,7 @@ def sureness(setting: Setting) -> Confidence:
 
 
 def remedy(explanation: str) -> tuple[RemedyStep, ...]:
-    """What to do about an assignment: where it stands, and for this environment what to type."""
+    """What to do about an assignment: where it stands, and for this environment the command."""
     return (
         RemedyStep(explanation=explanation, where="line {line} of {file}"),
         RemedyStep(explanation="in this shell", command="{command}"),
@@ -105,8 +105,8 @@ def hit(
 ) -> Hit:
     """One finding about assignments of one name and value.
 
-    `name`, `value`, `file` and `line` are always among the values; `command` is what to type, "" where the assignment
-    stands in a file, which is to be edited.
+    `name`, `value`, `file` and `line` are always among the values; `command` changes this environment, "" where the
+    assignment stands in a file, which is to be edited.
     more: other assignments that belong to it, for settings that contradict each other.
     """
     first = same[0]
@@ -131,12 +131,12 @@ def shown(setting: Setting) -> str:
 
 
 def removal(setting: Setting) -> str:
-    """What to type to be rid of a variable of this environment; "" for a line in a file."""
+    """The command that removes a variable from this environment; "" for a line in a file."""
     return f"unset {setting.name}" if setting.line is None else ""
 
 
 def export(setting: Setting, value: str | None, *, name: str = "") -> str:
-    """What to type to change a variable of this environment, also to another name; "" for a line in a file."""
+    """The command that changes a variable of this environment, also to another name; "" for a line in a file."""
     if setting.line is not None or not value:
         return ""
     before = f"unset {setting.name}; " if name and name != setting.name else ""

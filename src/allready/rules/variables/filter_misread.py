@@ -15,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="NCCL reads a filter otherwise than it is meant",
     message="{name}={value}: NCCL takes {entry} literally; blanks count, and ^ and = have a meaning only in front of "
     "the whole list, as ^, = or ^=",

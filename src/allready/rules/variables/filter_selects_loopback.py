@@ -17,7 +17,7 @@ from allready.variables.table import Type
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="A filter leads NCCL to an interface that ends in this machine",
     message="{name}={value} makes {first} the first interface of NCCL here; other nodes cannot reach it",
     remedy=remedy("select {better} instead, for example {name}={better}"),

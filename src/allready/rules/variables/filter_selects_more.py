@@ -15,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="A filter selects more than the device that it names",
     message="{name}={value}: {entry} is read as a prefix and selects {others} as well",
     remedy=remedy("put = in front for exact names: {name}={better}"),

@@ -17,7 +17,7 @@ MAX_SHOWN = 8
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="A filter selects nothing on this machine",
     message="{name}={value} selects nothing here; there are: {there}",
     remedy=remedy("name what this machine has, or leave {name} out; there are: {there}"),

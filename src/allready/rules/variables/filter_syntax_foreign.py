@@ -15,7 +15,7 @@ from allready.variables.table import Type
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="A list of interface names has marks or blanks that its reader does not know",
     message="{name}={value}: it takes exact names separated by commas, and no interface is called {entry}",
     remedy=remedy("write exact names, without ^, = and blanks: {name}=eth0"),

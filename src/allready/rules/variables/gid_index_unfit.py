@@ -16,7 +16,7 @@ from allready.variables.values import number
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.NAME,
+    layer=Layer.READINESS,
     title="The GID index is not one of RoCE v2 here",
     message="{name}={value}: on {device} there is no GID of RoCE v2 at this index[[, but one of {type}]]",
     remedy=remedy("[[use {name}={better}, or ]]leave {name} out: since NCCL 2.21 the fitting one is found by itself"),

@@ -25,7 +25,7 @@ def log_file_shared(settings: Settings) -> Iterator[Hit]:
     ## What it checks
     NCCL_DEBUG_FILE without %p (process) in the name.
     ## Why it matters
-    Each process opens the file anew and empties it. What is left is a mixture, mostly of one rank; on a shared file
+    Each process opens the file itself and empties it. What is left is a mixture, mostly of one rank; on a shared file
     system of one rank of the whole job, unless %h (host) is in the name as well.
     ## Check by hand
     `grep -c "NCCL INFO" FILE` counts one rank's lines.

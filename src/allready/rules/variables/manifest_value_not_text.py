@@ -13,7 +13,7 @@ from allready.rules.variables._settings import at_line, line_remedy
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.LAUNCH,
+    layer=Layer.READINESS,
     title="A value in a manifest that is no text",
     message="the value of {name} is a number or a truth value for YAML; Kubernetes takes texts only",
     remedy=line_remedy('put it in quotation marks: value: "{value}"'),

@@ -27,7 +27,7 @@ def name_ignored_by_backend(settings: Settings, software: PerNode[SoftwareFacts]
     TORCH_NCCL_DESYNC_DEBUG and TORCH_NCCL_NAN_CHECK, have no reader there. Which back-end is in use follows from
     torch's version and TORCH_DIST_USE_NCCL2.
     ## Why it matters
-    A heartbeat time-out or a desync report that was relied on is no longer there, without a warning.
+    A heartbeat timeout or a desync report that was relied on is no longer there, without a warning.
     ## Check by hand
     `python -c 'import torch; print(torch.__version__)'`; `echo "$TORCH_DIST_USE_NCCL2"`.
     ## When it is harmless

@@ -16,7 +16,7 @@ from allready.variables.versions import Standing, standing
     since="0.2",
     layer=Layer.READINESS,
     title="A variable that this version no longer reads",
-    message="{name}={value} has no effect: {owner} reads it no more since {version}",
+    message="{name}={value} has no effect: {owner} no longer reads it since {version}",
     remedy=remedy("remove {name}[[; what does it now: {instead}]]"),
 )
 def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:

@@ -24,7 +24,7 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     Names that guides pass on and that no library has ever read: NCCL_TIMEOUT, NCCL_SOCKET_TIMEOUT, NCCL_IB_ENABLE and
     about 20 more. `allready env explain NAME` says what each was meant to do.
     ## Why it matters
-    With NCCL_TIMEOUT=3600 in the script the time-out is the same as before, and the job ends after it.
+    With NCCL_TIMEOUT=3600 in the script the timeout is the same as before, and the job ends after it.
     ## Check by hand
     `strings` on libnccl.so.2 and libtorch_cuda.so, followed by `grep -w NAME`, prints nothing.
     ## When it is harmless

@@ -40,7 +40,7 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
     """
     ## What it checks
     NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE without a level in NCCL_DEBUG, the Inspector's variables without the plugin,
-    the dump on time-out with a Flight Recorder of no entries, NCCL_OOB_NET_IFNAME without NCCL_OOB_NET_ENABLE, and
+    the dump on timeout with a Flight Recorder of no entries, NCCL_OOB_NET_IFNAME without NCCL_OOB_NET_ENABLE, and
     options of InfiniBand beside NCCL_IB_DISABLE=1.
     ## Why it matters
     The log, the dump or the tuning that was asked for does not come.

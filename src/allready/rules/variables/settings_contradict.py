@@ -10,7 +10,7 @@ from allready.variables import table
 from allready.variables.values import is_on, number
 
 MAX_SOCKETS = 64
-"""NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD may be no more."""
+"""The greatest product of NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD."""
 
 
 @Rule(

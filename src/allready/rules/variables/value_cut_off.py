@@ -28,7 +28,7 @@ def value_cut_off(settings: Settings) -> Iterator[Hit]:
     ## Check by hand
     With NCCL_DEBUG=INFO NCCL prints "NCCL_BUFFSIZE set by environment to 8".
     ## When it is harmless
-    When the unit happens to be the variable's own, as in a time-out of 600s that is read in seconds.
+    When the unit happens to be the variable's own, as in a timeout of 600s that is read in seconds.
     """
     for same, problem in problems(settings, Kind.CUT_OFF):
         harmless = problem.better == problem.read

@@ -25,7 +25,7 @@ def value_out_of_range(settings: Settings) -> Iterator[Hit]:
     Numbers outside of the documented range, such as NCCL_IB_TIMEOUT above 31 or 0, NCCL_IB_RETRY_CNT above 7,
     NCCL_SOCKET_NTHREADS above 16.
     ## Why it matters
-    The value is cut down, passed over, or means something else: NCCL_IB_TIMEOUT=0 waits for ever.
+    The value is cut down, passed over, or means something else: NCCL_IB_TIMEOUT=0 waits forever.
     ## Check by hand
     `allready env explain NAME`.
     ## When it is harmless

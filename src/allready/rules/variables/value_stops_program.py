@@ -14,7 +14,7 @@ from allready.variables.values import Kind
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
-    layer=Layer.ENVIRONMENT,
+    layer=Layer.READINESS,
     title="A value with which the program ends at start",
     message="{name}={value}: the program that reads it ends with an error, because of {part}",
     remedy=remedy("[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted"),

@@ -1,7 +1,7 @@
 """Which variables released wheels read, and which of them the table does not know.
 
-    python -m allready.variables.scan WHEEL...                 the names that are new, exit code 1 when there are any
-    python -m allready.variables.scan --record FILE WHEEL...   also write all names to FILE, for tests/variables
+    python benchmarks/scan_variables.py WHEEL...                 the names that are new, exit code 1 when there are any
+    python benchmarks/scan_variables.py --record FILE WHEEL...   also write all names to FILE, for tests/variables
 
 Names come from the read-only data of the wheels' binaries and from their Python sources; nothing is imported or run.
 """
@@ -162,7 +162,7 @@ def _read_only_parts(data: mmap.mmap) -> Iterator[tuple[int, int]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the wheels named, and report what the table lacks."""
-    parser = argparse.ArgumentParser(prog="python -m allready.variables.scan", description="variables in wheels")
+    parser = argparse.ArgumentParser(description="variables in wheels")
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the names of each wheel there, as JSON")
     arguments = parser.parse_args(argv)
