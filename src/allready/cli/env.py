@@ -4,7 +4,7 @@ import argparse
 import importlib
 
 from allready.cli.main import EXIT_USAGE
-from allready.cli.options import count
+from allready.cli.options import count, version
 
 COMMANDS = {
     "explain": "the page of a variable, and what a value of it means here",
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _preset(made["preset"])
     for own in (made["lint"], made["preset"]):
         for name in ("torch", "nccl", "jax"):
-            own.add_argument(f"--{name}", metavar="VERSION", help=f"version of {name} (default: the one found here)")
+            about = f"version of {name} (default: the one found here)"
+            own.add_argument(f"--{name}", metavar="VERSION", type=version, help=about)
     for own in made.values():
         own.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
 

@@ -100,10 +100,9 @@ def lint(args: argparse.Namespace) -> Judged:
     """Read the sources and judge each."""
     host = LiveHost()
     given = {"torch": args.torch, "nccl": args.nccl, "jax": args.jax}
-    found = read_machine(host)
-    machine = found.having(**given)
+    machine = read_machine(host).having(**given)
     unreadable: list[Unreadable] = []
-    texts = [(name, _text(name)) for name in args.files]
+    texts = [("stdin" if name == "-" else name, _text(name)) for name in args.files]
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
         parsed = [_environment()]
@@ -122,7 +121,7 @@ def lint(args: argparse.Namespace) -> Judged:
         findings += [f for f in more if f not in findings]
         unchecked += not_checked
     if args.compare:
-        more, not_checked = _compare(texts, parsed)
+        more, not_checked = _compare(parsed)
         findings += more
         unchecked += not_checked
     return Judged(
@@ -131,9 +130,15 @@ def lint(args: argparse.Namespace) -> Judged:
         findings=tuple(sorted(findings, key=_order)),
         unreadable=tuple(unreadable),
         not_checked=tuple(unchecked),
-        versions={name: v for name, v in machine.versions.items() if name in {"torch", "nccl", "jax", "jaxlib"}},
+        versions=_versions(parsed, machine, given),
         missing=machine.missing(_NEEDED),
     )
+
+
+def _versions(parsed: Sequence[Parsed], machine: Machine, given: Mapping[str, str | None]) -> dict[str, str]:
+    """What was judged for: what is installed here only where a source belongs to this machine."""
+    found = machine.versions if any(p.kind not in _OTHERS_SOFTWARE for p in parsed) else given
+    return {name: version for name in ("torch", "nccl", "jax", "jaxlib") if (version := found.get(name))}
 
 
 def _order(finding: Finding) -> tuple[int, str, int, str]:
@@ -164,7 +169,7 @@ def _bytes(path: Path) -> bytes:
 def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:
     """What a file assigns; None where it cannot be read."""
     try:
-        parsed = read_text("stdin" if name == "-" else name, text)
+        parsed = read_text(name, text)
     except YamlMissingError as error:
         unreadable.append(Unreadable(name, str(error)))
         return None
@@ -241,9 +246,7 @@ def _fleet(settings: Settings, machine: Machine) -> Fleet:
     return Fleet(world=world, nodes={0: machine.facts}, settings=settings)
 
 
-def _compare(
-    texts: Sequence[tuple[str, str]], parsed: Sequence[Parsed]
-) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
+def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
     """What differs between environments, by the rule that compares the nodes of a job.
 
     Raises:
@@ -259,7 +262,7 @@ def _compare(
     world = World(
         num_nodes=len(parsed),
         world_size=len(parsed),
-        nodes=tuple(WorldNode(node_rank=n, name=name, ranks=(n,)) for n, (name, _) in enumerate(texts)),
+        nodes=tuple(WorldNode(node_rank=n, name=p.source, ranks=(n,)) for n, p in enumerate(parsed)),
     )
     fleet = Fleet(world=world, nodes={n: NodeFacts(env=env) for n, env in enumerate(redacted)})
     return judge(fleet, [rule for rule in load_area("env") if rule.code == "ENV002"])
@@ -276,7 +279,8 @@ def _blocks(judged: Judged, language: str, *, verbose: bool) -> Iterator[Block]:
         yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_not_checked", language), "dim"))
     if judged.findings or judged.unreadable:
         yield Gap()
-    yield Line((Piece(_summary(judged, language), "bold" if judged.findings else "good"),))
+    clean = not judged.findings and not judged.unreadable
+    yield Line((Piece(_summary(judged, language), "good" if clean else "bold"),))
     text = ", ".join(f"{name} {version}" for name, version in judged.versions.items())
     known = ui("env.lint_versions", language, versions=text) if text else ui("env.lint_no_versions", language)
     yield Line((Piece(known, "dim"),))

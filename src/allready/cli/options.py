@@ -97,6 +97,17 @@ def count_gpus() -> int:
     return count_visible(LiveHost(), timeout_s=10.0)
 
 
+def version(text: str) -> str:
+    """A release, as in 2.15.0+cu130.
+
+    Raises:
+        argparse.ArgumentTypeError: no version begins so.
+    """
+    if not re.match(r"\d+\.\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a version; write for example 2.15.0")
+    return text
+
+
 def write_json(target: str, body: object) -> None:
     """What a command without a report writes for --json FILE; `-` is standard output.
 

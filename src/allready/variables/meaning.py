@@ -42,11 +42,12 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
         )
         for p in values.check(variable, value)
     ]
-    stops = bool(problems) and problems[0].key == "problem_stops"
     explain = _BY_NAME.get(variable.name) or _BY_TYPE.get(variable.type, _as_it_is)
     if not value and variable.syntax is not Syntax.PRESENCE and explain is not _gpus:
         explain = _nothing
-    found = [] if stops else list(explain(_Asked(variable, value, here)))
+    is_unread = explain in _AS_WRITTEN or (explain in _NUMBERS and values.number(value) is None)
+    stops = any(p.key == "problem_stops" for p in problems[:1])
+    found = [] if stops or (problems and is_unread) else list(explain(_Asked(variable, value, here)))
     if values.is_debug_value(variable, value):
         found.append(Meaning("debug"))
     return problems + found
@@ -88,7 +89,9 @@ def _word(asked: _Asked) -> Iterator[Meaning]:
 
 
 def _words(asked: _Asked) -> Iterator[Meaning]:
-    if asked.value.startswith("^"):
+    if ":" in asked.value or ";" in asked.value:  # lists per function
+        yield Meaning("text")
+    elif asked.value.startswith("^"):
         words = {word.upper() for word in asked.value[1:].split(",")}
         left = [word for word in asked.variable.values if word.upper() not in words and word != "ALL"]
         yield Meaning("all_but", {"words": ", ".join(left)})
@@ -236,5 +239,6 @@ _BY_NAME = {
 _BY_TYPE = {
     Type.BOOL: _switch, Type.INT: _number, Type.FLOAT: _number, Type.SIZE: _size, Type.IFNAMES: _interfaces,
     Type.EXACT_IFNAMES: _exact_interfaces, Type.HCAS: _devices, Type.UCX_DEVICES: _ucx, Type.ENUM: _word,
-    Type.LIST: _words, Type.FLAGS: _flags,
+    Type.LIST: _words, Type.ALGO: _words, Type.FLAGS: _flags,
 }  # fmt: skip
+_AS_WRITTEN, _NUMBERS = {_as_it_is, _word, _words}, {_number, _size}

@@ -75,7 +75,7 @@ def remedy(explanation: str) -> tuple[RemedyStep, ...]:
     """What to do about an assignment: where it stands, and for this environment the command."""
     return (
         RemedyStep(explanation=explanation, where="line {line} of {file}"),
-        RemedyStep(explanation="in this shell", command="{command}"),
+        RemedyStep(explanation="in the shell that starts the job", command="{command}"),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from allready.model.settings import Setting, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
-from allready.variables.sources.parsed import Parsed
+from allready.variables.sources.parsed import MAX_SETTINGS, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
 from allready.variables.sources.structured import parse_structured
@@ -39,6 +39,7 @@ _COMMAND = re.compile(
 )
 _USED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]{0,80})")
 _BATCH = re.compile(r"^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S", re.MULTILINE)
+_PROCESS = re.compile(r"/proc/(?:\d{1,10}|self)/environ")
 _DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 
 
@@ -48,6 +49,9 @@ def read_text(source: str, text: str) -> Parsed:
     Raises:
         YamlMissingError: it is YAML or JSON, and PyYAML is not installed.
     """
+    if _PROCESS.fullmatch(source):
+        pairs = (row.partition("=") for row in text.split("\0"))
+        return read_environment({name: value for name, equals, value in pairs if equals}, source)
     found = Parsed(source=source, kind=kind_of(source, text))
     _PARSERS[found.kind](text, found)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
@@ -56,8 +60,10 @@ def read_text(source: str, text: str) -> Parsed:
 
 
 def read_environment(variables: Mapping[str, str], source: str = "environment") -> Parsed:
-    """The variables of a process."""
-    settings = [Setting(name=name, value=value, source=source) for name, value in sorted(variables.items())]
+    """The variables of a process on this machine."""
+    settings = [
+        Setting(name=name, value=value, source=source) for name, value in sorted(variables.items())[:MAX_SETTINGS]
+    ]
     return Parsed(source=source, kind=SourceKind.ENVIRONMENT, settings=settings)
 
 

@@ -1,0 +1,165 @@
+"""`allready env` as a person uses it: pages, findings with their lines, presets, and what is refused."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allready.cli.main import main
+from allready.variables.presets import NAMES
+from tests.cases import cases
+
+SCRIPT = """#!/bin/bash
+export NCCL_TIMEOUT=3600
+export NCCL_IB_DISABLE=true
+export NCCL_DEBG=INFO
+torchrun --nnodes 2 train.py
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "MASTER_ADDR", "LANG", "LC_ALL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def env(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """Standard output of one run that ends with `code`; of a refused one what it writes instead."""
+    assert main(["env", *map(str, arguments)]) == code
+    written = capsys.readouterr()
+    return written.err if code == 2 else written.out
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_page_has_type_readers_and_risk(capsys: pytest.CaptureFixture[str]) -> None:
+    page = env(capsys, "explain", "NCCL_IB_TIMEOUT")
+    for text in ("1 .. 31", "the NCCL library", "nccl 2.0", "NCCL_IB_RETRY_CNT"):
+        assert text in page
+    assert "NCCL 库" in env(capsys, "explain", "NCCL_IB_TIMEOUT", "--lang", "zh")
+
+
+def test_a_name_that_nothing_reads_says_what_does_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "init_process_group(timeout=" in env(capsys, "explain", "NCCL_TIMEOUT")
+
+
+def test_a_value_is_read_as_its_reader_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "8 bytes" in env(capsys, "explain", "NCCL_BUFFSIZE", "--value", "8M")
+    assert "leaves out here: lo" in env(capsys, "explain", "NCCL_SOCKET_IFNAME=^lo")
+
+
+def test_pages_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+    [page] = json.loads(env(capsys, "explain", "NCCL_NET_GDR_LEVEL", "--json", "-"))["variables"]
+    assert page["name"] == "NCCL_NET_GDR_LEVEL"
+    assert page["readers"] == ["libnccl"]
+    assert "PXB" in page["values"]
+
+
+@cases(
+    "arguments, text",
+    [
+        (("explain",), "name a variable"),
+        (("explain", "NCCL_SOCKET_IFNAM"), "NCCL_SOCKET_IFNAME"),
+        (("explain", "NOTHING_LIKE_IT"), "--list"),
+        (("explain", "A", "B", "--value", "1"), "--value takes one NAME"),
+        (("explain", "--list", "NCCL_", "NCCL_DEBUG"), "--list takes one PREFIX"),
+        (("explain", "--list", "ZZZ"), "begins with 'ZZZ'"),
+        (("lint", "/nonexistent"), "No such file"),
+        (("lint", "/"), "Is a directory"),
+        (("lint", "--compare", "/dev/null"), "two nodes"),
+        (("lint", "--json", "/nonexistent/x"), "--json"),
+        (("preset", "of-my-own"), "there are: basic"),
+        (("preset", "--shell"), "name a preset"),
+        (("preset", "basic", "--peers", "no-such-host.invalid"), "does not resolve"),
+    ],
+)
+def test_what_is_refused_and_why(arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert text in env(capsys, *arguments, code=2)
+
+
+def test_a_version_must_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["env", "lint", "--torch", "newest"])
+    assert ended.value.code == 2
+    assert "'newest' is not a version" in capsys.readouterr().err
+
+
+def test_findings_of_a_script_have_lines(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = env(capsys, "lint", script, code=1)
+    for line, code in ((2, "VAR001"), (3, "VAR008"), (4, "VAR002")):
+        assert f"{code} {script}:{line}: " in shown.replace("\n", "")
+    assert "错误" in env(capsys, "lint", script, "--lang", "zh", code=1)
+
+
+def test_findings_as_data(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = json.loads(env(capsys, "lint", script, "--json", "-", code=1))
+    found = {(f["code"], f["line"], f["variable"]) for f in body["findings"]}
+    assert {("VAR001", 2, "NCCL_TIMEOUT"), ("VAR008", 3, "NCCL_IB_DISABLE"), ("VAR002", 4, "NCCL_DEBG")} <= found
+    assert all(f["remedies"] and f["remedy_zh"] and f["message_zh"] for f in body["findings"])
+
+
+def test_a_warning_counts_where_it_is_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / ".env"
+    path.write_text("NCCL_TIMEOUT=1\n")
+    env(capsys, "lint", path)
+    env(capsys, "lint", path, "--strict", code=1)
+
+
+def test_a_file_that_cannot_be_read_as_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("def (:\n")
+    assert "job.py:1" in env(capsys, "lint", path, code=3)
+
+
+def test_the_environment_of_a_running_process(capsys: pytest.CaptureFixture[str]) -> None:
+    waits = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(waits, env={"NCCL_TIMEOUT": "9"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # until then it may still be a copy of this one
+        shown = env(capsys, "lint", f"/proc/{process.pid}/environ")
+        process.communicate(timeout=20)
+    assert "NCCL_TIMEOUT=9" in shown
+    assert "in the shell that starts the job: unset NCCL_TIMEOUT" in shown
+
+
+def test_what_differs_between_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, value in enumerate(("Ring", "Tree")):
+        (tmp_path / f"{number}.env").write_text(f"NCCL_ALGO={value}\n")
+    shown = env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "1.env", code=1)
+    assert "NCCL_ALGO differs" in shown
+    env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "0.env")
+
+
+def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = env(capsys, "preset")
+    assert all(name in shown for name in NAMES)
+
+
+def test_a_preset_for_a_shell_can_be_evaluated_and_has_no_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = env(capsys, "preset", "single-node", "--shell")
+    assert "export NCCL_SOCKET_IFNAME=lo" in lines
+    set_by = f"set -e; eval {shlex.quote(lines)}; echo $NCCL_SOCKET_IFNAME"
+    done = subprocess.run(["/bin/sh", "-c", set_by], capture_output=True, text=True, check=True)
+    assert done.stdout == "lo\n"
+    path = tmp_path / "preset.sh"
+    path.write_text(lines)
+    env(capsys, "lint", path, "--strict")
+
+
+@cases("form", ["--json", "--dockerfile", "--sbatch"])
+def test_a_preset_in_other_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    written = env(capsys, "preset", "basic", form, "--torch", "2.15.0")
+    if form == "--json":
+        assert json.loads(written)["values"]["NCCL_DEBUG"] == "WARN"
+    else:
+        assert ('ENV NCCL_DEBUG="WARN"' if form == "--dockerfile" else "export NCCL_DEBUG=WARN") in written
