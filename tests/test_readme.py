@@ -26,6 +26,7 @@ PAIRS = [
     ("docs/check.md", "docs/zh/check.md"),
     ("docs/diagnose.md", "docs/zh/diagnose.md"),
     ("docs/architecture.md", "docs/zh/architecture.md"),
+    ("docs/env.md", "docs/zh/env.md"),
     ("docs/schedulers.md", "docs/zh/schedulers.md"),
 ]
 

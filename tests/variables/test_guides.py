@@ -1,11 +1,15 @@
 """What guides for distributed training export, five kinds of them: each folk and each old name is found."""
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from allready.judging.engine import judge
 from allready.judging.registry import load
 from allready.model import Settings
 from allready.testing import fleet
+from allready.variables import table
+from allready.variables.presets import NAMES
 from tests.cases import cases
 from tests.rules.variables.made import net, rdma, script, settings, software
 
@@ -86,6 +90,23 @@ def found(made: Settings) -> set[tuple[str, str]]:
 )  # fmt: skip
 def test_every_folk_and_every_old_name_is_found(lines: Iterable[str], expected: set[tuple[str, str]]) -> None:
     assert expected <= found(script(*lines))
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "env.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| ([A-Z_]+(?:, [A-Z_]+)*) \| (.+) \|$", PAGE.partition("## What guides export")[2], re.MULTILINE)
+
+
+def test_the_page_has_every_variable_of_the_guides_with_its_finding() -> None:
+    listed = {name: text for names, text in ROWS for name in names.split(", ")}
+    blocks = (TWO_MACHINES, JAX_START, LARGE_TENSORS, FILTERS, LAUNCHER)
+    exported = {re.split(r"[ =]", line.removeprefix("export "))[0] for block in blocks for line in block}
+    assert exported - {"NODE_RANK"} <= listed.keys()
+    for name, text in listed.items():
+        row = table.load()[name]
+        assert ("VAR001" in text) == row.is_folk, name
+        assert ("VAR004" in text) == bool(row.deprecated), name
+    assert set(re.findall(r"VAR\d{3}", PAGE)) <= load().keys()
+    assert set(re.findall(r"`([a-z_-]+)`", "".join(t.partition("preset")[2] for _, t in ROWS))) <= set(NAMES)
 
 
 def test_the_same_in_a_guide() -> None:
