@@ -3,14 +3,14 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.model import Operation, RunEvidence
+from allready.model import Absence, Operation, RunEvidence
 from allready.rules._deaths import causes
 from allready.rules._ruins import TIME_TO_SPEAK_S, WAITED, nodes_wholly, once, speaks_beside_its_launcher
 from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
 from allready.rules._suspects import CLOSED as CLOSED_BY_PEER
 from allready.rules._waits import Wait, WaitSnapshot, pictures
 
-TOLD_SILENT = {"unresponsive", "considered dead"}
+TOLD_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
@@ -209,7 +209,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*TOLD_SILENT, "missing"}
+                if why in {*TOLD_SILENT, Absence.MISSING}
             }
         )
     )

@@ -2,13 +2,22 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, RunEvidence, Severity, ranges
+from allready.model import (
+    Absence,
+    Confidence,
+    Culprits,
+    FaultClass,
+    GroupProgress,
+    Hit,
+    Live,
+    RunEvidence,
+    Severity,
+    ranges,
+)
 from allready.rules._deaths import causes
 from allready.rules._ruins import evidence, who
 from allready.rules.hang._decide import TOLD_SILENT, decide
 from allready.rules.registry import Rule
-
-DEAD = "considered dead"
 
 
 @Rule(
@@ -42,7 +51,7 @@ def ras_unanswered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
-        is_dead = all(group.absent[r] == DEAD for r in silent)
+        is_dead = all(group.absent[r] is Absence.DEAD for r in silent)
         # Of several nobody knows who was first.
         is_one = len(silent) == 1 and num_answered >= 1
         yield Hit(
