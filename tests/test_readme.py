@@ -12,7 +12,7 @@ import pytest
 
 from allready.cli.main import COMMANDS
 from allready.messaging import contact, hub
-from allready.preflight.check import coordinator, participant, run
+from allready.preflight.check import context, joining, roll_call
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
 from allready.preflight.reach import ReachRequest
@@ -188,21 +188,21 @@ REACH = ReachRequest()
 DEFAULT_WAIT_S = next(f.default for f in fields(CheckRequest) if f.name == "wait_s")
 LIMITS = {
     "docs/architecture.md": (
-        f"reading one node's facts | {run.COLLECT_S:g} s,",
-        f"resolving a name | {run.RESOLVE_S + 1:g} s,",
+        f"reading one node's facts | {context.COLLECT_S:g} s,",
+        f"resolving a name | {context.RESOLVE_S + 1:g} s,",
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
-        f"a clash; a hopeless master port | {coordinator.SETTLE_S:g} s; {participant.GIVE_UP_HOPELESS_S:g} s |",
+        f"a clash; a hopeless master port | {roll_call.SETTLE_S:g} s; {joining.GIVE_UP_HOPELESS_S:g} s |",
         f"a silent peer (a beat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
-        f"all facts | {coordinator.FACTS_S:g} s |",
+        f"all facts | {roll_call.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
-        f"goodbyes | {coordinator.BYE_S:g} s |",
+        f"goodbyes | {roll_call.BYE_S:g} s |",
     ),
     "docs/check.md": (
         f"| `--wait`, {DEFAULT_WAIT_S:g} s |",
-        f"GPUs or interfaces do not fit | {coordinator.FACTS_S:g} s |",
+        f"GPUs or interfaces do not fit | {roll_call.FACTS_S:g} s |",
         f"falls silent for {hub.SILENCE_S:g} s",
-        f"after {coordinator.SETTLE_S:g} s, so that",
-        f"(after {participant.GIVE_UP_HOPELESS_S:g} s)",
+        f"after {roll_call.SETTLE_S:g} s, so that",
+        f"(after {joining.GIVE_UP_HOPELESS_S:g} s)",
         f"`jax_init` ({STAGE_DEADLINE_S['jax_init']:g} s",
         *(
             f" {name} | {STAGE_DEADLINE_S[name]:g} s |"

@@ -19,7 +19,7 @@ import msgspec
 from allready.errors import AllreadyError
 from allready.lab.inject.commands import NodeCommand
 from allready.lab.inject.job import Job
-from allready.lab.inject.plan import Plan, RankFault, plan_of
+from allready.lab.inject.plan import FaultPlan, RankFault, plan_of
 from allready.lab.inject.truth import Injected
 from allready.lab.lab import Lab
 from fault_suite import verdicts
@@ -108,7 +108,7 @@ class _Stage:
         self._marks = folder / "enter"
         self._truth_folder = folder / "truth"
 
-    def plan(self) -> Plan:
+    def plan(self) -> FaultPlan:
         """What is injected, and the mark of the onset where the script has the fault itself."""
         plan = plan_of([fault.split() for fault in self._setup.faults], seed=self._seed)
         if self._setup.mark is None:

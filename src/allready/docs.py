@@ -7,20 +7,21 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from allready import signatures
+from allready.judging.registry import AREAS, Rule, load
 from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
-from allready.rules.registry import AREAS, Rule, load
 from allready.text import catalog
-from allready.text.ui import ui
+from allready.text.ui import areas, table, ui
 
 LANGUAGES = ("en", "zh")
+SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -83,6 +84,19 @@ def _examples() -> dict[str, tuple[str, ...]]:
 def _one_line(text: str) -> str:
     """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
     return " ".join(_NO_BLANK.sub("", text.strip()).split())
+
+
+def untranslated(language: str = "zh") -> Iterator[str]:
+    """What `language` lacks and shows in English: file, code or label, and the slots of a code."""
+    for rule in load().values():
+        slots = [s for s in SLOTS if catalog.translated(language, rule.area, rule.code, s) is None]
+        if len(steps_of(catalog.entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
+            slots.append("remedy")
+        if slots:
+            yield f"{catalog.folder(language)}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
+    for area in areas():
+        for name in table("en", area).keys() - table(language, area).keys():
+            yield f"{catalog.folder(language)}/ui_{area}.toml: {name}"
 
 
 def by_area(rules: Iterable[Rule]) -> dict[str, list[Rule]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome, run
+from allready.judging.registry import load
 from allready.model import (
     BenchPoint,
     Claim,
@@ -49,8 +51,18 @@ from allready.model import (
     WorldNode,
 )
 from allready.model.fill import fill_steps
-from allready.rules.engine import Outcome, run
-from allready.rules.registry import load
+
+__all__ = [
+    "address_of",
+    "check",
+    "claim",
+    "fleet",
+    "healthy_collectives",
+    "healthy_node",
+    "healthy_path",
+    "healthy_reach",
+    "healthy_roll",
+]
 
 GIB = 2**30
 NPROC = 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
-from allready.rules.registry import load
+from allready.judging.registry import load
 from tests.cases import cases
 
 

@@ -170,7 +170,7 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, text: str, words: str
             "[job]\nnproc-per-node=2\n[node.a]\nstart-rank=0\n[node.b]\nstart-rank=1\n",
             ":4: ranks overlap: a has ranks 0 to 1 and b has ranks 1 to 2",
         ),
-        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "nobody has rank 2: a has ranks 0 to 1"),
+        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "no node has rank 2: a has ranks 0 to 1"),
         ("[node.a]\ndevices = [0, 0]\n", ':1: [node."a"] names a device twice: 0, 0'),
         ("[node.a]\ndevices = [0, 1]\nnproc-per-node = 4\n", ':1: [node."a"] has 2 devices and nproc-per-node 4'),
     ],

@@ -6,9 +6,9 @@ This is the path of a saved folder: report.json -> evidence -> rules -> findings
 from pathlib import Path
 
 from allready.facts.saved import fleet_from_report
+from allready.judging.engine import judge
 from allready.model import Report
 from allready.report import html, json_report
-from allready.rules.engine import judge
 from tests.cases import cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200"

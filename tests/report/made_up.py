@@ -6,6 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.facts.exchange import to_json
+from allready.judging.engine import judge
+from allready.judging.report_builder import status_of, verdict_of
 from allready.model import (
     BenchPoint,
     Caller,
@@ -26,9 +28,7 @@ from allready.model import (
     StageResult,
     Status,
 )
-from allready.rules.engine import judge
 from allready.rules.job.node_absent import node_absent
-from allready.rules.verdict import status_of, verdict_of
 from allready.testing import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

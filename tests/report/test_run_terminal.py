@@ -296,6 +296,7 @@ def test_what_happened_is_told_in_both_languages_and_foreign_words_stay() -> Non
     assert doing(row(1, activity_kind="something", site="new"), "en") == "something (new)"
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("colour", [False, True])
 def test_a_strangers_text_in_a_run_cannot_steer_the_terminal(payload: str, colour: bool) -> None:

@@ -155,6 +155,7 @@ def test_colour_follows_the_conventions(environ: dict[str, str], terminal: bool,
     assert wants_colour(Terminal() if terminal else io.StringIO(), environ) is answer
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("colour", [False, True])
 def test_a_strangers_text_cannot_steer_the_terminal(payload: str, colour: bool) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.registry import HEADINGS, placeholders
+from allready.judging.registry import load as load_rules
 from allready.model import Event, FaultClass, Origin, RemedyStep, Role, Severity
 from allready.model.fill import placeholders_of
-from allready.rules.registry import HEADINGS, placeholders
-from allready.rules.registry import load as load_rules
 from allready.signatures import load, of_line
 from allready.signatures.case import Case, case_from
 from allready.signatures.conditions import hint_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allready.docs import index, main, markdown, page_of
-from allready.rules.registry import Rule, load
+from allready.judging.registry import Rule, load
 from tests.cases import cases
 
 RULES = load()

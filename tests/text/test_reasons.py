@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from allready.judging.registry import placeholders
 from allready.model import NotChecked, UncheckedKind
-from allready.rules.registry import placeholders
 from allready.text.reasons import not_checked, reason, say_reason
 from allready.text.ui import table
 from tests.text.sources import trees

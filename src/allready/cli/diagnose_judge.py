@@ -10,9 +10,9 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
+from allready.judging.arbiter import in_order
+from allready.judging.registry import load
 from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status, UncheckedKind
-from allready.rules.engine import in_order
-from allready.rules.registry import load
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -46,7 +46,7 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
     Raises:
         UsageError: a relative --since, and no line has a time.
     """
-    from allready.evidence.join import assemble
+    from allready.judging.assemble import assemble
 
     since_s = None
     if question.since is not None:
@@ -57,14 +57,13 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
-    from allready import __version__
-    from allready.evidence.baseline import compare
     from allready.evidence.digest import digest
-    from allready.evidence.join import only_ranks
     from allready.evidence.secrets import masked_all
-    from allready.rules.engine import crashed, judge
-    from allready.rules.hang._when import onset
-    from allready.rules.verdict import status_of, verdict_of
+    from allready.judging.assemble import only_ranks
+    from allready.judging.baseline import compare
+    from allready.judging.engine import crashed, judge
+    from allready.judging.onset import onset
+    from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
@@ -80,11 +79,8 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         differences: tuple[Difference, ...] = compare(good, shown)
         summary = replace(summary, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
-    report = Report(
-        tool_version=__version__,
-        command="diagnose",
-        started=started.isoformat(timespec="milliseconds"),
-        duration_s=round((now - started).total_seconds(), 3),
+    report = ReportBuilder(command="diagnose", started=started).build(
+        now=now,
         world=fleet.world,
         status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
@@ -167,8 +163,8 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
-    from allready.evidence.join import world_of
     from allready.facts.saved import fleet_from_report
+    from allready.judging.assemble import world_of
 
     if checked is None:
         return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, inapplicable=INAPPLICABLE)

@@ -12,9 +12,9 @@ from typing import Any
 from allready.cli.main import EXIT_HEALTHY
 from allready.docs import Page, by_area, page_of
 from allready.errors import UsageError
+from allready.judging.registry import Rule, load
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.terminal import show_blocks
-from allready.rules.registry import Rule, load
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
 

@@ -46,7 +46,7 @@ class Reader:
 
 
 def words_of(error: Exception) -> str:
-    """What the system says of an error."""
+    """The system's text of an error."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

@@ -22,7 +22,7 @@ SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
 def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
     """What drops packets here.  Starts no program when this user may not read the rules anyway.
 
-    ufw and firewalld are recognised by their chains: their own tools take a Python start each, and tell no more.
+    ufw and firewalld are recognised by their chains: their own tools take a Python start each, and show no more.
 
     Raises:
         FactUnavailable: the rules cannot be read; the message says which firewall there is, if that shows.
@@ -97,7 +97,7 @@ def _may_read(host: Host) -> bool:
     try:
         status = host.read("/proc/self/status")
     except FactUnavailable:
-        return True  # then the tools themselves will say
+        return True  # then the tools themselves report it
     capabilities = status_bits(status, "CapEff")
     return capabilities is None or bool(capabilities >> CAP_NET_ADMIN & 1)
 

@@ -1,6 +1,6 @@
 """`LiveHost`: this machine."""
 
-import encodings.idna  # noqa: F401 - every look-up of a name needs it; imported in a thread beside others it may fail
+import encodings.idna  # noqa: F401 - every name resolution needs it; imported in a thread beside others it may fail
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 16 * 2**20
 SYSTEM_DIRS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
-"""Looked through after PATH: administrators' tools are often not on a user's PATH."""
+"""Searched after PATH: administrators' tools are often not on a user's PATH."""
 REAP_S = 2.0  # a killed process in an uninterruptible system call cannot be waited for; do not wait for ever
 
 

@@ -249,7 +249,7 @@ def _sections(text: str) -> Iterator[tuple[str, str, list[str]]]:
             elif line == "}":
                 table = None
             elif line.startswith("flags dormant"):
-                table = f"dormant {table}"  # the kernel does not look into it, nor do we
+                table = f"dormant {table}"  # the kernel does not evaluate it, nor do we
         elif line == "}" and not whole:
             yield str(kind), key, lines
             key = None

@@ -48,7 +48,7 @@ def tool(name: str, package: str) -> str:
 
 
 class Holder:
-    """A holder that has not been told to settle yet; `close` without `settle` ends it."""
+    """A holder that has not been confirmed yet; `close` without `confirm` ends it."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         """Start `argv` in a session of its own.
@@ -76,7 +76,7 @@ class Holder:
         """Wait until the namespaces are there.
 
         Raises:
-            LabError: they could not be made; says why in the kernel's or the tool's words.
+            LabError: they could not be made; with the kernel's or the tool's reason.
         """
         text = b""
         while b"ready\n" not in text:
@@ -95,8 +95,8 @@ class Holder:
             raise LabError("a holder of the lab was killed while it started")
         return process
 
-    def settle(self) -> None:
-        """Tell it to stay; from now on only a signal ends it."""
+    def confirm(self) -> None:
+        """Let it stay; from now on only a signal ends it."""
         try:
             os.write(self._gate, b"go\n")
         except BrokenPipeError as error:
@@ -104,7 +104,7 @@ class Holder:
         self._settled = True
 
     def close(self) -> None:
-        """Give back our ends of the pipes, and reap a holder that was never told to settle."""
+        """Give back our ends of the pipes, and reap a holder that was never confirmed."""
         for descriptor in (self._gate, self._answer):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -156,7 +156,7 @@ def user_namespaces_forbidden() -> str:
 
 
 def _forbidden() -> str:
-    """The kernel settings that forbid the other namespaces to everybody: there the kernel says "No space left"."""
+    """The kernel settings that forbid the other namespaces to all users: there the kernel reports "No space left"."""
     found = _set_to({f"user.max_{kind}_namespaces": "0" for kind in ("net", "mnt", "uts")})
     return f"; namespaces are forbidden by {found}" if found else ""
 

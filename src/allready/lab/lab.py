@@ -80,7 +80,7 @@ class Lab:
 
         Raises:
             UsageError: bad arguments, or there is a lab of that name.
-            LabError: this machine does not allow it; says why.  Nothing is left.
+            LabError: this machine does not allow it; with the reason.  Nothing is left.
         """
         view = LabView.checked(num_nodes, subnet, subnet6 if Path("/proc/sys/net/ipv6").exists() else "", mtu_bytes)
         state_dir = record.default_state_dir() if state_dir is None else state_dir
@@ -119,7 +119,7 @@ class Lab:
                 record.remove(state_dir, folder)
 
     def record(self) -> Record:
-        """The lab's record, after a look whether the lab is whole.
+        """The lab's record, after a check that the lab is whole.
 
         Raises:
             UsageError: there is no lab of that name (any more).
@@ -263,7 +263,7 @@ class Lab:
         """
         if fault.scenario_only:
             raise UsageError(
-                f"fault {fault.kind} says how a scenario starts its commands; a running lab cannot have it"
+                f"fault {fault.kind} is about how a scenario starts its commands; a running lab cannot have it"
             )
 
         def change(own: Record, folder: Path) -> Record:

@@ -53,7 +53,7 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
         except LabError as error:
             raise LabError(f"{error}{holders.user_namespaces_forbidden() if own.user_namespace else ''}") from error
         record.write(folder, own)
-        hub.settle()
+        hub.confirm()
         with subprocess.Popen(  # starts Python and its imports while the nodes come up
             effects.netlink_argv(own),
             stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ def _make_nodes(folder: Path, own: Record, view: LabView, stack: contextlib.Exit
     own = msgspec.structs.replace(own, nodes=tuple(holder.wait_ready(deadline) for holder in started))
     record.write(folder, own)
     for holder in started:
-        holder.settle()
+        holder.confirm()
     return own
 
 
@@ -137,7 +137,7 @@ def _end_all(found: Record) -> None:
     deadline = time.monotonic() + END_TIMEOUT_S
     alive = {holder for holder in found.holders if is_running(holder)}
     namespaces = frozenset(n for holder in alive if (n := namespace(holder.pid, "net")) is not None)
-    namespaces -= {namespace("self", "net"), namespace(1, "net")}  # whatever a record says
+    namespaces -= {namespace("self", "net"), namespace(1, "net")}  # whatever the record contains
     while members := belonging_to(found.processes, namespaces) - alive:
         _end(members)
         if time.monotonic() > deadline:

@@ -126,10 +126,10 @@ def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identit
         return fits[0]
     if fits:
         both = " and ".join(f'[node."{s.name}"]' for s in fits)
-        raise UsageError(f"{file.path}: {both} are both this machine; say which with --node-name")
+        raise UsageError(f"{file.path}: {both} are both this machine; choose one with --node-name")
     raise UsageError(
         f"{file.path}: no [node] is this machine ({', '.join((*me.names, *me.addresses))}); there are: {listed}.  "
-        "Add a section, or say which with --node-name"
+        "Add a section, or choose one with --node-name"
     )
 
 
@@ -161,7 +161,7 @@ def settings_of(file: ConfigFile, section: Section | None) -> Settings:
 def node_order(file: ConfigFile) -> list[str]:
     """Names by node rank, when the file lists the whole job and gives no node rank: the master, then as they stand.
 
-    Empty when the nodes have to agree instead: nnodes says something else than the number of sections.
+    Empty when the nodes have to agree instead: nnodes is not the number of sections.
     """
     asked = file.job.values.get("nnodes")
     if any("node_rank" in s.values for s in file.nodes) or (asked and asked != (len(file.nodes),) * 2):
@@ -186,7 +186,7 @@ class _Reader:
         self._text = text
 
     def at(self, keys: tuple[str, ...]) -> str:
-        """FILE:LINE of a key, or FILE where the line cannot be told."""
+        """FILE:LINE of a key, or FILE where the line is not known."""
         line = line_of(self._text, keys)
         return f"{self._path}:{line}" if line else self._path
 
@@ -226,7 +226,7 @@ class _Reader:
             return {"environment": _environment(at, value)}
         if key == "master":
             if not isinstance(value, bool):
-                raise UsageError(f"{at}: master is true or false; where node 0 is is said by master-addr in [job]")
+                raise UsageError(f"{at}: master is true or false; the address of node 0 is master-addr in [job]")
             return {"master": value}
         if key == "arguments":
             if not isinstance(value, list) or not all(isinstance(v, str | int | float) for v in value):

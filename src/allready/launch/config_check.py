@@ -1,4 +1,4 @@
-"""Whether the [node] sections of a configuration file fit together, as far as the file alone can tell."""
+"""Whether the [node] sections of a configuration file fit together, as far as the file alone shows."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ def check_nodes(file: ConfigFile) -> None:
 
 
 def num_ranks(file: ConfigFile, section: Section) -> int | None:
-    """Ranks of a node as the file says, None where only the node itself knows (gpu, auto)."""
+    """Ranks of a node by the file, None where only the node itself knows (gpu, auto)."""
     values = {**file.job.values, **section.values}
     if "nproc_per_node" in values:
         nproc = values["nproc_per_node"]

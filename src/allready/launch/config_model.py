@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the file says for one node; flag's dest -> value, and where it stands."""
+    """What the file sets for one node; flag's dest -> value, and where it stands."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)

@@ -40,7 +40,7 @@ from allready.model import ProcessEnd
 from allready.model.process import signal_number
 
 _POLL_S = 0.02
-_HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not hear more often that all is well
+_HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
 _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; the rest is waited in the poll itself
 _STORE_SLACK_S = 10.0
 _CONNECT_S = 1.0

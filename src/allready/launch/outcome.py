@@ -1,6 +1,6 @@
 """How an attempt ended, and whether another one is worth it.
 
-Each node describes its ranks' ends with what their logs say last (`explained`); node 0 puts those of all nodes
+Each node explains its ranks' ends by the last lines of their logs (`explained`); node 0 puts those of all nodes
 together (`outcome_of`).  What log lines mean is known to `allready.signatures` and the readers of `allready.evidence`.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
 from allready.model import (
     Confidence,
     Death,
@@ -143,7 +144,7 @@ def outcome_of(
     verdict: Verdict | None = None,
     retry_user_errors: bool = False,
 ) -> Outcome:
-    """How the attempt ended, of what all nodes tell.
+    """How the attempt ended, by the reports of all nodes.
 
     Args:
         ranks: of all nodes.
@@ -180,7 +181,7 @@ def outcome_of(
 
 
 def _cause(failed: tuple[ProcessEnd, ...]) -> ProcessEnd | None:
-    """The earliest that says what happened to it; where none does, the earliest."""
+    """The earliest with an explanation; where none has one, the earliest."""
     return next((r for r in failed if r.cause not in _WEAK), failed[0] if failed else None)
 
 
@@ -212,7 +213,7 @@ def _overall(
         return kinds.get(problem_kind, EndCause.UNKNOWN), problem
     if ranks and all(r.cause is EndCause.SUCCESS for r in ranks):
         return EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
-    return EndCause.UNKNOWN, "some ranks were ended and none says why"
+    return EndCause.UNKNOWN, "some ranks ended without an explanation"
 
 
 def _sentence(cause: ProcessEnd) -> str:
@@ -231,7 +232,7 @@ def _exit_code(end: EndCause, first: ProcessEnd | None, stop_signal: str) -> int
 def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, str | None]:
     """Kind, words and signature of an end that is no success."""
     reading = _read(tail)
-    event = _telling(reading.events)
+    event = _main_event(reading.events)
     death = _own_death(reading.deaths)
     words = _error_file(error)
     own = death.text if death is not None else ""
@@ -241,13 +242,13 @@ def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, s
         words = text = found[1].decode("utf-8", "replace")
     if words and death is None:
         death = Death(kind="exception", origin=Origin(source="error.json"), text=words)
-    kind = _by_words(end, death, event, text, tail)
+    kind = _cause_of_lines(end, death, event, text, tail)
     if kind is EndCause.USER_EXCEPTION and death is not None and _root_of_event(event, death) is None:
         signature = None
     return kind, text, signature
 
 
-def _by_words(end: ProcessEnd, death: Death | None, event: Event | None, text: str, tail: bytes) -> EndCause:
+def _cause_of_lines(end: ProcessEnd, death: Death | None, event: Event | None, text: str, tail: bytes) -> EndCause:
     if death is not None and _IMPORT_NAMES.search(text.partition(":")[0]):
         return EndCause.IMPORT_ERROR
     if _MEMORY_NAMES.search(text.partition(":")[0]):
@@ -264,13 +265,16 @@ def _by_words(end: ProcessEnd, death: Death | None, event: Event | None, text: s
         return _root_of_event(event, death) or EndCause.USER_EXCEPTION
     if (kind := _of_event(event)) is not None:
         return kind
-    if end.signal is not None:
-        return EndCause.CRASHED
-    if end.exit_code is None:
+    return EndCause.CRASHED if end.signal is not None else _cause_of_code(end.exit_code, tail)
+
+
+def _cause_of_code(code: int | None, tail: bytes) -> EndCause:
+    """Of an end that no line explains."""
+    if code is None:
         return EndCause.UNKNOWN
-    if end.exit_code in (2, 126, 127) and _USAGE_WORDS.search(tail.decode("utf-8", "replace")[-4096:]):
+    if code in (2, 126, 127) and _USAGE_WORDS.search(tail.decode("utf-8", "replace")[-4096:]):
         return EndCause.USAGE
-    if end.exit_code == 1 and b": No module named " in tail[-4096:]:
+    if code == 1 and b": No module named " in tail[-4096:]:
         return EndCause.IMPORT_ERROR  # python -m with a module that is not there
     return EndCause.EXIT_CODE
 
@@ -295,13 +299,13 @@ def _root_of_event(event: Event | None, death: Death) -> EndCause | None:
     return _of_event(event) if _signatures()[event.signature].severity in (Severity.ERROR, Severity.BLOCKER) else None
 
 
-def _telling(events: list[Event]) -> Event | None:
-    """The line that says most: a cause before a record before a consequence, the deepest first."""
+def _main_event(events: list[Event]) -> Event | None:
+    """The line that explains most: a cause before a record before a consequence, the deepest first."""
     order = {Role.ROOT: 0, Role.RECORD: 1, Role.CASCADE: 2}
     signatures = _signatures()
     known = [e for e in events if e.signature in signatures and e.role in order]
     known = [e for e in known if signatures[e.signature].severity is not Severity.INFO or e.role is Role.CASCADE]
-    return min(known, key=lambda e: (order[e.role], signatures[e.signature].depth), default=None)
+    return min(known, key=lambda e: (order[e.role], Layer(signatures[e.signature].layer).position), default=None)
 
 
 def _own_death(deaths: list[Death]) -> Death | None:

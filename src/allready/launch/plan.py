@@ -167,7 +167,7 @@ def base_environment(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
 
 
 def rank_variables(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
-    """What says who a rank is, in the words of torchrun."""
+    """The variables that identify a rank, as torchrun sets them."""
     rank = plan.first_rank + local_rank
     return {
         "RANK": str(rank),
@@ -224,7 +224,7 @@ def visible_devices(environ: Mapping[str, str], devices: Sequence[str]) -> tuple
 def nccl_log(
     environ: Mapping[str, str], log_dir: Path, level: str | None, subsystems: str | None
 ) -> tuple[dict[str, str], list[Note]]:
-    """NCCL's log of one rank in its own file; what the user has set himself stays, and he is told."""
+    """NCCL's log of one rank in its own file; what the user has set stays, with a note."""
     if level is None:
         return {}, []
     wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": f"{log_dir}/nccl.%h.%p.log"}
@@ -241,7 +241,7 @@ def error_file(plan: AttemptPlan, local_rank: int) -> Path:
 
 
 def read_errors(plan: AttemptPlan) -> dict[int, str]:
-    """Rank -> what its error file says, if it wrote one."""
+    """Rank -> the content of its error file, if it wrote one."""
     found = {}
     for local_rank in range(plan.nproc_per_node):
         try:

@@ -1,4 +1,4 @@
-"""What all members of a group must say alike of one operation, as one number per operation.
+"""What all members of a group must have alike in one operation, as one number per operation.
 
 The agent makes digests from the recorder's ring (`digests_of`), the judge compares them (`pace.PaceBook`): equal on all
 ranks of a right program, whatever may legitimately differ between ranks is left out.
@@ -12,7 +12,7 @@ from typing import Any
 from allready.evidence.flight.names import dtype_name, operation_name
 
 UNKNOWN = 0
-"""Digest of an operation of which the recorder tells too little; it is never compared."""
+"""Digest of an operation of which the recorder has too little; it is never compared."""
 
 _BITS = 32
 _MASK = (1 << _BITS) - 1
@@ -61,7 +61,7 @@ def root_of(digest: int) -> int | None:
 
 
 def differ(one: int, other: int) -> bool:
-    """Whether two ranks did not do the same, as far as both digests tell."""
+    """Whether two ranks did not do the same, as far as both digests show."""
     if call_of(one) != call_of(other):
         return True
     return one != other and root_of(one) is not None and root_of(other) is not None

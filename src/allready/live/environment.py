@@ -9,7 +9,7 @@ from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_D
 from allready.live.run_paths import rank_dir
 
 WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
-"""The program of a rank.  By its path: with -m Python would look for its own modules in the working directory first."""
+"""The program of a rank.  By its path: with -m Python would import its own modules from the working directory first."""
 BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
 DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")

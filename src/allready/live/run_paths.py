@@ -19,7 +19,7 @@ PREFIX = "allready-"
 SMALLEST_BYTES = 64 * 1024 * 1024
 """Free space below which /dev/shm is left to the job: containers often have 64 MB of it in all, and loaders need it."""
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at before it is used
+_MEMORY = Path("/dev/shm")  # noqa: S108 - checked before it is used
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]+")
 _LONGEST_JOB = 40
 

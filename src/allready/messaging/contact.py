@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from allready.messaging.wire import (
     keep_segments_small,
     read_frame,
 )
-from allready.model import MasterContactFacts, RollCall
+from allready.model import MasterContactFacts, PortHolder, RollCall
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -71,6 +72,7 @@ class Refusal:
 
     reason: str
     roll: RollCall
+    holder: PortHolder | None = None  # the agent that says it, once its roll call is over
 
 
 class Contact:
@@ -246,16 +248,20 @@ class Contact:
                 self.refusal = msgspec.convert(body, Refusal, str_keys=True)
             except msgspec.ValidationError as error:
                 raise ExchangeError(f"not a refusal of ours: {error}") from error
-            other = self.refusal.reason == "job_id_differs"
-            detail = (
-                f"{self.refusal.reason}: node 0 has job id {here.get('job_id')!r}" if other else (self.refusal.reason)
-            )
-            self._set("other_job" if other else "rejected", detail=detail, addresses=addresses, address=address)
+            self._set_refused(self.refusal, here, addresses, address)
             return None
         if kind != "joined":
             raise ExchangeError(f"node 0 answered {kind[:20]!r}")
         self._set("joined", detail="", addresses=addresses, address=address)
         return Link(_rank_given(body, self._hello.node_rank), reader, writer)
+
+    def _set_refused(self, refusal: Refusal, here: Any, addresses: tuple[str, ...], address: str) -> None:
+        detail = refusal.reason
+        if refusal.reason == "job_id_differs" or refusal.holder is not None:
+            detail = f"{refusal.reason}: node 0 has job id {here.get('job_id')!r}"
+        outcome = "rejected" if detail == refusal.reason else "other_job"
+        self._set(outcome, detail=detail, addresses=addresses, address=address)
+        self.facts = replace(self.facts, holder=refusal.holder)
 
     async def _identify(self, address: str, addresses: tuple[str, ...], error: BaseException) -> None:
         try:

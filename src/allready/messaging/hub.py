@@ -28,7 +28,7 @@ from allready.messaging.wire import (
     read_frame,
     to_json,
 )
-from allready.model import Caller, Claim, Loss, LossReason, RollCall
+from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class Hub:
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()  # set whenever the roll changes; the waiter clears it
         self.clash_since: float | None = None  # monotonic time of the first claim that cannot be reconciled
+        self._closed_by: PortHolder | None = None
 
     # The port
 
@@ -147,6 +148,14 @@ class Hub:
         if self.clash_since is None:
             self.clash_since = time.monotonic()
         self.changed.set()
+
+    def close_roll(self, holder: PortHolder) -> None:
+        """The roll call is over: who cannot be let in from now on is refused at once.
+
+        Args:
+            holder: this agent, for those who do not know it.
+        """
+        self._closed_by = holder
 
     async def turn_away(self, roll: RollCall) -> None:
         """Tell every refused node why, with the roll to judge by; then close their connections."""
@@ -337,6 +346,10 @@ class Hub:
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
         """Keep the claim; a node of another job is turned away at once, one of ours once the roll is judged."""
+        if self._closed_by is not None:
+            none = RollCall(num_nodes=self._me.num_nodes, claims=(), partial=True)
+            await self._send_refusal(peer, "job_running", none, holder=self._closed_by)
+            return
         if sum(c.refused is not None for c in self._claims) < _MAX_CLAIMS_KEPT_REFUSED:
             self._claims.append(peer.claim)
         if peer.claim.refused == "job_id_differs":
@@ -347,10 +360,12 @@ class Hub:
         if self.clash_since is None:
             self.clash_since = time.monotonic()
         self.changed.set()
-        with contextlib.suppress(TimeoutError, ExchangeError):
+        try:
             async with asyncio.timeout(SILENCE_S):
                 while True:  # until turn_away closes the connection, or the node leaves
                     await read_frame(reader)
+        except (TimeoutError, ExchangeError):
+            self._refused = [p for p in self._refused if p is not peer]
 
     async def _turn_away_one(self, peer: _Peer, roll: RollCall) -> None:
         # What the refused node needs to judge by itself: node 0's words, its own, and those it clashes with.
@@ -361,8 +376,12 @@ class Hub:
         )[:128]
         # By another job's roll nobody of the refused node's job is absent.
         partial = len(concerned) < len(roll.claims) or peer.claim.refused == "job_id_differs"
-        body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned, partial=partial)}
-        await self._send_frame(peer, encode("refused", body))
+        await self._send_refusal(peer, peer.claim.refused or "", replace(roll, claims=concerned, partial=partial))
+
+    async def _send_refusal(
+        self, peer: _Peer, reason: str, roll: RollCall, *, holder: PortHolder | None = None
+    ) -> None:
+        await self._send_frame(peer, encode("refused", {"reason": reason, "roll": roll, "holder": holder}))
         peer.writer.close()
 
     async def _read(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
@@ -390,6 +409,8 @@ class Hub:
             self.changed.set()
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
+        if peer.writer.is_closing():
+            return
         try:
             async with peer.lock, asyncio.timeout(_SEND_S):
                 peer.writer.write(frame)

@@ -66,6 +66,7 @@ from allready.model.job import StageResult as StageResult
 from allready.model.job import World as World
 from allready.model.job import WorldNode as WorldNode
 from allready.model.live import ChildRow as ChildRow
+from allready.model.live import Gather as Gather
 from allready.model.live import GroupMark as GroupMark
 from allready.model.live import LinkRow as LinkRow
 from allready.model.live import Live as Live
@@ -76,11 +77,13 @@ from allready.model.live import PathSize as PathSize
 from allready.model.live import RankEvidence as RankEvidence
 from allready.model.live import RankStatus as RankStatus
 from allready.model.live import SocketRow as SocketRow
+from allready.model.numbers import ranges as ranges
 from allready.model.process import EndCause as EndCause
 from allready.model.process import EndKind as EndKind
 from allready.model.process import ProcessEnd as ProcessEnd
 from allready.model.process import ProcessState as ProcessState
 from allready.model.report import SCHEMA as SCHEMA
+from allready.model.report import JobOutcome as JobOutcome
 from allready.model.report import Report as Report
 from allready.model.report import Status as Status
 from allready.model.report import Verdict as Verdict
@@ -112,5 +115,3 @@ from allready.model.run_summary import RankRow as RankRow
 from allready.model.run_summary import RunEvent as RunEvent
 from allready.model.run_summary import RunSummary as RunSummary
 from allready.model.run_summary import TimelineEvent as TimelineEvent
-from allready.model.split import Split as Split
-from allready.model.split import ranges as ranges

@@ -21,6 +21,7 @@ class LaunchFacts(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()  # explicit --devices, else empty
     backend: str | None = None
     framework: str = "torch"
+    missing_script: str = ""  # the script or program that was asked for and does not exist on this node
     sources: dict[str, str] = {}
 
 
@@ -293,7 +294,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
         family_mismatch the name gives only IPv6 and this node has only IPv4, or the reverse
         wrong_service   something else speaks there (`service`)
         stale_store     another torch job's store answers there
-        other_job       another allready with another job id answers there
+        other_job       another allready answers there: of another job id, or whose job runs already (`holder`)
         rejected        node 0 refused this node (`detail` says why)
         lost            joined, then the connection to node 0 broke
     """
@@ -313,6 +314,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
         None  # node 0 answered a UDP datagram although TCP did not connect; None: not tried
     )
     rejected_by: str | None = None  # refused: the address whose ICMP message says so, as only a packet filter does
+    holder: PortHolder | None = None  # other_job: the agent at node 0's port, as it describes itself
     local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports
     nearby: tuple[tuple[int, str], ...] | None = (
         None  # refused: (port, service) of what answers on nearby ports of that host; None: not tried

@@ -162,6 +162,9 @@ class UncheckedKind(StrEnum):
     NODE_LOST = "node_lost"  # why: the connection to its agent broke
     RULE_CRASHED = "rule_crashed"  # error
     INTERRUPTED = "interrupted"  # signal, stage
+    JOB_FAILED = "job_failed"  # exit_code: the job ended with it, and no finding says why
+    JOB_OVER = "job_over"  # the job ended before anything was known of it
+    AGENT_KILLED = "agent_killed"  # the report that the agent left for that case
     CANCELLED = "cancelled"
     FAILED = "failed"  # error: allready could not go on
     INPUT_UNREADABLE = "input_unreadable"  # nothing in the input has a reader

@@ -35,11 +35,11 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
-    `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
-    something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or two;
-    `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest group.
-    `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and `site_since_s`
-    since when (wall clock) its whole stack has been the same.
+    `heartbeat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped
+    or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
+    two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
+    group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
+    `site_since_s` since when (wall clock) its whole stack has been the same.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
-    beat_age_s: float | None = None
+    heartbeat_age_s: float | None = None
     cpu_share: float | None = None
     children_cpu_share: float | None = None
     rss_bytes: int | None = None
@@ -151,8 +151,6 @@ class LinkRow(Struct, frozen=True, kw_only=True):
     has_carrier: bool = True
     sent_bytes: int = 0
     received_bytes: int = 0
-    sent_bytes_per_s: float | None = None
-    received_bytes_per_s: float | None = None
     speed_mbit_per_s: int | None = None
     num_errors: int = 0
     num_dropped: int = 0
@@ -238,6 +236,19 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
     path_sizes: Mapping[str, PathSize] = {}
     problems: tuple[str, ...] = ()  # what could not be had, and why
+
+
+class Gather(Struct, frozen=True, kw_only=True):
+    """Node 0 wants evidence of every node's ranks: made by the monitor, sent by the coordinator, answered by agents.
+
+    `number` grows; an answer carries it.  `why`: for the log.  `keep`: the answer also goes into the report folder.
+    `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor.
+    """
+
+    number: int
+    why: str = ""
+    keep: bool = True
+    with_dump: bool = True
 
 
 class Live(Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ MAX_EVIDENCE = 8
 MAX_MATRIX = 16
 MAX_REASONS = 4
 
-STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 SEVERITY_STYLE = {
     Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad", Severity.BLOCKER: "bad"
 }  # fmt: skip

@@ -18,7 +18,8 @@ from allready.text.ui import ui
 LATE_S = 1.0
 """A node that came this much after the typical one is called late."""
 
-SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?"}
+SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?",
+           Status.INTERRUPTED: "■"}  # fmt: skip
 
 BAD_STAGES = frozenset({"failed", "hung", "wrong"})
 
@@ -89,6 +90,8 @@ def sentence(report: Report, language: str) -> str:
         return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
     if report.status is Status.WAITING:
         return _waiting(report, language)
+    if report.status is Status.INTERRUPTED:
+        return t("sentence_interrupted", language, why=plain(report.not_checked[0].why) if report.not_checked else "-")
     if report.status is Status.UNKNOWN:
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
         return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)

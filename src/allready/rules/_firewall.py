@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from allready.judging.values import NodeCommand
 from allready.model import DropRule, FirewallFacts
-from allready.rules.values import NodeCommand
 
 DEFAULT_NFT_CHAIN = "inet filter input"
 DEFAULT_NFT_OUT_CHAIN = "inet filter output"

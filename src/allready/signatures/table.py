@@ -36,7 +36,7 @@ _A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what f
 
 CULPRITS = ("rank", "node", "peer", "ranks", "nobody")
 KEYS = {
-    "code", "name", "role", "severity", "fault_class", "depth", "culprit", "variables", "max_confidence",
+    "code", "name", "role", "severity", "fault_class", "layer", "culprit", "variables", "max_confidence",
     "class_if_alive", "is_launcher_summary", "since", "title", "message", "remedy", "page", "decoys", "when", "line",
 }  # fmt: skip
 
@@ -84,7 +84,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     code: str | None = None
     severity: Severity = Severity.INFO
     fault_class: FaultClass = FaultClass.HEALTHY
-    depth: int = 50
+    layer: str = ""
     culprit: str = "rank"
     variables: tuple[str, ...] = ()
     max_confidence: Confidence = Confidence.CERTAIN
@@ -173,7 +173,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
             "steps": steps_of(entry),
             "severity": Severity(entry["severity"]),
             "fault_class": FaultClass(entry["fault_class"]),
-            "depth": int(entry.get("depth", 50)),
+            "layer": str(entry["layer"]),
         }
     unknown = set(entry) - KEYS
     assert not unknown, f"{family}.{entry['name']}: {sorted(unknown)} is no key; there are {sorted(KEYS)}"

@@ -58,6 +58,11 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def folder(language: str) -> str:
+    """The folder of a language's texts below this package."""
+    return _FOLDERS[language]
+
+
 def translated(language: str, area: str, code: str, slot: str) -> str | None:
     """The template of one slot in `language`; None where that lacks it."""
     text = entries(language, area).get(code, {}).get(slot)

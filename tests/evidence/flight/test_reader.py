@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.flight.groups import groups_of
-from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.names import operation_name, rank_in_name
 from allready.evidence.flight.reader import is_dump, read_dump
 from allready.evidence.flight.tracks import operation_at, tracks_of
@@ -19,6 +18,7 @@ from tests.cases import cases
 from tests.clock import timed
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import BEGIN_NS, dump, entry, loaded, recorded
+from tests.judging.joined import joined_dumps
 
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -385,11 +385,12 @@ def test_what_is_no_dump_is_said_not_raised() -> None:
         assert sum(d.num_entries for d in reading.dumps) == 0
 
 
+@pytest.mark.thorough
 def test_groups_of_absurd_sizes_take_little_time_and_memory() -> None:
     ranks = str(list(range(0, 400_000, 2)))
     groups = {str(i): {"name": str(i), "desc": "", "ranks": ranks} for i in range(4000)}
     data = torch_pickle(dump([entry(1)]) | {"pg_config": groups})
-    joined, took_s = timed(lambda: flight_progress(read_dump(data, "fr_0", name_hint="fr_0").dumps), enough_s=10)
+    joined, took_s = timed(lambda: joined_dumps(read_dump(data, "fr_0", name_hint="fr_0").dumps), enough_s=10)
     assert took_s < 10
     assert sum(len(g.members) + len(g.absent) for g in joined.progress) < 3_000_000
 
@@ -410,6 +411,7 @@ TOP = st.sampled_from(["pg_config", "pg_status", "version", "comm_lib_version"])
 FIELDS = st.sampled_from(sorted(entry(1)))
 
 
+@pytest.mark.thorough
 @QUICK
 @given(st.lists(st.dictionaries(FIELDS, JUNK, max_size=6), max_size=5), st.dictionaries(TOP, JUNK, max_size=3))
 def test_any_content_gives_a_reading(changes: list[dict[str, Any]], top: dict[str, Any]) -> None:

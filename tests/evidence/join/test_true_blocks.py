@@ -1,9 +1,9 @@
 """Whole blocks as people post them: which finding explains them, and whom it names."""
 
-from allready.evidence.join import assemble
 from allready.evidence.log import read_lines
+from allready.judging.assemble import assemble
+from allready.judging.engine import judge
 from allready.model import Finding, Fleet, Severity, World
-from allready.rules.engine import judge
 from tests.cases import cases
 from tests.rules.runs import NONE
 

@@ -51,6 +51,13 @@ def test_the_last_words_of_a_dead_one_are_its_own() -> None:
     assert (death.rank, death.pid, death.text) == (3, 77, "ValueError: bad shard")
 
 
+def test_the_line_that_explains_an_end_is_found_also_where_the_library_ends_it_with_a_space() -> None:
+    """As torch writes it when a data loader's worker was killed."""
+    words = traceback("RuntimeError: DataLoader worker (pid 1295) is killed by signal: Killed. ")
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=words)))
+    assert [event.signature for event in reading.events] == ["python.loader_worker_died"]
+
+
 def test_a_lost_connection_is_known_as_one() -> None:
     [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=CLOSED)))
     assert [d.is_collective_error for d in reading.deaths] == [True]

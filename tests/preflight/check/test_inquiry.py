@@ -77,9 +77,9 @@ def test_a_verdict_that_went_away_is_forgotten() -> None:
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
-def test_an_interruption_before_anything_is_known_is_unknown() -> None:
+def test_an_interruption_before_anything_is_known_is_told_as_one() -> None:
     report = Inquiry().interrupted("start", reason(UncheckedKind.INTERRUPTED, signal="SIGINT", stage="start"))
-    assert (report.status, report.verdict, report.findings) == (Status.UNKNOWN, None, ())
+    assert (report.status, report.verdict, report.findings) == (Status.INTERRUPTED, None, ())
     assert (report.not_checked[0].code, report.not_checked[0].why) == (
         "start",
         "interrupted by SIGINT during stage start",
@@ -90,8 +90,9 @@ def test_an_interruption_before_anything_is_known_is_unknown() -> None:
 def test_an_interruption_of_a_healthy_check_is_never_healthy() -> None:
     inquiry = Inquiry()
     inquiry.judge(fleet(2), waiting=True, visible_since=None)
+    assert inquiry.failed("sweep", reason(UncheckedKind.FAILED, error="a bug")).status is Status.UNKNOWN
     report = inquiry.interrupted("sweep", reason(UncheckedKind.CANCELLED))
-    assert report.status is Status.UNKNOWN
+    assert report.status is Status.INTERRUPTED
     assert report.roll == healthy_roll(2)
     assert inquiry.last is report
 

@@ -78,7 +78,7 @@ def said_by_itself(node: Node, signal_name: str, stage: str) -> None:
         "kind": "interrupted",
         "values": {"signal": signal_name, "stage": stage},
     }
-    assert (report["status"], code) == (("fault", 1) if report["verdict"] else ("unknown", 3))
+    assert (report["status"], code) == (("fault", 1) if report["verdict"] else ("interrupted", 3))
     assert (node.folder / "report.html").exists()
 
 

@@ -1,5 +1,5 @@
-from allready.model import Split
-from allready.rules.env._split import assign, brief, cut, exports, members, some
+from allready.judging.majority import Split
+from allready.judging.node_split import assign, brief, cut, exports, members, some
 
 
 def test_writes_many_runs_of_numbers_short() -> None:

@@ -1,6 +1,6 @@
+from allready.judging.registry import load
 from allready.model import FactMissing, Severity
 from allready.rules.env._variables import FOLK
-from allready.rules.registry import load
 from allready.testing import check, fleet
 from tests.cases import cases
 from tests.rules.env.made import on_all

@@ -1,6 +1,6 @@
+from allready.judging.registry import load
 from allready.model import Severity
 from allready.model.fill import fill, fill_steps, steps_of
-from allready.rules.registry import load
 from allready.text import catalog
 from tests.rules.runs import ask, event
 

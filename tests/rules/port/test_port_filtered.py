@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.registry import load
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.model.fill import fill_steps
-from allready.rules.registry import load
 from allready.testing import check, fleet, healthy_node
 from tests.cases import cases
 from tests.rules.firewalls import drops_of

@@ -1,7 +1,7 @@
 """One process group as its rank sees it."""
 
 
-class Group:
+class GroupCounters:
     """One group now.  `moved_s`, `pending_s`: wall clock of the last change, and of the last enqueueing while
     something is not completed.  `settled`: all up to here have completed by the ring."""
 

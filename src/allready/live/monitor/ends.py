@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
+from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.live.digests import ALIKE
 from allready.model import (
     Death,

@@ -175,6 +175,7 @@ def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
 def _is_last(event: Event, text: str) -> bool:
     """A line that is the death's own, or an echo by which victims are known; none of the rest."""
     if event.role is Role.ROOT or event.role is Role.RECORD:
+        text = text.strip()  # the event's is
         return bool(text) and (text[:80] in event.text or _core(text) in event.text)
     return event.role is Role.CASCADE
 

@@ -1,6 +1,6 @@
 """The descendants of a rank: DataLoader workers, compilers, whatever else it started.
 
-Who they are is looked up every two seconds, how they are at every look.
+They are listed every two seconds, and sampled every time.
 """
 
 import re
@@ -42,7 +42,7 @@ class Window:
             self.samples.popleft()
 
     def share(self) -> float | None:
-        """CPU seconds per second; None before there are two looks some time apart."""
+        """CPU seconds per second; None before there are two samples some time apart."""
         if len(self.samples) < 2 or self.samples[-1][0] - self.samples[0][0] < 0.2:
             return None
         (begun, before), (ended, after) = self.samples[0], self.samples[-1]
@@ -67,8 +67,8 @@ class Family:
     _members: dict[int, _Member] = field(default_factory=dict)
     _command: str = ""
 
-    def find(self, now_s: float) -> None:
-        """Look up who there is.  `now_s`: monotonic."""
+    def refresh(self, now_s: float) -> None:
+        """List them anew.  `now_s`: monotonic."""
         if not self._command:
             self._command = command_of(self.pid)
         kept: dict[int, _Member] = {}
@@ -94,9 +94,9 @@ class Family:
                 if depth < MAX_DEPTH:
                     waiting.append((pid, member.role, member.command, depth + 1))
         self._members = kept
-        self.look(now_s)
+        self.sample(now_s)
 
-    def look(self, now_s: float) -> None:
+    def sample(self, now_s: float) -> None:
         """See how they are; who is gone is forgotten."""
         kept: dict[int, _Member] = {}
         for pid, member in self._members.items():
@@ -108,7 +108,7 @@ class Family:
         self._members = kept  # a new one: another thread may be reading the old one
 
     def cpu_share(self) -> float | None:
-        """CPU seconds per second of all of them together; None while none was looked at twice."""
+        """CPU seconds per second of all of them together; None while none was sampled twice."""
         shares = [share for m in self._members.values() if (share := m.cpu.share()) is not None]
         return sum(shares) if shares else None
 

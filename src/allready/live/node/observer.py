@@ -1,7 +1,7 @@
 """`NodeObserver`: what the agent of one node asks about its ranks, quickly and as often as it likes.
 
-`look` is for every half second, `gather` for when something is suspected.  Methods may be called from several threads;
-every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
+`sample` is for every half second, `gather` for when something is suspected.  Methods may be called from several
+threads; every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
 """
 
 import time
@@ -31,7 +31,7 @@ from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, P
 from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
-"""Pace, sockets, links and families are looked at so often; the rest at every look."""
+"""Pace, sockets, links and families are sampled so often; the rest every time."""
 SOCKETS_S = 0.25
 LINKS_S = 0.1
 LOCK_S = 1.0
@@ -43,7 +43,7 @@ class NodeObserver:
     """The eyes of one agent.  `close` ends its threads, its child and its descriptors."""
 
     def __init__(self, *, node_rank: int, name: str, run_dir: Path, with_gpu: bool | None = None) -> None:
-        """Nothing is looked at yet.
+        """Nothing is sampled yet.
 
         Args:
             run_dir: the private folder in which every rank has its own (`live.run_paths`).
@@ -53,7 +53,7 @@ class NodeObserver:
         self._name = name
         self._run_dir = run_dir
         self._with_gpu = with_gpu
-        self._lock = DeadlineLock("a look at the ranks")
+        self._lock = DeadlineLock("a sample of the ranks")
         self._gathering = DeadlineLock("a gathering")
         self._mounts = read_mounts()
         self._ranks: dict[int, RankWatch] = {}
@@ -69,7 +69,7 @@ class NodeObserver:
         self._full_s = float("-inf")
         self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
-        self._is_unsaid = False  # found by a gathering's own look, which is no `look`
+        self._is_unsaid = False  # found by a gathering's own sample
         self._num_cpus: int | None = None
         self._problems: tuple[str, ...] = ()
         self._owned: dict[int, Owner] = {}
@@ -98,25 +98,25 @@ class NodeObserver:
         """The launcher saw a rank end; the next status has it.  Never waits."""
         self._ends.append(end)
 
-    def look(self, now_s: float) -> NodeStatus:
+    def sample(self, now_s: float) -> NodeStatus:
         """The node now.  `now_s`: wall clock, as the status is to be dated.
 
         Raises:
             DeadlineExceeded: another call has been going on for too long (the machine hangs).
         """
         with self._lock.held(LOCK_S):
-            status = self._look(now_s)
+            status = self._sample(now_s)
             self._is_news, self._is_unsaid = self._is_unsaid, False
             return status
 
     def changed(self) -> bool:
-        """Whether the last look found a rank ended, stopped or continued: worth sending at once."""
+        """Whether the last sample found a rank ended, stopped or continued: worth sending at once."""
         return self._is_news
 
     def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
         """Everything that can be had within the deadline, as the answer to question `number`.
 
-        What could not be had is told in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
+        What could not be had is in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
 
         Raises:
             DeadlineExceeded: another call has been going on for too long (the machine hangs).
@@ -124,7 +124,7 @@ class NodeObserver:
         until = time.monotonic() + deadline_s
         with self._gathering.held(max(deadline_s, GATHERING_S)):
             with self._lock.held(LOCK_S):
-                status = self._look(time.time(), is_full=True, with_pace=False)
+                status = self._sample(time.time(), is_full=True, with_pace=False)
                 ranks = list(self._ranks.values())
                 round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
             pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
@@ -136,26 +136,17 @@ class NodeObserver:
             ras = self._ask_ras(round_, ranks)
             addresses = self._links.addresses(timeout_s=0.2)
             evidence = round_.evidence()
+            answers = round_.result(reach, "whether other nodes answer was not found out in time")
+            sized = round_.result(sizes, "how long packets may be was not found out in time")
+            lines, why = round_.result(kernel, "the kernel's log was not read in time") or ((), None)
             reached: dict[str, bool] = {}
-            if reach is not None:
-                try:
-                    answers = reach.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        reached = self._reach.judged(answers)
-                except DeadlineExceeded:
-                    round_.problem("whether other nodes answer was not found out in time")
-            path_size: dict[str, PathSize] = {}
-            if sizes is not None:
-                try:
-                    sized = sizes.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        path_size = self._path_sizes.judged(sized)
-                except DeadlineExceeded:
-                    round_.problem("how long packets may be was not found out in time")
+            path_sizes: dict[str, PathSize] = {}
             try:
-                lines, why = kernel.result(timeout_s=until - time.monotonic())
-            except DeadlineExceeded:
-                lines, why = (), "the kernel's log was not read in time"
+                with self._lock.held(LOCK_S):
+                    reached = self._reach.judged(answers) if answers is not None else reached
+                    path_sizes = self._path_sizes.judged(sized) if sized is not None else path_sizes
+            except DeadlineExceeded as error:
+                round_.problem(str(error))
         for text in (why, self._gpus.why_silent() if self._gpus is not None else None):
             if text:
                 round_.problem(text)
@@ -171,7 +162,7 @@ class NodeObserver:
             ras=ras,
             addresses=addresses,
             reached=reached,
-            path_sizes=path_size,
+            path_sizes=path_sizes,
             problems=tuple(round_.problems),
         )
 
@@ -204,7 +195,7 @@ class NodeObserver:
                 watch.close()
             self._ranks = {}
 
-    def _look(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
+    def _sample(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
         now = time.monotonic()
         is_full = is_full or now - self._full_s >= FULL_EVERY_S
         pace: tuple[PaceSample, ...] = ()
@@ -218,13 +209,13 @@ class NodeObserver:
         shared = Shared(self._pauses, self._oom, self._was_oom)
         statuses = []
         for watch in self._ranks.values():
-            gpu = self._gpus.look(watch.handle.gpu) if self._gpus is not None else None
-            statuses.append(watch.look(time.monotonic(), shared, gpu=gpu, is_full=is_full))
+            gpu = self._gpus.read(watch.handle.gpu) if self._gpus is not None else None
+            statuses.append(watch.sample(time.monotonic(), shared, gpu=gpu, is_full=is_full))
             self._is_unsaid = self._is_unsaid or watch.is_news
         sockets: tuple[SocketRow, ...] = ()
         links: tuple[LinkRow, ...] = ()
         if is_full and self._ranks:
-            self._kernel.look()
+            self._kernel.poll()
             sockets, links = self._network()
             self._reach.learn(sockets)
         return NodeStatus(
@@ -241,7 +232,7 @@ class NodeObserver:
         )
 
     def _network(self) -> tuple[tuple[SocketRow, ...], tuple[LinkRow, ...]]:
-        """Connections and interfaces; `_problems` says what could not be had."""
+        """Connections and interfaces; `_problems` has what could not be read."""
         problems = [p for watch in self._ranks.values() for p in watch.problems]
         alive = [watch for watch in self._ranks.values() if watch.is_alive()]
         pids = [(watch.handle.rank, watch.handle.pid) for watch in alive]
@@ -254,7 +245,7 @@ class NodeObserver:
         except FactUnavailable as error:
             problems.append(str(error))
         try:
-            links = self._links.look(timeout_s=LINKS_S)
+            links = self._links.sample(timeout_s=LINKS_S)
         except FactUnavailable as error:
             problems.append(str(error))
         self._problems = tuple(dict.fromkeys(problems))

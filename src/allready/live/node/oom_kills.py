@@ -12,8 +12,8 @@ KILL_IS_FRESH_S = 15.0
 class OomKills:
     """Assigns the kills that the counters of control groups show to deaths.
 
-    Ranks of one node mostly share a group, and its counter does not say who died: every count is used for one death,
-    and is forgotten when no rank is seen dead soon after (then it was some child of a rank).
+    Ranks of one node mostly share a group, and its counter does not show which process died: every count is used for
+    one death, and is forgotten when no rank is seen dead soon after (then it was some child of a rank).
     """
 
     _used: dict[str, int] = field(default_factory=dict)

@@ -1,8 +1,9 @@
-"""Ranks that are stopped for moments: SIGSTOP and SIGCONT in turn, which looks every half second would mostly miss.
+"""Ranks that are stopped for moments: SIGSTOP and SIGCONT again and again, which samples every half second would
+mostly miss.
 
-The kernel tells a parent that a child was continued, also when nobody looked in between, and costs one system call to
-ask.  Once a rank was continued, a thread looks at its state forty times a second, and only for as long as it goes on.
-For a process that is no child of ours only the looks themselves remain.
+The kernel reports to a parent that a child was continued, also between two samples, and costs one system call to
+ask.  Once a rank was continued, a thread samples its state forty times a second, and only for as long as it goes on.
+For a process that is no child of ours only the samples remain.
 """
 
 import os
@@ -17,9 +18,9 @@ from allready.proc.process import ProcessId, read_stat
 PERIOD_S = 0.025
 WINDOW_S = 5.0
 QUIET_S = 8.0
-"""After so long without a stop a rank is no longer looked at closely."""
+"""After so long without a stop a rank is no longer sampled closely."""
 MIN_SAMPLES_S = 0.9
-"""A share is told only of a window at least so long: stop pulses have a period of about a second."""
+"""A share is given only of a window at least so long: stop pulses have a period of about a second."""
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Pauses:
         self._closed = False
 
     def note(self, process: ProcessId) -> None:
-        """A rank is or was stopped: look at it closely for a while."""
+        """A rank is or was stopped: sample it closely for a while."""
         now = time.monotonic()
         with self._lock:
             if self._closed:

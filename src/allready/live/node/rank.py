@@ -1,4 +1,5 @@
-"""One rank as the agent sees it: its process, its cell, its family, its ring; becomes a `RankStatus` at every look."""
+"""One rank as the agent sees it: its process, its cell, its family, its ring; becomes a `RankStatus` at every
+sample."""
 
 import contextlib
 import os
@@ -28,7 +29,8 @@ _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all ranks of a node have in common.  `is_oom`: whether one just killed was killed for want of memory."""
+    """What all ranks of a node have in common.  `is_oom`: whether the OOM killer killed one that was killed just
+    now."""
 
     pauses: Pauses
     oom: OomKills
@@ -85,15 +87,15 @@ class RankWatch:
         return run_paths.rank_dir(self.run_dir, self.handle.rank)
 
     def is_alive(self) -> bool:
-        """As of the last look."""
+        """As of the last sample."""
         return not self.status.is_gone
 
-    def look(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
+    def sample(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
         """See how it is.
 
         Args:
             now_s: monotonic.
-            is_full: also look up who its descendants are and what groups it is in.
+            is_full: also list its descendants and its control groups anew.
         """
         stat = read_stat(self.handle.pid)
         if stat is not None and self.process not in (None, stat.id):
@@ -106,10 +108,10 @@ class RankWatch:
             if stat.state is ProcessState.STOPPED or continued:
                 shared.pauses.note(stat.id)
             if is_full:
-                self.family.find(now_s)
+                self.family.refresh(now_s)
                 self.groups = cgroup_files(self.handle.pid, self.mounts)
             else:
-                self.family.look(now_s)
+                self.family.sample(now_s)
             shared.oom.sample(self.groups, now_s)
             if stat.state is ProcessState.ZOMBIE and self.end is None:
                 with contextlib.suppress(OSError):  # no child of ours
@@ -163,7 +165,7 @@ class RankWatch:
             pid=self.handle.pid,
             process_state=state,
             phase=own.phase if own is not None else "unknown",
-            beat_age_s=age_s if is_alive else None,
+            heartbeat_age_s=age_s if is_alive else None,
             cpu_share=self._cpu.share() if is_alive else None,
             children_cpu_share=self.family.cpu_share() if is_alive else None,
             rss_bytes=stat.rss_bytes if stat is not None and is_alive else None,
@@ -194,7 +196,7 @@ class RankWatch:
     def _process_state(self, stat: Stat | None) -> ProcessState:
         if self.end is not None:
             return ProcessState.KILLED if self.end.signal else ProcessState.EXITED
-        # One that is gone was reaped: the launcher will tell how it ended.
+        # One that is gone was reaped: the launcher will report how it ended.
         return ProcessState.EXITED if stat is None else stat.state
 
     def _throttled_share(self, now_s: float) -> float | None:

@@ -58,7 +58,7 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
 
 
 def _take_over(old: Path, new: Path) -> None:
-    """The last stacks of a rank, which has ended since and will never tell them again."""
+    """The last stacks of a rank, which has ended since and cannot write them again."""
     if (old / STACKS).is_file() and not (new / STACKS).exists():
         shutil.copyfile(old / STACKS, new / STACKS)
 
@@ -123,8 +123,8 @@ def _summary(evidence: NodeEvidence) -> dict[str, object]:
         ras="",
         status=replace(evidence.status, sockets=(), links=()),
     )
-    told: dict[str, object] = msgspec.to_builtins(bare)
-    return told
+    plain: dict[str, object] = msgspec.to_builtins(bare)
+    return plain
 
 
 def _json(value: object) -> bytes:

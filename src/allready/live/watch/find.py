@@ -1,7 +1,8 @@
-"""Ranks that somebody else started, found by the environment with which they were started.
+"""Ranks that another launcher started, found by the environment with which they were started.
 
 Only what a launcher put there can be seen: a script that sets RANK itself (`torch.multiprocessing.spawn`) or gives its
-number to `jax.distributed.initialize` as an argument shows no rank; `untold` finds such processes by what they loaded.
+number to `jax.distributed.initialize` as an argument shows no rank; `unranked` finds such processes by what they
+loaded.
 """
 
 import contextlib
@@ -36,7 +37,8 @@ _PAIRS = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-"""Who says which rank it is: launchers of torch, scripts with JAX, MPI and Slurm.  The first that is there counts."""
+"""Variables with rank and size: of launchers of torch, scripts with JAX, MPI and Slurm.  The first that is there
+counts."""
 _LIBRARIES = re.compile(rb"/(?:libtorch|libnccl|_jax|libjax|xla_extension|libtpu|libmpi)[^/\n]*\.so")
 _FRAMEWORKS = re.compile(rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
@@ -58,7 +60,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJob:
     """One job of this node.  `agent`: the agent of `allready run` that started it, if one did."""
 
     job: WatchedJob
@@ -67,7 +69,7 @@ class Found:
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """The global rank and the number of ranks that an environment tells; None for a process that is no rank."""
+    """The global rank and the number of ranks in an environment; None for a process that is no rank."""
     for name, size in _PAIRS:
         own, many = number(environ.get(name)), number(environ.get(size))
         if own is not None and many is not None and (own < many or name == "RANK"):
@@ -76,17 +78,17 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def key_of(environ: Mapping[str, str]) -> Key:
-    """What tells two jobs apart: id, where they meet, how many they are."""
-    told = rank_of(environ)
+    """What distinguishes two jobs: id, where they meet, how many they are."""
+    own = rank_of(environ)
     if "MASTER_ADDR" in environ:
         master = f"{environ['MASTER_ADDR']}:{environ.get('MASTER_PORT', '')}"
     else:
         master = environ.get("JAX_COORDINATOR_ADDRESS", "")
     job_id = environ.get("TORCHELASTIC_RUN_ID") or environ.get("SLURM_JOB_ID") or environ.get("PMIX_NAMESPACE") or ""
-    return job_id, master, "" if told is None else str(told[1])
+    return job_id, master, "" if own is None else str(own[1])
 
 
-def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[Found, ...]:
+def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[FoundJob, ...]:
     """Jobs whose ranks run here, each rank by one process: the topmost Python of it."""
     processes = _processes(proc)
     processes.pop(os.getpid() if own_pid is None else own_pid, None)
@@ -94,7 +96,7 @@ def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[Found, 
     candidates = {p.pid: p for p in processes.values() if p.rank is not None}
     for process in candidates.values():
         if "LOCAL_RANK" in process.environ or process.pid in under_allready:
-            for above in _ancestors(process, processes):  # a launcher whose own environment says RANK is none
+            for above in _ancestors(process, processes):  # a launcher whose own environment has RANK is none
                 if above.rank is not None and "LOCAL_RANK" not in above.environ:
                     above.rank = None
     agents: dict[int, bool] = {}
@@ -113,12 +115,13 @@ def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[Found, 
             for rank in sorted(ranks)[:MAX_RANKS]
             for chosen in (_topmost(ranks[rank], processes),)
         }
-        found.append(Found(_job(key, members, processes), members, agent))
+        found.append(FoundJob(_job(key, members, processes), members, agent))
     return tuple(sorted(found, key=lambda f: -(f.job.started_s or 0.0)))
 
 
-def untold(proc: str = PROC) -> tuple[int, ...]:
-    """Topmost Python processes that have loaded torch or JAX and tell no rank; not those of `allready`."""
+def unranked(proc: str = PROC) -> tuple[int, ...]:
+    """Topmost Python processes that have loaded torch or JAX and have no rank in their environment; not those of
+    `allready`."""
     processes = _processes(proc)
     agents: dict[int, bool] = {}
     loaded = {
@@ -137,10 +140,10 @@ def untold(proc: str = PROC) -> tuple[int, ...]:
     return tuple(found[:MAX_RANKS])
 
 
-def job_of_pids(pids: tuple[int, ...], proc: str = PROC) -> Found | None:
-    """Processes that somebody named, as one job; None where one is not there, or not ours to look at.
+def job_of_pids(pids: tuple[int, ...], proc: str = PROC) -> FoundJob | None:
+    """Processes that the user named, as one job; None where one is not there, or may not be read.
 
-    Ranks are those that they tell; where they tell none, or not one each, they are numbered as they were named.
+    Ranks are those of their environments; where these have none, or not one each, they are numbered as they were named.
     """
     processes = _processes(proc)
     if not pids or any(pid not in processes or program_of(pid, proc) is None for pid in pids):
@@ -149,10 +152,10 @@ def job_of_pids(pids: tuple[int, ...], proc: str = PROC) -> Found | None:
     ranks = [p.rank for p in chosen if p.rank is not None]
     if len(set(ranks)) == len(chosen) and len({p.key for p in chosen}) == 1:
         members = {p.rank: (p.pid, p.environ) for p in chosen if p.rank is not None}
-        return Found(_job(chosen[0].key, members, processes), members)
+        return FoundJob(_job(chosen[0].key, members, processes), members)
     members = {place: (p.pid, p.environ) for place, p in enumerate(chosen)}
     job = _job(("+".join(str(p.pid) for p in chosen[:8]), "", ""), members, processes)
-    return Found(replace(job, is_numbered=True), members)
+    return FoundJob(replace(job, is_numbered=True), members)
 
 
 def is_agent(pid: int, proc: str = PROC, known: dict[int, bool] | None = None) -> bool:
@@ -184,9 +187,9 @@ def _processes(proc: str) -> dict[int, Process]:
                 process.environ = blocked.result(timeout_s=BLOCKED_READ_S)
         else:
             process.environ = environ_of(pid, proc)
-        told = rank_of(process.environ)
-        if told is not None:
-            process.rank, process.key = told[0], key_of(process.environ)
+        own = rank_of(process.environ)
+        if own is not None:
+            process.rank, process.key = own[0], key_of(process.environ)
         found[pid] = process
     return found
 
@@ -208,7 +211,7 @@ def _topmost(same: list[Process], processes: Mapping[int, Process]) -> Process:
 
 
 def _is_rank(process: Process, proc: str) -> bool:
-    """Not a shell, an editor or a pager of somebody who exported the variables."""
+    """Not a shell, an editor or a pager of a user who exported the variables."""
     if not _is_python(process.pid, proc):
         return _has_loaded(process.pid, proc, _LIBRARIES)
     if "LOCAL_RANK" in process.environ or _has_loaded(process.pid, proc, _LIBRARIES):

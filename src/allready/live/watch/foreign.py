@@ -1,4 +1,4 @@
-"""A job that was started without allready, looked at from outside.
+"""A job that was started without allready, sampled from outside.
 
 Everything comes from /proc, INET_DIAG and, where permitted, py-spy and NCCL's RAS port; nothing is sent to the ranks.
 """
@@ -20,8 +20,8 @@ from allready.live.node.observer import NodeObserver
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
-from allready.live.watch.find import Found, number
-from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
+from allready.live.watch.find import FoundJob, number
+from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
 from allready.proc.process import read_text
 
@@ -33,10 +33,10 @@ MAX_GAP = 1
 
 
 class ForeignJob:
-    """Looks at the ranks of one such job; `close` at the end."""
+    """Samples the ranks of one such job; `close` at the end."""
 
-    def __init__(self, job: WatchedJob, found: Found) -> None:
-        """Nothing is looked at yet.
+    def __init__(self, job: WatchedJob, found: FoundJob) -> None:
+        """Nothing is sampled yet.
 
         Raises:
             OSError: no folder for temporary files.
@@ -58,21 +58,21 @@ class ForeignJob:
         self._ras = _Ras(self._pids)
         self._number = 0
 
-    def look(self, *, ras_s: float = 0.0) -> WatchState | None:
+    def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
         Args:
-            ras_s: so long for RAS; what comes later is there at a later look.
+            ras_s: so long for RAS; what comes later is in a later sample.
 
         Raises:
             DeadlineExceeded: the machine hangs.
         """
         now_s = time.time()
-        status = self._observer.look(now_s)
+        status = self._observer.sample(now_s)
         if all(rank.is_gone for rank in status.ranks):
             return None
-        self._statuses = settled((status,), self._statuses)
-        answer = self._ras.look(timeout_s=ras_s)
+        self._statuses = newest_attempt((status,), self._statuses)
+        answer = self._ras.poll(timeout_s=ras_s)
         notes = [Remark(key="untold" if self.job.is_numbered else "no_operations")]
         if self.job.source == "allready":
             notes = [Remark(key="no_diagnosis")]
@@ -115,7 +115,7 @@ class _Ras:
         self._answer_s = float("-inf")
         self.why = ""
 
-    def look(self, *, timeout_s: float) -> RasAnswer | None:
+    def poll(self, *, timeout_s: float) -> RasAnswer | None:
         """The newest answer, at most 20 s old."""
         now = time.monotonic()
         if self._is_asking or now - self._asked_s >= RAS_EVERY_S:
@@ -172,7 +172,7 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
 
 
 def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
-    """What could not be had; why py-spy may not look, where that is why."""
+    """What could not be had; why py-spy may not attach, where that is the reason."""
     found = list(evidence.problems)
     blind = [
         r

@@ -1,4 +1,4 @@
-"""One rank's process, seen from its agent: start it, hear it, look at it, end it."""
+"""One rank's process, seen from its agent: start it, read it, sample it, end it."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ import msgspec
 
 from allready.model import ProcessState, RankState
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
-from allready.preflight.collectives.wire import POSITION, Line
+from allready.preflight.collectives.wire import POSITION, RankLine
 from allready.proc.cell import CellReader, anonymous_cell
 from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
 from allready.proc.exec_shim import shim_command
@@ -33,7 +33,7 @@ _ROOT = Path(__file__).parents[3]
 _SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$", re.MULTILINE)
 """Files of a communicator.  They stay behind when the process is killed before its communicator was complete."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$")
-_DECODER = msgspec.json.Decoder(Line)
+_DECODER = msgspec.json.Decoder(RankLine)
 
 
 class RankProcess:
@@ -43,7 +43,7 @@ class RankProcess:
     """
 
     def __init__(
-        self, *, rank: int, local_rank: int, on_line: Callable[[Line], None], on_end: Callable[[], None]
+        self, *, rank: int, local_rank: int, on_line: Callable[[RankLine], None], on_end: Callable[[], None]
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank
@@ -102,11 +102,11 @@ class RankProcess:
             self._drop(fd)
         os.set_blocking(self._progress, False)
         os.set_blocking(self._output, False)
-        self.tell(orders)
+        self.send(orders)
         self._loop.add_reader(self._progress, self._read_progress)
         self._loop.add_reader(self._output, self._read_output)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Write one line to the rank; a rank that has ended is passed over."""
         if self._control in self._fds:
             with contextlib.suppress(OSError):
@@ -116,8 +116,8 @@ class RankProcess:
         """Let a rank that is through end by itself; one that is not pays no heed."""
         self._drop(self._control)
 
-    def look(self, now: float) -> bool:
-        """Sample the process and its cell; returns whether it was stopped or continued since the last look."""
+    def sample(self, now: float) -> bool:
+        """Sample the process and its cell; returns whether it was stopped or continued since the last sample."""
         self.read_position()
         if self._process is None or self.ended:
             return False
@@ -153,14 +153,14 @@ class RankProcess:
             return f"signal {-code}"
 
     async def examine(self, node_rank: int) -> RankState:
-        """Everything that can be said of it now; takes at most about a second and a half."""
+        """Everything that is known of it now; takes at most about a second and a half."""
         deadline = time.monotonic() + _ENDING_WAIT_S
         ending = self._has_failed or self._progress not in self._fds
         while ending and not self.reap():  # it goes thread by thread, and its status comes last
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.01)
-        self.look(time.monotonic())
+        self.sample(time.monotonic())
         state, stack, where = ProcessState.NOT_STARTED, self._error_stack, None
         if self._process is not None and self.pid is not None:
             if self.ended:

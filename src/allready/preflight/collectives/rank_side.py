@@ -59,7 +59,7 @@ class RankSide:
         self.device_index: int = orders["device_index"]
 
     def send(self, event: str, **fields: Any) -> None:
-        """Report one `wire.Line`."""
+        """Report one `wire.RankLine`."""
         line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
         os.write(self._progress, line.encode())
 
@@ -68,7 +68,7 @@ class RankSide:
         self._cell.write(POSITION.pack(size_bytes, entered, done))
 
     def send_port(self, port: int) -> None:
-        """Rank 0 only: say where the others find what it serves."""
+        """Rank 0 only: report where the others find what it serves."""
         self.send("port", number=port)
 
     def other_port(self) -> int:
@@ -104,7 +104,7 @@ class RankSide:
             self.send("error", stage=name, text=last_line(error), stack=frames(error))
             self._end(1)
         self.send("done")
-        while self._control.readline():  # stay: an early end would look like a lost connection to the others
+        while self._control.readline():  # stay: an early end would appear as a lost connection to the others
             pass
         self._end(0)
 

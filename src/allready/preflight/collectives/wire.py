@@ -17,7 +17,7 @@ STOPPED = "collectives.stopped"
 KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, STOP})
 STILL_HERE_EVERY_S = 5.0
 HUB_SILENT_S = 60.0
-"""A node ends its ranks when node 0 says nothing for this long."""
+"""A node ends its ranks when node 0 sends nothing for this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class RunMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RankLine:
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, point, port, done.
@@ -75,7 +75,7 @@ class Line:
 class RankEvent:
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `Line` but port, and: gone (the process ended), state (it is stopped, or no longer).
+    event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
     """
 
     rank: int

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from allready.judging.majority import Split
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -24,7 +25,6 @@ from allready.model import (
     FaultClass,
     ProcessState,
     RankState,
-    Split,
     StageResult,
     World,
 )

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, party, text
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=22,
+    layer=Layer.LAUNCH,
     title="A node of another job reported to node 0",
     message="job ids differ at the master port: {split}; refused: {refused}",
     remedy=(

@@ -2,6 +2,17 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import (
+    endpoint,
+    host_is_silent,
+    is_loopback,
+    is_misnamed,
+    is_name,
+    own_addresses,
+    reached,
+)
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,8 +27,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, host_is_silent, is_loopback, is_misnamed, is_name, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,7 +34,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=40,
+    layer=Layer.ABSENCE,
     title="Node 0 is not there",
     message="node {nodes} finds nobody at {address} after {waited_s} s: node 0 has not started there",
     remedy=(

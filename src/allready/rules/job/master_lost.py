@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,8 +19,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,7 +26,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=25,
+    layer=Layer.PROCESS_END,
     title="Node 0 was here and is gone",
     message="node {nodes} had joined, then the connection to node 0 ({address}) broke",
     remedy=RemedyStep(

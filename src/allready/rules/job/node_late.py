@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 LATE_AFTER_S = 10.0
 """Commands typed by hand or started by a scheduler lie this far apart; image pulls and slow imports further."""
@@ -18,7 +19,7 @@ TOO_LATE_AFTER_S = 60.0
     severity=Severity.INFO,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=45,
+    layer=Layer.ABSENCE,
     title="Nodes arrived late",
     message="node {nodes} started {late_s} s after node {first}, the first to be ready",
     remedy=(

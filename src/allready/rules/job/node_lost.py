@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,7 +18,6 @@ from allready.model import (
     ranges,
 )
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,7 +25,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=25,
+    layer=Layer.PROCESS_END,
     title="A node was here and is gone",
     message="node {nodes} had reported, then the connection to node 0 broke ({why})",
     remedy=RemedyStep(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -16,7 +18,6 @@ from allready.model import (
     World,
 )
 from allready.rules.job._claims import HANDLED, current, evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,7 +25,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=24,
+    layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
     remedy=RemedyStep(

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, text
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
     message="nproc-per-node differs between nodes: {split}; the world then has {world_size} ranks",
     remedy=(

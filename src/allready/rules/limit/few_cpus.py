@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,7 +16,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -22,7 +23,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="Fewer usable CPUs than ranks",
     message="node {node}: {num_cpus} CPUs may be used by {nproc} ranks",
     remedy=(

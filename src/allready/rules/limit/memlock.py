@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import GIB, MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -19,8 +22,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import GIB, MIB, nccl_worked, size, wants_nccl
 
 _HOPELESS_BYTES = 64 * MIB
 _ENOUGH_BYTES = 16 * GIB
@@ -31,7 +32,7 @@ _ENOUGH_BYTES = 16 * GIB
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The limit of locked memory is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
     remedy=(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -17,8 +20,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 _DEFAULT = 1024
 _BARE_PROCESS = 32
@@ -32,7 +33,7 @@ _P2P_CHANNELS = 2
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The limit of open files is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
     "{world_size} ranks may need {wanted}",

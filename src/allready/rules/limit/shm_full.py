@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Culprits,
@@ -18,8 +21,6 @@ from allready.model import (
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import MIB, nccl_worked, size, wants_nccl
 
 _LITTLE_BYTES = 512 * MIB
 _LITTLE_SHARE = 0.05
@@ -30,7 +31,7 @@ _LITTLE_SHARE = 0.05
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is nearly full",
     message="node {node}: only {free} of the {total} in /dev/shm are free; something else fills it",
     remedy=RemedyStep(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -20,8 +23,6 @@ from allready.model import (
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import nccl_worked, size, wants_nccl
 
 
 @Rule(
@@ -29,7 +30,7 @@ from allready.rules.values import nccl_worked, size, wants_nccl
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is too small",
     message="node {node}: /dev/shm holds {total} in all for {nproc} ranks and their DataLoader workers; "
     "it should hold at least {wanted}",

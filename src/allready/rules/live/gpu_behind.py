@@ -4,6 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_status import mark_of, named
+from allready.judging.live_waits import decide
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -13,15 +19,11 @@ from allready.model import (
     Hit,
     Live,
     RemedyStep,
-    RunEvidence,
     Severity,
     World,
     clock_time,
 )
-from allready.rules._live import mark_of, named
-from allready.rules.live._decide import decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, node_label, told
-from allready.rules.registry import Rule
+from allready.rules.live._values import MIN_WAIT_S, common, fill, node_label, told
 
 
 @Rule(
@@ -29,7 +31,7 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=28,
+    layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
     "up by earlier work (a kernel that does not end)",
@@ -47,7 +49,7 @@ from allready.rules.registry import Rule
         ),
     ),
 )
-def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Where all ranks have launched the same operation, whose GPU runs something else.  The recorder tells it where starts
@@ -63,7 +65,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
     waiting only, until --hang-after.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "level" or decision.wait is None or decision.for_s < MIN_WAIT_S:
         return
     marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}
@@ -74,7 +76,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     soon_s = SOON_S + 3 * max(_period(live, r) for r in shown.behind)
     too_long = decision.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
     values = common(live, world, decision, ())
-    few = len(shown.behind) < len(marks) / 2 or len(shown.behind) == 1
+    few = is_minority(len(shown.behind), len(marks)) or len(shown.behind) == 1
     yield Hit(
         culprits=Culprits(ranks=shown.behind),
         values={

@@ -2,6 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import named, status_of
+from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
+from allready.judging.majority import is_majority, is_minority
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -9,17 +16,12 @@ from allready.model import (
     Hit,
     Live,
     RemedyStep,
-    RunEvidence,
     Severity,
     World,
     clock_time,
     ranges,
 )
-from allready.rules._live import named, status_of
-from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
-from allready.rules.live._say import common, fill, told, visible_s
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.rules.live._values import common, fill, told, visible_s
 
 
 @Rule(
@@ -27,7 +29,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=19,
+    layer=Layer.DESYNC,
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
@@ -37,7 +39,7 @@ from allready.rules.registry import Rule
         "sys.exit, a call that only {who} makes",
     ),
 )
-def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
@@ -50,7 +52,7 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
     ## When it is harmless
     Never: the others cannot end.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)
@@ -75,9 +77,10 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
 def _accused(gone: tuple[Reason, ...], decision: Decision) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
-    if len(left) < len(decision.waiting):
+    both = len(left) + len(decision.waiting)
+    if is_minority(len(left), both):
         return left, True
-    if len(left) > len(decision.waiting):
+    if is_majority(len(left), both):
         return decision.waiting, False
     # As many as are left behind: who ended first ended the job for the others, if it was a single one.
     return (left if len(left) == 1 else ()), False

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
@@ -30,7 +32,7 @@ from allready.rules.registry import Rule
         ),
     ),
 )
-def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def worker_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
@@ -42,7 +44,7 @@ def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> 
     ## When it is harmless
     When the child was stopped on purpose and will go on.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"child"})
     if not reasons:
         return

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import parse
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
-from allready.rules._common import parse
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=12,
+    layer=Layer.NAME,
     title="MASTER_ADDR is of an address family that the node does not have",
     message="MASTER_ADDR {master} is {addresses}, and node {nodes} has no {family}",
     remedy=(

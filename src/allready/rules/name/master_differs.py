@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from allready.judging.addresses import all_loopback, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -13,11 +17,8 @@ from allready.model import (
     PerNode,
     RemedyStep,
     Severity,
-    Split,
     World,
 )
-from allready.rules._common import all_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,7 +26,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=14,
+    layer=Layer.NAME,
     title="MASTER_ADDR means different machines on different nodes",
     message="MASTER_ADDR leads to different addresses: {split}",
     remedy=(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,8 +19,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, reached
-from allready.rules.registry import Rule
 
 _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
 """Somebody answers on this machine: with localhost asked for literally, that one is the finding (PRT005, PRT006)."""
@@ -28,7 +29,7 @@ _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=11,
+    layer=Layer.NAME,
     title="MASTER_ADDR means this very machine on another node than node 0",
     message="on node {nodes} MASTER_ADDR {master} is {addresses}, the node itself: a loopback address leads to no "
     "other machine",

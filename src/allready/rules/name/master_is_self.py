@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import is_loopback, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import is_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,7 +25,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=13,
+    layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="MASTER_ADDR {master} is {address}, an address of node {node} itself, which is not node 0",
     remedy=(

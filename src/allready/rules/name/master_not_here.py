@@ -3,6 +3,9 @@
 import ipaddress
 from collections.abc import Iterator
 
+from allready.judging.addresses import has_route, is_loopback, on_link, own_addresses, parse
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,8 +21,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import has_route, is_loopback, on_link, own_addresses, parse
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -27,7 +28,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=15,
+    layer=Layer.NAME,
     title="MASTER_ADDR is not an address of node 0",
     message="MASTER_ADDR {master} is {addresses}, and node {node} has no such address: the others look for node 0 "
     "elsewhere",

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,8 +17,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -23,7 +24,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=10,
+    layer=Layer.NAME,
     title="MASTER_ADDR does not resolve",
     message="node {nodes} cannot resolve MASTER_ADDR {master}: {error}",
     remedy=(

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -20,9 +24,6 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, is_loopback, own_addresses
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(
@@ -30,7 +31,7 @@ from allready.rules.values import wants_nccl
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=16,
+    layer=Layer.NAME,
     title="Gloo will give its peers a loopback address",
     message="node {nodes}: by the host name {name} ({addresses}) Gloo finds only a loopback address to tell its peers, "
     "and they cannot reach that",

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from allready.judging.addresses import drops_out, drops_port
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,12 +21,9 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import drops_out, drops_port
 from allready.rules._firewall import MAX_PEERS, opening, opening_outward
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._paths import MAX_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import commands
 
 LINUX_PORT_RANGE = (32768, 60999)
 
@@ -32,7 +33,7 @@ LINUX_PORT_RANGE = (32768, 60999)
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall swallows connections to the data ports",
     message="connections to random high ports get no answer on {num_links} of {num_tried} directions ({links}),"
     " although these nodes do reach each other: a packet filter drops them",

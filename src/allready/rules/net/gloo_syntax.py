@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,14 +19,10 @@ from allready.model import (
     RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import choices, good_interfaces
-from allready.rules.registry import Rule
-from allready.rules.values import commands, on_nodes
 
 
 @Rule(
@@ -29,7 +30,7 @@ from allready.rules.values import commands, on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="GLOO_SOCKET_IFNAME is written in NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax, Gloo takes this for the "
     "name of an interface and finds none",

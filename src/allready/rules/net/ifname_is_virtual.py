@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,11 +22,9 @@ from allready.model import (
     RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -32,8 +35,6 @@ from allready.rules.net._interfaces import (
     needed_choices,
     shared_addresses,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import commands, on_nodes
 
 
 @Rule(
@@ -41,7 +42,7 @@ from allready.rules.values import commands, on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="Only an interface that leads to no other machine is chosen",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
     remedy=RemedyStep(

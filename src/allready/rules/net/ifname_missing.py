@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,15 +19,11 @@ from allready.model import (
     RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import Chosen, choices, good_interfaces
 from allready.rules.net.gloo_syntax import is_nccl_syntax
-from allready.rules.registry import Rule
-from allready.rules.values import commands, on_nodes
 
 
 @Rule(
@@ -30,7 +31,7 @@ from allready.rules.values import commands, on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="The interface named for NCCL or Gloo cannot be used",
     message="{variable}={values}: no interface of that name with an address is up on node {nodes}; there is {existing}",
     remedy=RemedyStep(

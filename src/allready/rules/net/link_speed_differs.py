@@ -3,6 +3,11 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,14 +19,10 @@ from allready.model import (
     PerNode,
     RemedyStep,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -29,7 +30,7 @@ from allready.rules.values import on_nodes
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=53,
+    layer=Layer.READINESS,
     title="Interfaces of different speed",
     message="{library}: the interfaces that will be used differ in speed (Mbit/s) between nodes: {split}",
     remedy=RemedyStep(

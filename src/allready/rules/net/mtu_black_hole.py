@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -32,8 +35,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 TCP_OVERHEAD_BYTES = 52  # IPv4, TCP and its time stamps
 SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)
@@ -53,7 +54,7 @@ class Hole(Struct, frozen=True):
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=33,
+    layer=Layer.PATH,
     title="Small packets pass, large ones vanish",
     message="packets above a certain size vanish without a word: payloads up to {passed_bytes} B come through, "
     "{stuck_bytes} B do not; largest IP packet known to pass: {packet_bytes} B; directions: {num_links}"

@@ -3,6 +3,11 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,16 +22,12 @@ from allready.model import (
     Reachability,
     RemedyStep,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, some
 from allready.rules.net._interfaces import needed_choices, subnets
 from allready.rules.net._paths import datagram_evidence
 from allready.rules.net.mtu_black_hole import lost_sizes
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -34,7 +35,7 @@ from allready.rules.values import on_nodes
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=48,
+    layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="on {subnet} the MTU in bytes differs between nodes: {split}",
     remedy=RemedyStep(

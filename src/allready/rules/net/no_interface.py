@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -16,8 +19,6 @@ from allready.model import (
     World,
 )
 from allready.rules.net._interfaces import Chosen, choices
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -25,7 +26,7 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="NCCL or Gloo finds no interface at all",
     message="{library} finds no usable interface on node {nodes}: {error}",
     remedy=(

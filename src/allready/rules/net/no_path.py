@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
@@ -13,7 +15,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -21,7 +22,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=33,
+    layer=Layer.PATH,
     title="Nothing passes between two nodes",
     message="nothing passes between some nodes on the addresses that the job will use, although all of them "
     "talk to node 0; pairs: {num_pairs} ({links}); addresses: {addresses}",

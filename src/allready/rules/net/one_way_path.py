@@ -3,6 +3,9 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
@@ -12,8 +15,6 @@ from allready.rules.net._paths import (
     links_of,
     path_evidence,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -21,7 +22,7 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=32,
+    layer=Layer.PATH,
     title="Packets pass in one direction only",
     message="packets are lost in one direction only: {links}; the reverse direction carries them",
     remedy=(

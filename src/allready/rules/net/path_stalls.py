@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import size
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,8 +21,6 @@ from allready.model import (
 )
 from allready.rules.net._paths import MAX_LINKS, Hop, arrows, common_node, judge_paths, links_of, path_evidence
 from allready.rules.net.mtu_black_hole import find_hole, stuck_path
-from allready.rules.registry import Rule
-from allready.rules.values import size
 
 LARGE_BYTES = 2**20
 CRAWL_GB_PER_S = 1e-3
@@ -30,7 +31,7 @@ CRAWL_GB_PER_S = 1e-3
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=35,
+    layer=Layer.PATH,
     title="A connection comes up and then hardly moves",
     message="connections come up, but {stuck} did not arrive within {seconds} s (up to {passed} did); "
     "directions: {num_links} ({links})",

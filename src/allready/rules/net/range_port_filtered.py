@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Culprits,
     FaultClass,
@@ -18,8 +21,6 @@ from allready.model import (
 from allready.rules._firewall import opening
 from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import senders
-from allready.rules.registry import Rule
-from allready.rules.values import commands
 
 
 @Rule(
@@ -27,7 +28,7 @@ from allready.rules.values import commands
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="Ports of --port-range cannot be reached",
     message="ports of --port-range get no connection on {num_links} of {num_tried} directions ({links}), "
     "although random high ports of the same nodes do; tried in vain: {ports}",

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, Split, World
-from allready.rules.env._split import brief, some
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import down_places
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -15,7 +17,7 @@ from allready.rules.values import on_nodes
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="Nodes have different InfiniBand or RoCE ports",
     message="active InfiniBand and RoCE ports differ between nodes: {split}",
     remedy=(

@@ -3,10 +3,11 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -14,7 +15,7 @@ from allready.rules.values import on_nodes
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=51,
+    layer=Layer.READINESS,
     title="An InfiniBand or RoCE port is down",
     message="on node {nodes}: {ports} not ACTIVE, while the ports of the same name are ACTIVE on {num_active} "
     "other nodes",

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -19,8 +22,6 @@ from allready.model import (
 from allready.rules._firewall import opening
 from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import port_range, senders
-from allready.rules.registry import Rule
-from allready.rules.values import commands
 
 
 @Rule(
@@ -28,7 +29,7 @@ from allready.rules.values import commands
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall rejects connections to the data ports",
     message="connections to a port on which this check listens are rejected on {num_links} of {num_tried} "
     "directions ({links}): a packet filter answers in the listener's place",

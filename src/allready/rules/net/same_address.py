@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.node_split import exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -18,10 +22,7 @@ from allready.model import (
     TransportFacts,
     World,
 )
-from allready.rules.env._split import exports
 from allready.rules.net._interfaces import good_interfaces, holder, needed_choices, shared_addresses
-from allready.rules.registry import Rule
-from allready.rules.values import commands, on_nodes
 
 
 @Rule(
@@ -29,7 +30,7 @@ from allready.rules.values import commands, on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=30,
+    layer=Layer.NAME,
     title="Several nodes would use the same address",
     message="{libraries}: nodes {nodes} would all tell their peers to connect to {address} (interface "
     "{interface}); each of them would reach itself",

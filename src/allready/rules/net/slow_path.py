@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,7 +19,6 @@ from allready.model import (
     World,
 )
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
-from allready.rules.registry import Rule
 
 MIN_NODES = 3
 MIN_LINKS = 6
@@ -31,7 +33,7 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=58,
+    layer=Layer.READINESS,
     title="Some paths are far slower than the others",
     message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
     "{num_links} ({links})",
@@ -115,7 +117,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
             best[n] = min(seconds, best.get(n, seconds))
     usual = median(best.values())
     slow = {n for n, seconds in best.items() if _is_slow(seconds, usual)}
-    if 2 * len(slow) >= len(best):
+    if not is_minority(len(slow), len(best)):
         return (), (), usual
     rest = {link: seconds for link, seconds in times.items() if not slow.intersection(link)}
     among = median(rest.values()) if rest else usual
@@ -124,7 +126,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
         for link, seconds in rest.items()
         if _is_slow(seconds, among) and _is_slow(rest.get(link[::-1], 0.0), among)
     }
-    if 2 * len(pairs) >= len(rest):
+    if not is_minority(len(pairs), len(rest)):
         pairs = set()
     touching = {link for link in times if slow.intersection(link)}
     return tuple(sorted(slow)), tuple(sorted(pairs | touching)), among

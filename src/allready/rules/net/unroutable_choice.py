@@ -3,6 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -19,11 +24,9 @@ from allready.model import (
     RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -37,8 +40,6 @@ from allready.rules.net._interfaces import (
     way_to,
 )
 from allready.rules.net._paths import path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import commands, on_nodes
 
 MAX_ROUTE_TABLES = 16
 
@@ -48,7 +49,7 @@ MAX_ROUTE_TABLES = 16
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="The chosen address lies in a network that peers have no way to",
     message="{library} on node {nodes} will be reached at {addresses}, and other nodes have no way there",
     remedy=RemedyStep(

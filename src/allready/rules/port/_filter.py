@@ -4,8 +4,8 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from allready.judging.addresses import datagram_callers, on_link, parse
 from allready.model import DropRule, Evidence, FirewallFacts, NetFacts, RollCall
-from allready.rules._common import datagram_callers, on_link, parse
 from allready.rules._firewall import nft_chain
 
 Direction = Literal["in", "out"]

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import host_is_silent, is_name, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,8 +19,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import host_is_silent, is_name, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,7 +26,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=28,
+    layer=Layer.NAME,
     title="There is no route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
     remedy=(

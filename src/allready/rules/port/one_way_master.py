@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, endpoint, half_open_callers
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,9 +20,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, endpoint, half_open_callers
 from allready.rules.port._filter import filter_evidence, own_drop
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -27,7 +28,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=29,
+    layer=Layer.PATH,
     title="The path from node 0 to a node is broken in one direction",
     message="what node 0 sends does not arrive at node {nodes} ({seen}): the path from node 0 is broken in that "
     "direction",

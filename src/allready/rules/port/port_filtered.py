@@ -4,6 +4,19 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.addresses import (
+    all_loopback,
+    datagram_callers,
+    drops_out,
+    drops_port,
+    endpoint,
+    is_rejected,
+    on_link,
+    own_addresses,
+    reached,
+)
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -22,17 +35,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import (
-    all_loopback,
-    datagram_callers,
-    drops_out,
-    drops_port,
-    endpoint,
-    is_rejected,
-    on_link,
-    own_addresses,
-    reached,
-)
 from allready.rules._firewall import opening, rule_for
 from allready.rules.port._filter import (
     accept_command,
@@ -43,7 +45,6 @@ from allready.rules.port._filter import (
     own_drop,
     single_hosts,
 )
-from allready.rules.registry import Rule
 
 
 class _Victim(Struct):
@@ -72,7 +73,7 @@ class _Shut(Struct, frozen=True):
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="The master port is filtered",
     message="TCP from node {nodes} to the master port {address} does not get through, as when a packet filter "
     "drops it (filter found: {filter})",

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_loopback, is_misnamed, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,8 +20,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_loopback, is_misnamed, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -26,7 +27,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=32,
+    layer=Layer.PATH,
     title="The master port is refused",
     message="{address} answers node {nodes}, but nobody listens on port {port}: node 0 is not started, or it listens "
     "on another port (found nearby: {nearby})",

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, drops_port, endpoint, is_rejected
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,10 +20,8 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, drops_port, endpoint, is_rejected
 from allready.rules._firewall import opening, rule_for
 from allready.rules.port._filter import filter_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -28,7 +29,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=29,
+    layer=Layer.PATH,
     title="The master port is rejected by a packet filter",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
     remedy=RemedyStep(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -11,7 +12,7 @@ from allready.rules.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
     since="0.1",
-    depth=90,
+    layer=Layer.READINESS,
     title="Something else called at the master port",
     message="{num} callers at the master port did not speak our protocol: {callers}",
     remedy=RemedyStep(

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
-from allready.rules._common import endpoint, is_misnamed
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=14,
+    layer=Layer.PORT,
     title="Something else answers on the master port",
     message="at {address} a {service} service answers node {nodes} instead of node 0: {banner}",
     remedy=(

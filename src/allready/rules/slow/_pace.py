@@ -6,8 +6,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.live_status import SILENT_S
+from allready.judging.majority import is_majority
 from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
-from allready.rules._live import SILENT_S
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
@@ -96,7 +97,7 @@ def _of_group(live: Live, lag: Lag, least: float) -> Iterable[Slow]:
     rest = [s for r, s in shares.items() if r not in slow]
     if (
         not slow
-        or 2 * len(slow) > len(shares)
+        or is_majority(len(slow), len(shares))
         or (rest and min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * max(rest))
     ):
         return

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.engine import judge
+from allready.judging.registry import load
 from allready.model import (
     Caller,
     Culprits,
@@ -18,8 +20,6 @@ from allready.model import (
     RollCall,
     Severity,
 )
-from allready.rules.engine import judge
-from allready.rules.registry import load
 from allready.testing import claim, fleet
 from tests.cases import cases
 from tests.rules.firewalls import drops_of

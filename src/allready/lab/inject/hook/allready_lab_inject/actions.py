@@ -19,35 +19,35 @@ Action = Callable[[Steps, Fault, int], None]
 
 
 def _duration_s(fault: Fault) -> float:
-    """How long; without end where the fault does not say."""
+    """How long; without end where the fault does not set it."""
     return float(fault.get("duration_s", 0)) or math.inf
 
 
-def _tell(engine: Steps, fault: Fault, rank: int, **details: Any) -> None:
-    engine.truth.tell(fault, rank, engine.step, **details)
+def _record(engine: Steps, fault: Fault, rank: int, **details: Any) -> None:
+    engine.truth.record(fault, rank, engine.step, **details)
 
 
 def sigstop(engine: Steps, fault: Fault, rank: int) -> None:
     """Stops this process; with `duration_s` the driver outside lets it go on."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def kill(engine: Steps, fault: Fault, rank: int) -> None:
     """A signal to this process, SIGKILL by default."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.kill(os.getpid(), signal.Signals[f"SIG{fault.get('signal', 'KILL')}"])
 
 
 def exception(engine: Steps, fault: Fault, rank: int) -> None:
     """An exception in the job's own code."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     raise RuntimeError(str(fault.get("message", "injected by allready lab")))
 
 
 def leave(engine: Steps, fault: Fault, rank: int) -> None:
     """The rank ends by itself: in order (atexit and all), or at once."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     code = int(fault.get("code", 0))
     if str(fault.get("how", "orderly")) == "at_once":
         os._exit(code)
@@ -56,13 +56,13 @@ def leave(engine: Steps, fault: Fault, rank: int) -> None:
 
 def abort(engine: Steps, fault: Fault, rank: int) -> None:
     """SIGABRT, as from a failed check in C++."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.abort()
 
 
 def segfault(engine: Steps, fault: Fault, rank: int) -> None:
     """A null pointer is read."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     ctypes.string_at(0)
 
 
@@ -78,7 +78,7 @@ def lock(engine: Steps, fault: Fault, rank: int) -> None:
 
     threading.Thread(target=hold_the_lock, name="prefetch", daemon=True).start()
     taken.wait()
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     with mutex:
         pass
 
@@ -93,7 +93,7 @@ def gil(engine: Steps, fault: Fault, rank: int) -> None:
     mutex = ctypes.create_string_buffer(128)  # zeros are PTHREAD_MUTEX_INITIALIZER
     library.pthread_mutex_lock(mutex)
     duration_s = _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     if math.isinf(duration_s):
         library.pthread_mutex_lock(mutex)
     end_s = time.time() + duration_s
@@ -103,7 +103,7 @@ def gil(engine: Steps, fault: Fault, rank: int) -> None:
 def busy(engine: Steps, fault: Fault, rank: int) -> None:
     """A long computation of this rank alone, as tokenising or building an index would be."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     value = 0
     while time.monotonic() < end:
         for number in range(10_000):
@@ -113,7 +113,7 @@ def busy(engine: Steps, fault: Fault, rank: int) -> None:
 def sleep(engine: Steps, fault: Fault, rank: int) -> None:
     """This rank alone waits, as for a slow server."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     while (left_s := end - time.monotonic()) > 0:
         time.sleep(min(left_s, 3600))
 
@@ -121,7 +121,7 @@ def sleep(engine: Steps, fault: Fault, rank: int) -> None:
 def save(engine: Steps, fault: Fault, rank: int) -> None:
     """Writes a file slowly, synchronously, as a checkpoint to a slow disk."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     with tempfile.TemporaryFile() as file:
         while time.monotonic() < end:
             file.seek(0)
@@ -132,13 +132,13 @@ def save(engine: Steps, fault: Fault, rank: int) -> None:
 
 
 def read(engine: Steps, fault: Fault, rank: int) -> None:
-    """Reads from a pipe that nobody writes to: what a dead server looks like where reads can be interrupted."""
+    """Reads from a pipe that nothing writes to: as from a dead server, where reads can be interrupted."""
     path = Path(engine.truth_folder) / f"dead-storage.{rank}"
     os.mkfifo(path)
     keep = os.open(path, os.O_RDWR)  # so that opening does not wait, and the read does
     try:
         with path.open("rb", buffering=0) as file:
-            _tell(engine, fault, rank, path=str(path))
+            _record(engine, fault, rank, path=str(path))
             file.read(1)
     finally:
         os.close(keep)
@@ -147,7 +147,7 @@ def read(engine: Steps, fault: Fault, rank: int) -> None:
 def disk(engine: Steps, fault: Fault, rank: int) -> None:
     """Uninterruptible sleep (state D), as on a dead NFS server: a child made by vfork waits before its exec.
 
-    The kernel holds the parent of such a child in state D.  The child opens a pipe that nobody writes to.
+    The kernel holds the parent of such a child in state D.  The child opens a pipe that nothing writes to.
     """
     path = Path(engine.truth_folder) / f"dead-storage.{rank}"
     os.mkfifo(path)
@@ -158,7 +158,7 @@ def disk(engine: Steps, fault: Fault, rank: int) -> None:
     library.posix_spawn_file_actions_addopen(actions, 9, name, os.O_RDONLY, 0)
     argv = (ctypes.c_char_p * 2)(b"true", None)
     pid = ctypes.c_int()
-    _tell(engine, fault, rank, path=str(path))
+    _record(engine, fault, rank, path=str(path))
     library.posix_spawnp(ctypes.byref(pid), b"true", actions, None, argv, None)
     if pid.value > 0:
         os.waitpid(pid.value, 0)
@@ -172,7 +172,7 @@ def loader(engine: Steps, fault: Fault, rank: int) -> None:
         engine.truth.give_up(fault, rank, engine.step, "this rank has no worker processes")
         return
     number = signal.SIGSTOP if fault.get("how", "kill") == "stop" else signal.SIGKILL
-    _tell(engine, fault, rank, children=chosen)
+    _record(engine, fault, rank, children=chosen)
     for pid in chosen:
         os.kill(pid, number)
 
@@ -208,7 +208,7 @@ def oom(engine: Steps, fault: Fault, rank: int) -> None:
     except OSError as error:
         engine.truth.give_up(fault, rank, engine.step, f"no memory control group can be made here: {error}")
         return
-    _tell(engine, fault, rank, cleanup=[str(group)], limit_bytes=limit)
+    _record(engine, fault, rank, cleanup=[str(group)], limit_bytes=limit)
     (group / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     taken: list[bytes] = []
     while len(taken) << 20 < 8 * limit:
@@ -226,7 +226,7 @@ def quota(engine: Steps, fault: Fault, rank: int) -> None:
         else:
             (group / "cpu.cfs_period_us").write_text("100000", encoding="ascii")
             (group / "cpu.cfs_quota_us").write_text(str(quota_us), encoding="ascii")
-        _tell(engine, fault, rank, cleanup=[str(group)], percent=percent, period_s=engine.period_s())
+        _record(engine, fault, rank, cleanup=[str(group)], percent=percent, period_s=engine.period_s())
         (group / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     except OSError as error:
         engine.truth.give_up(fault, rank, engine.step, f"no CPU control group can be made here: {error}")
@@ -239,7 +239,7 @@ def mark(engine: Steps, fault: Fault, rank: int) -> None:
         cpu = max(os.sched_getaffinity(0))
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), {cpu})  # else the scheduler moves the rank to a free CPU
-    _tell(engine, fault, rank, cpu=cpu, period_s=engine.period_s())
+    _record(engine, fault, rank, cpu=cpu, period_s=engine.period_s())
 
 
 ACTIONS: dict[str, Action] = {

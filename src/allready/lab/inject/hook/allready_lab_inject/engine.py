@@ -23,7 +23,7 @@ GIVE_UP_STEPS = 5
 
 
 class Engine:
-    """All faults of one rank.  `rank` None: learned once the job has joined (torch or JAX tells)."""
+    """All faults of one rank.  `rank` None: learned once the job has joined (torch or JAX has it)."""
 
     def __init__(self, plan: dict[str, Any], faults: list[Fault], rank: int | None) -> None:
         self.faults = faults
@@ -119,7 +119,7 @@ class Engine:
         if rank is None:
             return False
         if fault["id"] not in self._had_before:  # by an earlier attempt of this rank
-            self._had_before[fault["id"]] = self.truth.was_told(fault["id"], rank)
+            self._had_before[fault["id"]] = self.truth.was_recorded(fault["id"], rank)
         return not self._had_before[fault["id"]]
 
     # --- what happens to the process
@@ -127,7 +127,7 @@ class Engine:
     def _strike_at_import(self, module: str) -> None:
         for fault in [f for f in self._actions if f["at"] == "import" and f.get("module", "torch") == module]:
             rank = self.rank()
-            if rank is None or not self._is_mine(fault) or self.truth.was_told(fault["id"], rank):
+            if rank is None or not self._is_mine(fault) or self.truth.was_recorded(fault["id"], rank):
                 continue
             self._actions.remove(fault)
             self._act(fault, rank)

@@ -45,7 +45,7 @@ def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Calla
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
         found = make(*args, **kwargs)
-        # A pmap runs on the devices of all processes unless it is told otherwise; its arrays do not show it.
+        # A pmap runs on the devices of all processes unless it is given a list; its arrays do not show it.
         on_all = is_pmap and kwargs.get("devices") is None
         if not args and "fun" not in kwargs:  # jax.jit(static_argnums=...): a decorator
             return lambda function: Compiled(engine, found(function), on_all=on_all)
@@ -55,7 +55,7 @@ def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Calla
 
 
 class Compiled:
-    """A compiled function that tells the engine when it ran over several processes."""
+    """A compiled function that notifies the engine when it ran over several processes."""
 
     def __init__(self, engine: Steps, inner: Any, *, on_all: bool) -> None:
         self._engine, self._inner, self._on_all = engine, inner, on_all
@@ -79,7 +79,7 @@ class Compiled:
             own = self._engine.rank()
             if fault is not None and own is not None:
                 self._engine.done_with(fault)
-                self._engine.truth.tell(fault, own, self._engine.step, op="jit", detail=repr(self._inner)[:200])
+                self._engine.truth.record(fault, own, self._engine.step, op="jit", detail=repr(self._inner)[:200])
                 return self._last
             self._engine.strike_inside()
         _local.depth = 1

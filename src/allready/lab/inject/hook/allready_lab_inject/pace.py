@@ -39,7 +39,7 @@ class Pace:
         if fault["id"] not in self._begun:
             self._begun[fault["id"]] = engine.step
             self._base_s[fault["id"]] = engine.period_s() or 0.0
-            engine.truth.tell(fault, rank, engine.step, period_s=engine.period_s())
+            engine.truth.record(fault, rank, engine.step, period_s=engine.period_s())
         steps = int(fault.get("steps", 0))
         return steps == 0 or engine.step < self._begun[fault["id"]] + steps
 

@@ -126,7 +126,7 @@ def _change_ddp(engine: Steps) -> None:
         own = engine.rank()
         if fault is not None and own is not None and self.require_backward_grad_sync:
             engine.done_with(fault)
-            engine.truth.tell(fault, own, engine.step, op="all_reduce", detail="gradients of DistributedDataParallel")
+            engine.truth.record(fault, own, engine.step, op="all_reduce", detail="gradients of DistributedDataParallel")
             if fault["kind"] == "extra":
                 torch: Any = sys.modules["torch"]
                 device = next(self.parameters()).device
