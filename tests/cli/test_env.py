@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from allready.cli.env_preset import with_preset
 from allready.cli.main import main
+from allready.launch.request import Command, RunRequest
+from allready.text.ui import ui
 from allready.variables.presets import NAMES
 from tests.cases import cases
 
@@ -163,3 +166,20 @@ def test_a_preset_in_other_forms(form: str, capsys: pytest.CaptureFixture[str]) 
         assert json.loads(written)["values"]["NCCL_DEBUG"] == "WARN"
     else:
         assert ('ENV NCCL_DEBUG="WARN"' if form == "--dockerfile" else "export NCCL_DEBUG=WARN") in written
+
+
+def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
+    request = RunRequest(command=Command(target="train.py"), nproc_per_node=2, environment={"OMP_NUM_THREADS": "3"})
+    given = with_preset(request, "single-node", {"NCCL_DEBUG": "INFO", "GLOO_SOCKET_IFNAME": "lo"})
+    assert given.environment["NCCL_SOCKET_IFNAME"] == "lo"
+    assert given.environment["OMP_NUM_THREADS"] == "3"
+    assert not {"NCCL_DEBUG", "GLOO_SOCKET_IFNAME"} & given.environment.keys()
+    kept = {note.values["name"] for note in given.notes if note.key == "workers.variable_kept"}
+    assert {"NCCL_DEBUG"} <= kept <= {"NCCL_DEBUG", "OMP_NUM_THREADS"}
+    for note in given.notes:
+        assert ui(note.key, "zh", **note.values) != ui(note.key, "en", **note.values)
+
+
+def test_a_job_with_an_unknown_preset_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--preset", "of-my-own", "train.py"]) == 2
+    assert "there are: basic" in capsys.readouterr().err

@@ -93,7 +93,8 @@ def test_every_folk_and_every_old_name_is_found(lines: Iterable[str], expected: 
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "env.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| ([A-Z0-9_]+(?:, [A-Z0-9_]+)*) \| (.+) \|$", PAGE.partition("## What guides export")[2], re.MULTILINE)
+TABLE = PAGE.partition("## What guides export")[2]
+ROWS = re.findall(r"^\| ([A-Z0-9_]+(?:, [A-Z0-9_]+)*) \| (.+) \|$", TABLE, re.MULTILINE)
 
 
 def test_the_page_has_every_variable_of_the_guides_with_its_finding() -> None:

@@ -1,19 +1,21 @@
 """`allready env preset`: settings for one purpose, computed for this machine."""
 
 import argparse
+import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from allready.cli.env_machine import addresses_of, read_machine, towards
+from allready.cli.env_machine import Machine, addresses_of, read_machine, towards
 from allready.cli.main import EXIT_HEALTHY
 from allready.cli.options import write_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
+from allready.launch.request import Note, RunRequest
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language
@@ -39,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
         rows = [Line((Piece(_purpose(name, language)),), lead=Piece(name, "bold")) for name in presets.NAMES]
         show_blocks(rows, sys.stdout, language)
         return EXIT_HEALTHY
-    made = presets.preset(args.name, _here(args))
+    machine = read_machine(LiveHost()).having(torch=args.torch, nccl=args.nccl, jax=args.jax)
+    peers = (args.peers or os.environ.get("MASTER_ADDR", "")).split(",")
+    made = presets.preset(args.name, here_for(peers, machine, args.nproc_per_node, is_asked=bool(args.peers)))
     if args.json:
         write_json("-", _body(made, language))
     elif args.shell:
@@ -53,20 +57,40 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def _here(args: argparse.Namespace) -> Here:
-    """This machine, with the way to the peers."""
-    host = LiveHost()
-    machine = read_machine(host).having(torch=args.torch, nccl=args.nccl, jax=args.jax)
-    here = replace(machine.here(), nproc=args.nproc_per_node)
-    peers = tuple(filter(None, (args.peers or os.environ.get("MASTER_ADDR", "")).split(",")))
-    if not peers or here.net is None:
+def here_for(peers: Iterable[str], machine: Machine, nproc: int | None, *, is_asked: bool = False) -> Here:
+    """This machine, with the way to the peers.
+
+    Raises:
+        UsageError: a peer that was asked for does not resolve.
+    """
+    here = replace(machine.here(), nproc=nproc)
+    named = tuple(filter(None, peers))
+    if not named or here.net is None:
         return here
-    addresses = addresses_of(host, peers, timeout_s=RESOLVE_S)
+    addresses = addresses_of(LiveHost(), named, timeout_s=RESOLVE_S)
     unresolved = [peer for peer, found in addresses.items() if not found]
-    if unresolved and args.peers:
+    if unresolved and is_asked:
         raise UsageError(f"--peers: {', '.join(unresolved)} does not resolve on this machine")
     interface = towards(here.net, [address for found in addresses.values() for address in found])
-    return replace(here, peers=peers, interface=interface)
+    return replace(here, peers=named, interface=interface)
+
+
+def with_preset(request: RunRequest, name: str, environ: Mapping[str, str]) -> RunRequest:
+    """Orders of `allready run` with a preset's variables for the ranks; what the user has set stays.
+
+    Raises:
+        UsageError: no such preset, or this machine lacks what it is for.
+    """
+    peers = [request.master_addr] if request.master_addr and request.max_nodes > 1 else []
+    values = presets.preset(name, here_for(peers, read_machine(LiveHost()), request.nproc_per_node)).values
+    own = {**environ, **request.environment}
+    added = {n: value for n, value in values.items() if n not in own}
+    text = " ".join(f"{n}={value}" for n, value in added.items())
+    notes = [Note(key="workers.preset", values={"name": name, "variables": text})] if added else []
+    kept = [n for n, value in values.items() if own.get(n, value) != value]
+    notes += [Note(key="workers.variable_kept", values={"name": n, "value": own[n]}) for n in kept]
+    environment = {**added, **request.environment}
+    return dataclasses.replace(request, environment=environment, notes=(*request.notes, *notes))
 
 
 def _blocks(made: Preset, language: str) -> Iterator[Block]:

@@ -64,6 +64,10 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
 
+    if request.preset:
+        from allready.cli.env_preset import with_preset
+
+        request = with_preset(request, request.preset, os.environ)
     if request.excluded_nodes and is_excluded(request):
         sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
         return EXIT_HEALTHY

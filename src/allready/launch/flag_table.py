@@ -118,6 +118,8 @@ OURS = (
     Flag(name="exclude-nodes", kind="names", group="nodes", metavar="A,B", help="nodes that may not take part"),
     Flag(name="framework", kind="choice", group="nodes", choices=("auto", "torch", "jax"), default="auto",
          help="auto decides by what SCRIPT imports"),
+    Flag(name="preset", kind="text", group="nodes", where="node", metavar="NAME",
+         help="variables for one purpose, computed for this node: basic, ethernet, ...; see allready env preset"),
     Flag(name="on-hang", kind="choice", group="watch", choices=ON_HANG, default="report",
          help="what to do when the job hangs (report)"),
     Flag(name="hang-after", kind="seconds_or_auto", group="watch", metavar="S",

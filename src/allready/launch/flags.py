@@ -157,6 +157,7 @@ def request_from(
         jax_backoff=options.value("jax_backoff"),
         role=options.value("role"),
         environment=dict(settings.environment),
+        preset=options.value("preset"),
         torchrun=_of_torchrun(options),
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,

@@ -96,6 +96,7 @@ class RunRequest:
     jax_backoff: Backoff = Backoff(base_s=1.0, most_s=30.0)
     role: str = "default"
     environment: dict[str, str] = field(default_factory=dict)  # added to the ranks' (configuration file)
+    preset: str | None = None  # name of variables that are computed for this node, and added where none is set
     torchrun: dict[str, str] = field(default_factory=dict)  # further flags of torchrun, by name
     lang: str = "en"
     acts: bool = True  # False: started once per rank (srun, mpirun), and this is not the task that acts for its node
