@@ -42,23 +42,17 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
         )
         for p in values.check(variable, value)
     ]
-    explain = _BY_NAME.get(variable.name) or _BY_TYPE.get(variable.type, _as_it_is)
-    if not value and variable.syntax is not Syntax.PRESENCE and explain is not _gpus:
-        explain = _nothing
-    is_unread = explain in _AS_WRITTEN or (explain in _NUMBERS and values.number(value) is None)
+    explain = _BY_NAME.get(variable.name) or _BY_TYPE.get(variable.type)
+    is_unread = explain in {None, _word, _words} or (explain in {_number, _size} and values.number(value) is None)
     stops = any(p.key == "problem_stops" for p in problems[:1])
-    found = [] if stops or (problems and is_unread) else list(explain(_Asked(variable, value, here)))
+    found: list[Meaning] = []
+    if not value and variable.syntax is not Syntax.PRESENCE and explain is not _gpus:
+        found = [] if stops else [Meaning("empty")]
+    elif not stops and not (problems and is_unread):
+        found = list(explain(_Asked(variable, value, here))) if explain is not None else [Meaning("text")]
     if values.is_debug_value(variable, value):
         found.append(Meaning("debug"))
     return problems + found
-
-
-def _nothing(asked: _Asked) -> Iterator[Meaning]:  # noqa: ARG001 - explained like any other value
-    yield Meaning("empty")
-
-
-def _as_it_is(asked: _Asked) -> Iterator[Meaning]:  # noqa: ARG001
-    yield Meaning("text")
 
 
 def _switch(asked: _Asked) -> Iterator[Meaning]:
@@ -241,4 +235,3 @@ _BY_TYPE = {
     Type.EXACT_IFNAMES: _exact_interfaces, Type.HCAS: _devices, Type.UCX_DEVICES: _ucx, Type.ENUM: _word,
     Type.LIST: _words, Type.ALGO: _words, Type.FLAGS: _flags,
 }  # fmt: skip
-_AS_WRITTEN, _NUMBERS = {_as_it_is, _word, _words}, {_number, _size}

@@ -56,7 +56,9 @@ def check(variable: Variable, value: str) -> list[Problem]:
         return [Problem(kind=Kind.LITERAL_QUOTES, part=value, read=value, better=value[1:-1])]
     if not value and not (variable.syntax in _EMPTY_STOPS and variable.type in {Type.BOOL, Type.INT, Type.FLOAT}):
         return []
-    return list(_CHECKS.get(variable.type, _nothing)(variable, value))
+    if variable.type in _FORMS:
+        return list(_FORMS[variable.type](value))
+    return list(_CHECKS[variable.type](variable, value)) if variable.type in _CHECKS else []
 
 
 def number(value: str) -> int | None:
@@ -96,32 +98,22 @@ def is_debug_value(variable: Variable, value: str) -> bool:
     return any(word.upper() in words for word in variable.debug) and not value.startswith("^")
 
 
-def _nothing(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001 - the interface's
-    yield from ()
-
-
 def _bool(variable: Variable, value: str) -> Iterator[Problem]:
     word = value.strip().lower()
+    better = "0" if word in _OFF_WORDS else "1"
     match variable.syntax:
-        case Syntax.NUMBER:
-            if number(value) is None and word not in _OFF_WORDS:
-                yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
-        case Syntax.WORDS:
-            if word not in _TRUE | _FALSE or value != value.strip():
-                yield Problem(kind=Kind.STOPS, part=value, better="0" if word in _OFF_WORDS else "1")
-        case Syntax.JAX:
-            if word not in _TRUE | _FALSE | {"on", "off"} or value != value.strip():
-                yield Problem(kind=Kind.STOPS, part=value, better="0" if word in _OFF_WORDS else "1")
-        case Syntax.PARAM:
-            if word not in {"1", "t", "true", "0", "f", "false"}:
-                better = "0" if word in _OFF_WORDS else "1"
-                yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
-        case Syntax.ONE:
-            if value not in {"0", "1"} and word not in _OFF_WORDS:
-                yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
-        case Syntax.PRESENCE:
-            if word in _OFF_WORDS:
-                yield Problem(kind=Kind.STILL_ON, part=value, read="1")
+        case Syntax.WORDS | Syntax.JAX:
+            accepted = _TRUE | _FALSE | ({"on", "off"} if variable.syntax is Syntax.JAX else set())
+            if word not in accepted or value != value.strip():
+                yield Problem(kind=Kind.STOPS, part=value, better=better)
+        case Syntax.PARAM if word not in {"1", "t", "true", "0", "f", "false"}:
+            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
+        case Syntax.ONE if value != "1" and word not in _OFF_WORDS:
+            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
+        case Syntax.NUMBER if number(value) is None and word not in _OFF_WORDS:
+            yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
+        case Syntax.PRESENCE if word in _OFF_WORDS:
+            yield Problem(kind=Kind.STILL_ON, part=value, read="1")
 
 
 def _int(variable: Variable, value: str) -> Iterator[Problem]:
@@ -212,7 +204,7 @@ def _algo(variable: Variable, value: str) -> Iterator[Problem]:
             yield from _word(variable, word.strip() if colon else word, value)
 
 
-def _address(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _address(value: str) -> Iterator[Problem]:
     host, colon, port = value.rpartition(":")
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         yield Problem(kind=Kind.MALFORMED, part=value, better="HOST:PORT, [IPV6]:PORT")
@@ -222,31 +214,31 @@ def _address(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG0
         yield Problem(kind=Kind.OUT_OF_RANGE, part=port, read=port, better="1..65535")
 
 
-def _port(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _port(value: str) -> Iterator[Problem]:
     if not re.fullmatch(r"\d{1,9}", value.strip()):
         yield Problem(kind=Kind.STOPS, part=value)
     elif not 0 <= int(value) < 65536:
         yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=value, better="1..65535")
 
 
-def _host(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _host(value: str) -> Iterator[Problem]:
     if re.match(r"\w+://", value) or not _HOST.fullmatch(value):
         yield Problem(kind=Kind.MALFORMED, part=value, better="HOST")
 
 
-def _cidr(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _cidr(value: str) -> Iterator[Problem]:
     try:
         ipaddress.ip_network(value, strict=False)
     except ValueError:
         yield Problem(kind=Kind.MALFORMED, part=value, better="10.0.0.0/16")
 
 
-def _cpus(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _cpus(value: str) -> Iterator[Problem]:
     if not _CPUS.fullmatch(value.replace(" ", "")):
         yield Problem(kind=Kind.MALFORMED, part=value, better="0-7,16")
 
 
-def _path(variable: Variable, value: str) -> Iterator[Problem]:  # noqa: ARG001
+def _path(value: str) -> Iterator[Problem]:
     if value.startswith("~"):
         yield Problem(kind=Kind.LITERAL_TILDE, part=value, better="/home/USER" + value[1:])
 
@@ -288,8 +280,11 @@ def _near(word: str, words: tuple[str, ...]) -> str:
     return ""
 
 
+_FORMS = {
+    Type.ADDRESS: _address, Type.PORT: _port, Type.HOST: _host, Type.CIDR: _cidr, Type.CPUS: _cpus, Type.PATH: _path,
+}  # fmt: skip
+"""What every variable of these types takes."""
 _CHECKS = {
     Type.BOOL: _bool, Type.INT: _int, Type.SIZE: _int, Type.FLOAT: _float, Type.ENUM: _enum, Type.LIST: _list,
-    Type.ALGO: _algo, Type.ADDRESS: _address, Type.PORT: _port, Type.HOST: _host, Type.CIDR: _cidr, Type.CPUS: _cpus,
-    Type.PATH: _path, Type.GPUS: _gpus, Type.FLAGS: _flags, Type.OPTIONS: _options,
+    Type.ALGO: _algo, Type.GPUS: _gpus, Type.FLAGS: _flags, Type.OPTIONS: _options,
 }  # fmt: skip
