@@ -15,7 +15,8 @@ from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import write_json
 from allready.errors import UsageError
-from allready.facts.env import is_read, redact
+from allready.facts.env import is_read, nccl_conf_files, redact
+from allready.facts.host import Host
 from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
 from allready.judging.registry import load_area
@@ -26,7 +27,6 @@ from allready.model import (
     Fleet,
     NodeFacts,
     NotChecked,
-    Setting,
     Settings,
     Severity,
     Slip,
@@ -43,6 +43,7 @@ from allready.text.catalog import choose_language, remedy_parts, remedy_text, sa
 from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.sources.parsed import Parsed
+from allready.variables.sources.plain import parse_nccl_conf
 from allready.variables.sources.read import MAX_BYTES, read_environment, read_text
 from allready.variables.sources.structured import YamlMissingError
 from allready.variables.table import Type
@@ -105,7 +106,7 @@ def lint(args: argparse.Namespace) -> Judged:
     texts = [("stdin" if name == "-" else name, _text(name)) for name in args.files]
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
-        parsed = [_environment()]
+        parsed = [_environment(host)]
     is_here = True if args.here else False if args.elsewhere else None
     findings: list[Finding] = []
     unchecked: list[NotChecked] = []
@@ -177,18 +178,16 @@ def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None
     return parsed
 
 
-def _environment() -> Parsed:
+def _environment(host: Host) -> Parsed:
     """This environment, with what NCCL takes from its configuration files in front: the environment wins."""
-    first = os.environ.get("NCCL_CONF_FILE") or str(Path("~/.nccl.conf").expanduser())
-    settings: list[Setting] = []
-    for path in (Path("/etc/nccl.conf"), Path(first)):
-        try:
-            text = path.read_bytes()[:MAX_BYTES].decode(errors="replace")
-        except OSError:
-            continue
-        settings += read_text(str(path), text).settings if path.name.endswith("nccl.conf") else []
-    own = read_environment(os.environ, ENVIRONMENT)
-    return replace(own, settings=[*settings, *own.settings])
+    found = Parsed(source=ENVIRONMENT, kind=SourceKind.ENVIRONMENT)
+    for path, text in reversed(list(nccl_conf_files(host))):
+        conf = Parsed(source=path, kind=SourceKind.NCCL_CONF)
+        parse_nccl_conf(text, conf)
+        found.settings += conf.settings
+        found.malformed += conf.malformed
+    found.settings += read_environment(host.environ, ENVIRONMENT).settings
+    return found
 
 
 def _settings(source: Parsed, machine: Machine) -> Settings:

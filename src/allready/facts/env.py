@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from allready.errors import FactUnavailable
-from allready.model import EnvFacts
+from allready.model import EnvFacts, SourceKind
+from allready.variables.sources.parsed import Parsed
+from allready.variables.sources.plain import parse_nccl_conf
 
 if TYPE_CHECKING:
     from allready.facts.host import Host
@@ -76,18 +78,26 @@ def redact(name: str, value: str) -> str:
 
 
 def nccl_conf(host: "Host") -> dict[str, str]:
-    """Variables that NCCL takes from its configuration files: NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf."""
+    """Variables that NCCL takes from its configuration files, where the environment lacks them."""
+    found: dict[str, str] = {}
+    for path, text in nccl_conf_files(host):
+        parsed = Parsed(source=path, kind=SourceKind.NCCL_CONF)
+        parse_nccl_conf(text, parsed)
+        for setting in parsed.settings:
+            if _CONF_NAME.fullmatch(setting.name):
+                found.setdefault(setting.name, setting.value or "")
+    return found
+
+
+def nccl_conf_files(host: "Host") -> Iterator[tuple[str, str]]:
+    """Path and text of NCCL's configuration files: NCCL_CONF_FILE or ~/.nccl.conf, which wins, then /etc/nccl.conf."""
     home = host.environ.get("HOME", "")
     first = host.environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home.startswith("/") else "")
-    found: dict[str, str] = {}
     for path in filter(None, (first, "/etc/nccl.conf")):
         try:
-            text = host.read(path)
+            yield path, host.read(path)
         except FactUnavailable:
             continue
-        for name, value in _lines(text):
-            found.setdefault(name, value)
-    return found
 
 
 def select_for_saving(environ: Mapping[str, str]) -> dict[str, str]:
@@ -97,14 +107,6 @@ def select_for_saving(environ: Mapping[str, str]) -> dict[str, str]:
         for k, v in sorted(environ.items())
         if is_read(k) or k in _ALSO_SAVED
     }
-
-
-def _lines(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.split("\n")[:1000]:
-        name, equals, value = line.rstrip("\r").partition("=")
-        # NCCL trims nothing: a blank before "=" makes a variable that nothing reads.
-        if equals and _CONF_NAME.fullmatch(name):
-            yield name, value
 
 
 def _if_random(match: re.Match[str]) -> str:
