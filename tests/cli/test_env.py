@@ -45,7 +45,7 @@ def script(tmp_path: Path) -> Path:
 
 def test_a_page_has_type_readers_and_risk(capsys: pytest.CaptureFixture[str]) -> None:
     page = env(capsys, "explain", "NCCL_IB_TIMEOUT")
-    for text in ("1 .. 31", "the NCCL library", "nccl 2.0", "NCCL_IB_RETRY_CNT"):
+    for text in ("1 .. 31", "the NCCL library", "NCCL 2.0", "NCCL_IB_RETRY_CNT"):
         assert text in page
     assert "NCCL 库" in env(capsys, "explain", "NCCL_IB_TIMEOUT", "--lang", "zh")
 

@@ -1,11 +1,11 @@
 """Settings that are right: nothing is found.  False alarms are worse than nothing."""
 
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.registry import load_area
 from allready.model import Severity
 from allready.testing import fleet
 from tests.cases import cases
-from tests.rules.variables.made import net, rdma, script, software
+from tests.rules.variables.made import net, rdma, script, settings, software
 
 CORRECT = [
     "NCCL_DEBUG=WARN",
@@ -75,9 +75,49 @@ def test_nothing_is_found(setting: str) -> None:
         rdma={0: rdma("mlx5_0", "mlx5_1")},
         software={0: software(torch="2.13.0+cu130", nccl="2.28.9", jax="0.10.2", jaxlib="0.10.2")},
     )
-    findings, unchecked = judge(machine, [rule for rule in load().values() if rule.area == "variables"])
+    findings, unchecked = judge(machine, load_area("variables"))
     assert [f.message for f in findings] == []
     assert unchecked == ()
+
+
+CONTAINER = """\
+NVIDIA_VISIBLE_DEVICES=0
+NV_LIBNCCL_DEV_PACKAGE=libnccl-dev=2.28.3-1+cuda13.0
+NVIDIA_REQUIRE_CUDA=cuda>=13.0 brand=unknown,driver>=535,driver<536 brand=grid,driver>=535,driver<536
+TORCH_CUDA_ARCH_LIST=9.0a
+NCCL_VERSION=2.28.3-1
+NVIDIA_DRIVER_CAPABILITIES=compute,graphics,utility
+NVIDIA_PRODUCT_NAME=CUDA
+CUDA_VERSION=13.0.2-1
+CUDAHOSTCXX=/opt/gcc/bin/g++
+CUDA_HOME=/usr/local/cuda
+"""
+"""From a container of CUDA 13 on a machine with an H200."""
+CLOUDS = """\
+export FI_PROVIDER=efa FI_EFA_USE_DEVICE_RDMA=1 FI_EFA_FORK_SAFE=1 RDMAV_FORK_SAFE=1
+export NCCL_SOCKET_IFNAME=^docker,lo,veth NCCL_TUNER_PLUGIN=/opt/aws-ofi-nccl/lib/libnccl-ofi-tuner.so
+export NCCL_TOPO_FILE=/opt/microsoft/ndv5-topo.xml UCX_TLS=rc UCX_NET_DEVICES=mlx5_ib0:1 NCCL_IB_PCI_RELAXED_ORDERING=1
+export SHARP_COLL_ENABLE_SAT=1 OMPI_MCA_coll_hcoll_enable=0 NCCL_FASTRAK_CTRL_DEV=enp0s12 NCCL_FASTRAK_NUM_FLOWS=2
+export NCCL_ALGO=Ring,Tree NCCL_PROTO=Simple,LL128 NCCL_P2P_NET_CHUNKSIZE=524288 NCCL_NET_GDR_LEVEL=PIX
+export CUDA_DEVICE_MAX_CONNECTIONS=1 NVTE_FUSED_ATTN=1 NCCL_CTA_POLICY=1 TRITON_CACHE_DIR=/tmp/triton
+export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK/8)) NNODES=$SLURM_NNODES TORCH_CUDA_ARCH_LIST="8.0;9.0"
+export TORCHELASTIC_ERROR_FILE=/tmp/error TORCH_LOGS=recompiles CUDA_MODULE_LOADING=LAZY NCCL_NTHREADS=512
+srun --export=ALL torchrun --nnodes $NNODES --nproc-per-node 8 train.py
+"""
+"""Settings as providers and large training scripts have them."""
+
+
+@cases("name, text", [("environment.txt", CONTAINER), ("train.sh", CLOUDS)])
+def test_nothing_is_found_in_what_real_machines_and_scripts_have(name: str, text: str) -> None:
+    machine = fleet(
+        1,
+        settings=settings((name, text), missing_files=frozenset({"/opt/microsoft/ndv5-topo.xml"}), cloud="oci"),
+        net={0: net("eth0")},
+        rdma={0: rdma("mlx5_0")},
+        software={0: software(torch="2.13.0+cu130", nccl="2.28.9")},
+    )
+    findings, _ = judge(machine, load_area("variables"))
+    assert [f.message for f in findings] == []
 
 
 def test_there_are_enough() -> None:

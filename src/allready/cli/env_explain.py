@@ -167,7 +167,7 @@ def _fields(row: Variable, machine: Machine, language: str) -> Iterator[tuple[st
     yield "ignored_by", ", ".join(_readers(row.ignored_by, language)), ""
     for name in ("since", "deprecated", "removed"):
         version = getattr(row, name)
-        yield name, f"{row.owner} {version}" if version else "", "warn" if name != "since" else ""
+        yield name, f"{row.software} {version}" if version else "", "warn" if name != "since" else ""
     yield "use", row.use, "code"
     yield "set_by", row.set_by, ""
     yield "here", _here(row, machine, language), "bad" if _standing(row, machine) in _BAD else ""
@@ -194,7 +194,7 @@ def _here(row: Variable, machine: Machine, language: str) -> str:
     version = found_of(row.owner, machine.versions)
     if version:
         key = f"env.standing_{_standing(row, machine).value.replace('-', '_')}"
-        parts.append(ui(key, language, owner=row.owner, version=".".join(map(str, version))))
+        parts.append(ui(key, language, owner=row.software, version=".".join(map(str, version))))
     if row.name in os.environ:
         parts.append(ui("env.is_set", language, value=os.environ[row.name][:200]))
     return ui("report.semicolon", language).join(parts)
@@ -204,7 +204,7 @@ def _list(rows: Sequence[Variable], language: str) -> Iterator[Block]:
     body = tuple(
         (
             Piece(row.name, "dim" if row.is_folk or row.removed else ""),
-            Piece(row.owner),
+            Piece(row.software),
             Piece(row.text("what", language)),
         )
         for row in rows

@@ -81,6 +81,9 @@ class Syntax(StrEnum):
     PRESENCE = "presence"  # that it is set is what counts, whatever the value
 
 
+_WRITTEN = {"nccl": "NCCL", "jax": "JAX", "cuda": "CUDA", "nvshmem": "NVSHMEM", "python": "Python", "ucx": "UCX"}
+
+
 class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row."""
 
@@ -111,6 +114,11 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     machine: bool = False  # names something of one machine: an interface, a device, a file
     related: tuple[str, ...] = ()
     source: str = ""
+
+    @property
+    def software(self) -> str:
+        """The owner as people write it: NCCL, torch, JAX."""
+        return _WRITTEN.get(self.owner, self.owner)
 
     @property
     def is_folk(self) -> bool:

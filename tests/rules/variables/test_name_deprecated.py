@@ -1,5 +1,7 @@
+from allready.judging.registry import load
+from allready.model.fill import fill_steps
 from tests.cases import cases
-from tests.rules.variables.made import clear, here, script, software, values
+from tests.rules.variables.made import clear, here, hits, script, software, values
 
 CODE = "VAR004"
 
@@ -25,6 +27,14 @@ def test_the_version_found_decides() -> None:
 def test_what_can_be_typed() -> None:
     found = values(CODE, here(NCCL_BLOCKING_WAIT="1"), software=software(torch="2.13.0"))
     assert found["command"] == "unset NCCL_BLOCKING_WAIT; export TORCH_NCCL_BLOCKING_WAIT=1"
+
+
+def test_without_a_successor_it_is_to_be_removed() -> None:
+    made = here(TORCH_NCCL_AVOID_RECORD_STREAMS="1")
+    [hit] = hits(CODE, made, software=software(torch="2.13.0"))
+    steps = fill_steps(load()[CODE].steps, hit.values)
+    assert steps[0].explanation == "remove TORCH_NCCL_AVOID_RECORD_STREAMS"
+    assert steps[1].command == "unset TORCH_NCCL_AVOID_RECORD_STREAMS"
 
 
 def test_new_names_are_right() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
+from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, removal, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -17,7 +17,7 @@ from allready.variables.versions import Standing, standing
     layer=Layer.READINESS,
     title="The old name of a variable",
     message="{name} is deprecated since {owner} {version}[[: {instead} has taken its place]]",
-    remedy=remedy("replace {name}[[ by {instead}]]"),
+    remedy=remedy("[[write {instead} instead of {name}]][[remove {extra}]]"),
 )
 def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
@@ -38,8 +38,9 @@ def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None 
         bare = variable.use if variable.use.replace("_", "").isalnum() and variable.use.isupper() else ""
         yield hit(
             same,
-            owner=variable.owner,
+            owner=variable.software,
             version=variable.deprecated,
             instead=variable.use or UNKNOWN,
-            command=export(same[0], same[0].value, name=bare) if bare else "",
+            extra=UNKNOWN if variable.use else variable.name,
+            command=export(same[0], same[0].value, name=bare) if bare else "" if variable.use else removal(same[0]),
         )

@@ -36,7 +36,7 @@ def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | N
         if not variable.is_folk and standing(variable, versions(software)) is Standing.REMOVED:
             yield hit(
                 same,
-                owner=variable.owner,
+                owner=variable.software,
                 version=variable.removed,
                 instead=variable.use or UNKNOWN,
                 command=removal(same[0]),

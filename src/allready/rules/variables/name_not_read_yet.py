@@ -35,7 +35,7 @@ def name_not_read_yet(settings: Settings, software: PerNode[SoftwareFacts] | Non
         if standing(variable, found) is Standing.NOT_YET:
             yield hit(
                 same,
-                owner=variable.owner,
+                owner=variable.software,
                 version=variable.since,
                 found=".".join(str(n) for n in found_of(variable.owner, found)),
                 command=removal(same[0]),

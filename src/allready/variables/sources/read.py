@@ -38,7 +38,11 @@ _COMMAND = re.compile(
     r"^\s*(?:export|#!|#SBATCH|setenv|srun|mpirun|torchrun|python|deepspeed|accelerate)\b|^#!", re.MULTILINE
 )
 _USED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]{0,80})")
-_BATCH = re.compile(r"^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S", re.MULTILINE)
+_BATCH = re.compile(
+    r"^#(?:SBATCH|PBS|BSUB|COBALT|OAR|PJM)[ \t]+\S|^[ \t]*(?:exec[ \t]+)?srun[ \t]|\$\{?(?:SLURM|PBS|LSB)_",
+    re.MULTILINE,
+)
+"""What only a script for a scheduler has: its comments, its launcher, its variables."""
 _PROCESS = re.compile(r"/proc/(?:\d{1,10}|self)/environ")
 _DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 
