@@ -6,7 +6,7 @@ CODE = "VAR005"
 
 @cases("name", ["NCCL_LL_THRESHOLD", "NCCL_TREE_THRESHOLD", "NCCL_IB_CUDA_SUPPORT"])
 def test_names_that_no_supported_release_reads(name: str) -> None:
-    assert values(CODE, script(f"export {name}=1"), software=software())["owner"] == "nccl"
+    assert values(CODE, script(f"export {name}=1"), software=software())["owner"] == "NCCL"
 
 
 def test_a_later_removal_needs_the_version() -> None:
