@@ -236,6 +236,7 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
     path_sizes: Mapping[str, PathSize] = {}
     problems: tuple[str, ...] = ()  # what could not be had, and why
+    has_spied: bool = False  # py-spy tried every process that has no handler of ours
 
 
 class Gather(Struct, frozen=True, kw_only=True):

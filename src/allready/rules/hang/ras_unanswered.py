@@ -51,7 +51,7 @@ def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
     One answer while a machine is overloaded.
     """
     for group in run.progress:
-        silent = tuple(sorted(r for r, why in group.absent.items() if why in TOLD_SILENT))
+        silent = tuple(sorted(r for r, absence in group.absent.items() if absence in TOLD_SILENT))
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
