@@ -112,7 +112,7 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 if method in MATCHING:
                     found = found or next(filter(None, map(is_text, arguments)), "")
         if found:
-            yield node.lineno, found
+            yield getattr(node, "lineno", 0), found
 
 
 def test_nothing_that_decides_looks_into_a_text() -> None:

@@ -43,8 +43,6 @@ Exit codes: 0 the run was healthy, 1 a fault, 2 usage, 3 nothing decisive was fo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `diagnose`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="files, folders, patterns, archives; - for standard input"
     )

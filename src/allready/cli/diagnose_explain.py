@@ -1,7 +1,6 @@
 """`allready diagnose --explain-line`: what one pasted line means."""
 
 import argparse
-import json
 import re
 import sys
 import time
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.output import deliver_json
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
@@ -45,15 +45,7 @@ def explain(args: argparse.Namespace) -> int:
         sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
     explained = [masked_all(meaning_of(line)) for line in lines]
     if args.json:
-        text = json.dumps({"schema": SCHEMA, "lines": explained}, ensure_ascii=False, indent=2) + "\n"
-        if args.json == "-":
-            sys.stdout.write(text)
-        else:
-            from pathlib import Path
-
-            from allready.report.json_report import write_atomic
-
-            write_atomic(Path(args.json), text.encode())
+        deliver_json(args.json, {"schema": SCHEMA, "lines": explained})
     if args.json != "-":
         for number, entry in enumerate(explained):
             if number:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allready.cli.options import count
+from allready.cli.options import add_language, count
+from allready.cli.output import deliver_json
 from allready.errors import AllreadyError, UsageError
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -28,7 +29,7 @@ _EXIT_OK = 0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of `allready lab` and their options."""
     speaking = argparse.ArgumentParser(add_help=False)
-    speaking.add_argument("--lang", choices=("en", "zh"), help="language of the messages (default: from the locale)")
+    add_language(speaking)
     shared = argparse.ArgumentParser(add_help=False, parents=[speaking])
     shared.add_argument("--name", default="default", help="which lab (default: %(default)s)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -201,7 +202,8 @@ def _status(args: argparse.Namespace, language: str) -> int:
         except AllreadyError as error:
             labs.append({"name": name, "running": False, "why": str(error)})
     if args.json:
-        return _write_json(args.json, labs)
+        deliver_json(args.json, {"schema": "allready.lab/1", "labs": labs})
+        return _EXIT_OK
     if not labs:
         print(ui("lab.no_labs", language))
     for lab in labs:
@@ -214,20 +216,6 @@ def _status(args: argparse.Namespace, language: str) -> int:
             print(f"  {ui('lab.faults', language)}: {'' if lab['faults'] else ui('lab.none', language)}".rstrip())
         for fault in lab.get("faults", []):
             print(f"    {fault['id']}  {_words(fault['values'])}")
-    return _EXIT_OK
-
-
-def _write_json(target: str, labs: list[dict[str, Any]]) -> int:
-    import json
-
-    text = json.dumps({"schema": "allready.lab/1", "labs": labs}, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return _EXIT_OK
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error
     return _EXIT_OK
 
 

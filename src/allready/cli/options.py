@@ -66,13 +66,18 @@ def add_both_spellings(parser: Any, name: str, **kwargs: Any) -> None:
     parser.add_argument(*spellings, **kwargs)
 
 
+def add_language(parser: Any) -> None:
+    """--lang."""
+    parser.add_argument("--lang", choices=("en", "zh"), help="language of the texts (default: from the locale)")
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """--json, --html, --lang, --report-dir, -v, -q."""
     group = parser.add_argument_group("results")
     group.add_argument("--json", metavar="FILE", help="write report.json there (- for standard output)")
     group.add_argument("--html", metavar="FILE", help="write a self-contained HTML report there")
     add_both_spellings(group, "report-dir", metavar="DIR", help="write report.json and report.html into this folder")
-    group.add_argument("--lang", choices=("en", "zh"), help="language of the report (default: from the locale)")
+    add_language(group)
     group.add_argument("-v", "--verbose", action="count", default=0, help="more evidence; twice: debug log")
     group.add_argument("-q", "--quiet", action="store_true", help="only the verdict")
 

@@ -1,12 +1,13 @@
 """Where a command's reports go: terminal, report.json, report.html, now and while it runs."""
 
 import argparse
+import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from allready.errors import UsageError
 from allready.model import Report
@@ -123,6 +124,17 @@ def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
         except OSError as error:
             log.warning("cannot write %s: %s", path, error.strerror or error)
     return written
+
+
+def deliver_json(target: str, body: Any) -> None:
+    """`--json TARGET` of what is no report: `-` is standard output, anything else a file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    json_report.deliver(
+        target, json.dumps(body, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n"
+    )
 
 
 def _check_writable(option: str, path: Path, *, is_folder: bool) -> None:

@@ -6,7 +6,7 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from allready.model import CollectiveRun, Finding, Remedy, Report, Severity, Status, ranges
+from allready.model import Finding, Remedy, Report, Severity, Status
 from allready.report import run_blocks, units
 from allready.report.matrix import LETTERS, OUTCOMES, matrix
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
@@ -14,14 +14,15 @@ from allready.report.run_words import folded_findings
 from allready.report.safe import plain
 from allready.report.words import (
     SYMBOLS,
-    count,
     culprits,
+    members,
     not_checked_groups,
     other_findings,
     phrase,
+    reach_lines,
     remedies,
     roll_lines,
-    run_label,
+    run_name,
     sentence,
     stage_word,
     steps,
@@ -162,17 +163,9 @@ def _reach(report: Report, language: str, verbose: int) -> Iterator[Block]:
     if reach is None or not reach.paths:
         return
     table = matrix(reach)
-    bad, all_cells = table.num_bad, table.num_cells
-    nodes = count("num_nodes", table.num_nodes, language)
-    said = [t("reach_bad" if bad else "reach_ok", language, bad=bad, count=all_cells, nodes=nodes)]
-    if reach.num_pairs_done < reach.num_pairs_all:
-        said.append(t("reach_sampled", language, done=reach.num_pairs_done, all=reach.num_pairs_all))
-    if table.rtt_s is not None:
-        low, median, high = map(units.time, table.rtt_s)
-        said.append(t("reach_rtt", language, low=low, median=median, high=high))
     yield Gap()
-    yield Line((Piece(" · ".join(said)),), lead=Piece(t("reach", language), "bold"))
-    if not (bad or verbose > 1) or len(table.shown) > MAX_MATRIX:
+    yield Line((Piece(" · ".join(reach_lines(reach, table, language))),), lead=Piece(t("reach", language), "bold"))
+    if not (table.num_bad or verbose > 1) or len(table.shown) > MAX_MATRIX:
         return
     rows = []
     for src in table.shown:
@@ -203,7 +196,7 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
         ok = "stage_ok" if bad is None else f"stage_{bad.outcome}"
         word = Piece(t(ok, language), "good" if bad is None else "bad")
         yield Line(
-            (Piece(f"{_run_name(run, language)}{t('colon', language)}"), word),
+            (Piece(f"{run_name(run, language)}{t('colon', language)}"), word),
             lead=Piece(t("stages", language), "bold"),
         )
         rows = [
@@ -211,8 +204,8 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
                 Piece(plain(s.name, most=60)),
                 Piece(stage_word(s.outcome, language), _stage_style(s.outcome)),
                 Piece(units.time(s.duration_s)),
-                Piece(_members(s.entered, run.ranks, language)),
-                Piece(_members(s.finished, run.ranks, language)),
+                Piece(members(s.entered, run, language)),
+                Piece(members(s.finished, run, language)),
             )
             for s in run.stages
         ]
@@ -228,20 +221,8 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
                 )
 
 
-def _run_name(run: CollectiveRun, language: str) -> str:
-    return " · ".join(
-        (run_label(run, language), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
-    )
-
-
 def _stage_style(outcome: str) -> str:
     return {"ok": "good", "skipped": "dim"}.get(outcome, "bad")
-
-
-def _members(some: tuple[int, ...], everyone: tuple[int, ...], language: str) -> str:
-    if not some:
-        return t("stage_none", language)
-    return t("stage_all", language) if set(some) == set(everyone) else ranges(some)
 
 
 def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
@@ -250,7 +231,7 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
         if not run.points:
             continue
         yield Gap()
-        yield Line((Piece(_run_name(run, language)),), lead=Piece(t("bandwidth", language), "bold"))
+        yield Line((Piece(run_name(run, language)),), lead=Piece(t("bandwidth", language), "bold"))
         rows = tuple(
             (
                 Piece(units.size(p.size_bytes)),

@@ -47,6 +47,11 @@ class Value(Struct, frozen=True):
         """The fact is not known on this node."""
         return self.key == "fact_unknown"
 
+    @property
+    def faint(self) -> bool:
+        """It says that there is nothing."""
+        return self.key in {"fact_unknown", "fact_not_set", "fact_none"}
+
 
 class Row(Struct, frozen=True):
     """One fact over all nodes."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import BenchRun, ClockOffset, Finding, RankRow, Report, RunSummary, TimelineEvent, ranges
+from allready.model import BenchRun, ClockOffset, Finding, Report, RunSummary, ranges
 from allready.report import units
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.run_words import (
@@ -14,15 +14,16 @@ from allready.report.run_words import (
     chain,
     clock,
     days,
-    died,
+    details,
     gist,
+    iterations_head,
     operations,
     part,
     r,
+    read_text,
     role_word,
-    said,
-    stand,
-    what_was_read,
+    short_stand,
+    text_of,
 )
 from allready.report.safe import plain, shorten
 
@@ -34,6 +35,17 @@ MAX_ODD = 8
 MAX_CLOCKS = 8
 TEXT_COLUMNS = 100
 
+DETAILS = {
+    "versions",
+    "interfaces",
+    "available",
+    "hcas",
+    "plugins",
+    "transports",
+    "channels",
+    "algorithms",
+    "last_line",
+}
 ROLE_STYLE = {"root": "bad", "death": "bad", "cascade": "warn", "operation": ""}
 
 
@@ -61,7 +73,7 @@ def explains_nothing(findings: tuple[Finding, ...], titles: tuple[str, ...], lan
 
 def _read(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
-    yield Line((Piece(" · ".join(what_was_read(summary, language))),), lead=Piece(r("read", language), "bold"))
+    yield Line((Piece(read_text(summary, language)),), lead=Piece(r("read", language), "bold"))
     bad = [s for s in summary.sources if s.problem]
     for source in bad[: MAX_ROWS if verbose else MAX_PROBLEMS]:
         text = f"{plain(source.path, most=160)} ({plain(source.problem or '', most=200)})"
@@ -99,71 +111,37 @@ def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
         yield Line((Piece(more, "dim"),), indent=2)
     if verbose:
         for band in shown:
-            yield from _details(band.rows[0], _name(band), language)
-
-
-def _name(band: Band) -> str:
-    known = [row.rank for row in band.rows if row.rank is not None]
-    return shorten(ranges(known), 24) if known else "?"
+            yield from _details(band, language)
 
 
 def _row(band: Band, language: str, most: int) -> tuple[Piece, ...]:
-    first = band.rows[0]
-    nodes = sorted({row.node for row in band.rows if row.node is not None})
-    style = "bad" if band.culprit or died(first) else ""
+    first, style = band.first, "bad" if band.is_bad else ""
     init = {"completed": "init_completed", "started": "init_started"}.get(first.init)
     return (
         Piece(_name(band), style or "bold"),
-        Piece(shorten(ranges(nodes), 16) or units.UNKNOWN),
-        Piece(_process(band, language)),
-        Piece(_gpu(band)),
+        Piece(shorten(ranges(band.nodes), 16) or units.UNKNOWN),
+        Piece(band.process(language)),
+        Piece(band.gpu()),
         Piece(r(init, language) if init else units.UNKNOWN, "bad" if first.init == "started" else ""),
         Piece(plain(first.network, most=30) or units.UNKNOWN),
         Piece(operations(first.op_counts, language)),
-        Piece(gist(stand(first, language, most=600), most, first.end), style),
+        Piece(short_stand(first, language, columns=most), style),
     )
 
 
-def _process(band: Band, language: str) -> str:
-    hosts = sorted({row.host for row in band.rows if row.host})
-    pids = [row.pid for row in band.rows if row.pid is not None]
-    host = plain(hosts[0], most=60) if len(hosts) == 1 else r("num_hosts", language, count=len(hosts)) if hosts else ""
-    pid = str(pids[0]) if len(pids) == 1 else r("num_processes", language, count=len(pids)) if pids else ""
-    joint = ":" if len(hosts) == 1 and len(pids) == 1 else " · "
-    return joint.join(part for part in (host, pid) if part) or units.UNKNOWN
+def _name(band: Band) -> str:
+    return shorten(ranges(band.ranks), 24) or "?"
 
 
-def _gpu(band: Band) -> str:
-    if len(band.rows) == 1:
-        return plain(band.rows[0].gpu, most=40) or units.UNKNOWN
-    numbers = [row.gpu.partition(" ")[0] for row in band.rows if row.gpu]
-    known = [int(n) for n in numbers if n.isascii() and n.isdigit()]
-    return ranges(known) or units.UNKNOWN
-
-
-def _details(row: RankRow, name: str, language: str) -> Iterator[Block]:
-    """One line per rank: what its log says of versions, interfaces and neighbours."""
-    said_of = [f"{plain(k, most=40)} {plain(v, most=60)}" for k, v in list(row.versions.items())[:8]]
-    for key, values in (
-        ("interfaces", row.interfaces),
-        ("available", row.available),
-        ("hcas", row.hcas),
-        ("plugins", row.plugins),
-        ("transports", row.transports),
-    ):
-        if values:
-            text = ", ".join(plain(v, most=80) for v in values[:16]) + (" …" if len(values) > 16 else "")
-            said_of.append(f"{r(key, language)}: {text}")
-    if row.num_channels:
-        text = ", ".join(f"{n} {plain(k, most=30)}" for k, n in list(row.num_channels.items())[:8] if n)
-        said_of.append(f"{r('channels', language)}: {text}")
-    if row.algorithms:
-        text = ", ".join(f"{plain(k, most=40)} ×{n}" for k, n in list(row.algorithms.items())[:8])
-        said_of.append(f"{r('algorithms', language)}: {text}")
-    if row.last_line:
-        said_of.append(f"{r('last_line', language)}: {plain(row.last_line, most=200)}")
-    if said_of:
-        yield Line((Piece(" · ".join(said_of)),), lead=Piece(f"rank {name}", "dim"), indent=2)
+def _details(band: Band, language: str) -> Iterator[Block]:
+    """One line: what its log says of versions, interfaces and neighbours."""
+    known = [
+        f"{r(name, language)}: {', '.join(plain(text, most=500) for text in texts[:16])}" + " …" * (len(texts) > 16)
+        for name, texts in details(band.first, language)
+        if name in DETAILS and texts
+    ]
+    if known:
+        yield Line((Piece(" · ".join(known)),), lead=Piece(f"rank {_name(band)}", "dim"), indent=2)
 
 
 def _chain(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
@@ -189,7 +167,7 @@ def _link(link: Link, language: str, verbose: int, *, dated: bool) -> tuple[Piec
     where = shorten(ranges(link.ranks), 20)
     if not where and link.nodes:
         where = r("node", language, number=shorten(ranges(link.nodes), 12))
-    text = _text(first, language)
+    text = text_of(first, language, most=400)
     times = f" (×{link.count:,})" if link.count > 1 and link.count > len(link.ranks) else ""
     return (
         Piece(clock(first.time_s, dated=dated)),
@@ -198,11 +176,6 @@ def _link(link: Link, language: str, verbose: int, *, dated: bool) -> tuple[Piec
         Piece(plain(first.code, most=20) if first.code else units.UNKNOWN, style),
         Piece((text if verbose else gist(text, TEXT_COLUMNS, first.event)) + times, "dim" if style == "dim" else ""),
     )
-
-
-def _text(event: TimelineEvent, language: str) -> str:
-    """What happened; as it was written where a report of an older version has nothing but that."""
-    return said(event.event, language, of_group=True) if event.event is not None else plain(event.text, most=400)
 
 
 def clock_words(offset: ClockOffset, language: str) -> str:
@@ -300,17 +273,7 @@ def _iterations(summary: RunSummary, language: str, verbose: int) -> Iterator[Bl
     if found is None:
         return
     yield Gap()
-    numbers = sorted(found.num_iterations.values())
-    low, high = (numbers[0], numbers[-1]) if numbers else (0, 0)
-    head = r(
-        "iterations_usual",
-        language,
-        marker=plain(found.marker, most=80),
-        low=low,
-        high=high,
-        usual=operations(found.usual, language),
-    )
-    yield Line((Piece(head),), lead=Piece(r("iterations", language), "bold"))
+    yield Line((Piece(iterations_head(found, language, most=3)),), lead=Piece(r("iterations", language), "bold"))
     for rank, number, counts in found.odd[: MAX_ROWS if verbose else MAX_ODD]:
         text = r("iteration_odd", language, rank=rank, number=number, counts=operations(counts, language))
         yield Line((Piece(text),), lead=Piece(r("odd", language), "warn"), indent=2)
