@@ -6,6 +6,7 @@ The same `Fleet` is filled live (from node 0), from a saved report, or by hand i
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from allready.model import facts as f
@@ -44,6 +45,20 @@ class FactMissing(Struct, frozen=True):
 
 class NotApplicable(FactMissing, frozen=True):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
+
+
+def fact_from_json(name: str, value: Any) -> Any:
+    """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable.
+
+    Raises:
+        msgspec.ValidationError: it is none of these.
+    """
+    match value:
+        case {"missing": str(why), **others} if not others:
+            return FactMissing(why)
+        case {"not_applicable": str(why), **others} if not others:
+            return NotApplicable(why)
+    return msgspec.convert(value, NODE_FACTS[name], str_keys=True)
 
 
 class PerNode(Mapping[int, T], Generic[T]):
