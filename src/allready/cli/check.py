@@ -98,7 +98,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     request = _request(args, layout)
     from allready.cli.output import Output
 
-    with Output.from_arguments(args) as output:
+    with Output(args) as output:
         report, code = asyncio.run(_check(request, output, interrupts))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.

@@ -107,7 +107,7 @@ def _once(args: argparse.Namespace) -> int:
     with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
-        with Output.from_arguments(args) as output:
+        with Output(args) as output:
             _check_trace(args.trace)
             _load_what_comes_next()
             readings = read(crew, output, quiet=args.quiet)

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allready.cli.interrupts import noted_signals
 from allready.cli.options import add_language, count
 from allready.cli.output import deliver_json
 from allready.errors import AllreadyError, UsageError
@@ -149,44 +149,28 @@ def _exec(args: argparse.Namespace, _language: str) -> int:
     if not command:
         raise UsageError("no command was given; write: allready lab exec NODE -- COMMAND ARGUMENT ...")
     lab, node = Lab.attach(args.name), _node(args.node)
-    with _forwarding_signals() as forward_to:
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def forward(number: int) -> None:
+        """Ctrl-C and the like: the command is in a session of its own and would not get them."""
+        if not started:
+            early.append(number)
+        for process in started:
+            if process.returncode is None:  # not reaped: the group's number is still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    with noted_signals(forward, besides=(signal.SIGQUIT,)):
         process = lab.popen(node, command)
+        started.append(process)
         try:
-            forward_to(process)
+            for number in early:
+                forward(number)
             returncode = int(process.wait())
         finally:
             end_group(process)
     return returncode if returncode >= 0 else 128 - returncode
-
-
-@contextlib.contextmanager
-def _forwarding_signals() -> Iterator[Callable[["subprocess.Popen[Any]"], None]]:
-    """Ctrl-C and the like go to the command's process group; it is in a session of its own and would not get them.
-
-    Gives a function that names the command; signals that came before are sent on then.
-    """
-    targets: list[subprocess.Popen[Any]] = []
-    early: list[int] = []
-
-    def forward(number: int, _frame: object) -> None:
-        if not targets:
-            early.append(number)
-        elif targets[0].returncode is None:  # not reaped: the group's number is still its own
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(targets[0].pid, number)
-
-    def forward_to(process: "subprocess.Popen[Any]") -> None:
-        targets.append(process)
-        for number in early:
-            forward(number, None)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield forward_to
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _status(args: argparse.Namespace, language: str) -> int:

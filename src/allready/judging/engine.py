@@ -134,7 +134,7 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
     case = Analysis(fleet)
     for rule in chosen.values():
         outcome = run(rule, fleet, case)
-        findings += [_finding(rule, hit) for hit in outcome.hits]
+        findings += [finding_of(rule, hit) for hit in outcome.hits]
         unchecked += outcome.not_checked
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
@@ -147,7 +147,8 @@ def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
     return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
 
 
-def _finding(rule: Rule, hit: Hit) -> Finding:
+def finding_of(rule: Rule, hit: Hit) -> Finding:
+    """The hit with its rule's texts filled in."""
     remedies = fill_steps(rule.steps, hit.values)
     repeated = {step.each for step in rule.steps}
     return Finding(

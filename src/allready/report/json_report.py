@@ -156,6 +156,7 @@ def deliver(target: str, data: bytes) -> None:
 
     Raises:
         UsageError: it cannot be written.
+        BrokenPipeError: what read standard output is gone.
     """
     try:
         if target != "-":
@@ -164,6 +165,7 @@ def deliver(target: str, data: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # the reader has read enough
     except OSError as error:
-        place = "to stdout" if target == "-" else target
-        raise UsageError(f"cannot write {place}: {error.strerror or error}; name a writable place") from error
+        raise UsageError(f"--json {target}: cannot write: {error.strerror or error}") from error
