@@ -189,11 +189,7 @@ def _check_trace(path: str | None) -> None:
 
 
 def ranks(text: str) -> frozenset[int]:
-    """`0,2,5-7`.
-
-    Raises:
-        argparse.ArgumentTypeError: not a list of ranks.
-    """
+    """`0,2,5-7`."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
@@ -205,11 +201,7 @@ def ranks(text: str) -> frozenset[int]:
 
 
 def kinds(text: str) -> frozenset[str]:
-    """Names of kinds, separated by commas.
-
-    Raises:
-        argparse.ArgumentTypeError: one of them is none.
-    """
+    """Names of kinds, separated by commas."""
     asked = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [part for part in asked if part not in KINDS]
     if unknown or not asked:
@@ -218,11 +210,7 @@ def kinds(text: str) -> frozenset[str]:
 
 
 def marker(text: str) -> str:
-    """A regular expression with a group.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
+    """A regular expression with a group."""
     try:
         pattern = re.compile(text)
     except re.error as error:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and how their values are read: anything else is an ArgumentTypeError."""
 
 import argparse
 import re
@@ -9,11 +9,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def size_bytes(text: str) -> int:
-    """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests.
-
-    Raises:
-        argparse.ArgumentTypeError: not a size.
-    """
+    """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 4096, 64K, 16M or 1G")
@@ -22,11 +18,7 @@ def size_bytes(text: str) -> int:
 
 
 def port_range(text: str) -> tuple[int, int]:
-    """`29500-29510` or one port.
-
-    Raises:
-        argparse.ArgumentTypeError: not a range of ports.
-    """
+    """`29500-29510` or one port."""
     match = re.fullmatch(r"(\d{1,5})(?:[-:](\d{1,5}))?", text.strip())
     low, high = (int(match.group(1)), int(match.group(2) or match.group(1))) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
@@ -35,11 +27,7 @@ def port_range(text: str) -> tuple[int, int]:
 
 
 def positive_s(text: str) -> float:
-    """Seconds, above zero.
-
-    Raises:
-        argparse.ArgumentTypeError: not a positive number.
-    """
+    """Seconds, above zero."""
     try:
         value = float(text.removesuffix("s"))
     except ValueError:
@@ -50,11 +38,7 @@ def positive_s(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1.
-
-    Raises:
-        argparse.ArgumentTypeError: anything else.
-    """
+    """A whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from allready.errors import ExchangeError
-from allready.model import FactMissing, NodeFacts, NotApplicable, fact_from_json
+from allready.model import NodeFacts, fact_from_json
 
 MAX_ITEMS = 20_000
 MAX_TEXT_CHARS = 16_384
@@ -14,15 +14,7 @@ def to_json(facts: NodeFacts) -> dict[str, Any]:
     """Every fact by name; a missing one as {"missing": why} or {"not_applicable": why}."""
     import msgspec
 
-    found: dict[str, Any] = {}
-    for name, value in facts.items():
-        if isinstance(value, NotApplicable):
-            found[name] = {"not_applicable": value.why}
-        elif isinstance(value, FactMissing):
-            found[name] = {"missing": value.why}
-        else:
-            found[name] = msgspec.to_builtins(value, str_keys=True)
-    return found
+    return {name: msgspec.to_builtins(value, str_keys=True) for name, value in facts.items()}
 
 
 def from_json(data: Any) -> NodeFacts:

@@ -37,14 +37,16 @@ NODE_FACTS: dict[str, type] = {
 """Name in JSON and tests -> type that a rule asks for as `PerNode[type]`."""
 
 
-class FactMissing(Struct, frozen=True):
+class FactMissing(Struct, frozen=True, rename={"why": "missing"}):
     """Why a fact is not known."""
 
     why: str
 
 
-class NotApplicable(FactMissing, frozen=True):
+class NotApplicable(FactMissing, frozen=True, rename={"why": "not_applicable"}):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
+
+    why: str
 
 
 def fact_from_json(name: str, value: Any) -> Any:
