@@ -21,6 +21,11 @@ COMMANDS = {
 }
 
 
+def exit_code_of(status: str) -> int:
+    """The contract's exit code of a report's status."""
+    return {"healthy": EXIT_HEALTHY, "fault": EXIT_FAULT}.get(status, EXIT_UNCHECKED)
+
+
 def usage() -> str:
     """The text of `allready --help`."""
     rows = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
@@ -66,7 +71,13 @@ def _run(name: str, arguments: list[str]) -> int:
     from allready.errors import AllreadyError, UsageError
 
     module = importlib.import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(prog=f"allready {name}", description=COMMANDS[name][1], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"allready {name}",
+        description=COMMANDS[name][1],
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     module.add_arguments(parser)
     parsed = parser.parse_args(arguments)
     try:
