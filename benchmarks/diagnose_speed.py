@@ -106,7 +106,8 @@ def scan_part(path: str, first: int, end: int) -> Any:
 
 def scan_all(files: Sequence[str]) -> None:
     """Scan all files with as many processes as there are CPUs; prints the number of operations."""
-    from allready.evidence.lines.model import merge, split_ranges
+    from allready.evidence.lines.merge import merged
+    from allready.evidence.lines.model import split_ranges
 
     num = os.cpu_count() or 1
     tasks = [
@@ -120,7 +121,7 @@ def scan_all(files: Sequence[str]) -> None:
         for (path, _, _), part in zip(tasks, pool.map(scan_part, *zip(*tasks, strict=True)), strict=True):
             found.setdefault(path, []).append(part)
             if sum(p.num_bytes for p in found[path]) == Path(path).stat().st_size:
-                total += merge(found.pop(path)).num_coll
+                total += merged(found.pop(path)).num_coll
     sys.stdout.write(f"{total}\n")
 
 

@@ -22,11 +22,12 @@ MAX_LINES = 500
 
 MAY_IMPORT = {
     "errors": set(),
+    "garbage": set(),
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
     "rules": {"model", "signatures"},
-    "evidence": {"model", "errors", "signatures"},
+    "evidence": {"model", "errors", "garbage", "signatures"},
     "facts": {"model", "errors"},
     "report": {"model", "errors", "text"},
     "testing": {"model", "rules"},
@@ -36,11 +37,12 @@ MAY_IMPORT = {
     "preflight": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch"},
     "live": {"model", "errors", "text", "rules", "facts", "evidence", "report", "messaging"},
     "agent": {
-        "model", "errors", "text", "rules", "facts", "evidence", "report", "messaging", "launch", "preflight", "live",
+        "model", "errors", "garbage", "text", "rules", "facts", "evidence", "report", "messaging", "launch",
+        "preflight", "live",
     },
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report"},
     "cli": {
-        "model", "errors", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "messaging",
+        "model", "errors", "garbage", "text", "signatures", "rules", "facts", "evidence", "report", "launch", "messaging",
         "preflight", "live", "agent", "lab", "docs",
     },
     "run": {"cli"},

@@ -6,7 +6,6 @@ Node 0 has a `NodeAgent` like everyone else, at the local end of its hub.
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import logging
 import signal as signals
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready import garbage
 from allready.agent import messages
 from allready.agent.context import AgentContext
 from allready.errors import DeadlineExceeded, ExchangeError
@@ -164,9 +164,7 @@ class NodeAgent:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
         if kind == messages.STARTED and not self._has_frozen:
             self._has_frozen = True
-            # torch and the rules have made 200,000 objects that stay: every search for garbage among them takes 50 ms
-            # of a processor that the ranks may need.
-            gc.freeze()
+            garbage.forget_existing()
         if kind == messages.STARTED and self._attempt is not None and self._observer is not None:
             self._observer.set_ranks(self._attempt.handles(), self._attempt.number)
         self._spawn(self._tell(kind, body))

@@ -108,13 +108,13 @@ def _once(args: argparse.Namespace) -> int:
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
         with Output.from_arguments(args) as output:
             _check_trace(args.trace)
             _load_what_comes_next()
-            readings = read(crew, output, quiet=args.quiet)
+            readings = read(pool, output, quiet=args.quiet)
             refuse_nothing(readings)
             question = _question(args)
             report, code = report_on(readings, question, args, started=started)
@@ -168,7 +168,7 @@ def report_on(
     return report, codes.get(report.status, EXIT_UNCHECKED)
 
 
-def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
+def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
     shown_s = 0.0
@@ -184,7 +184,7 @@ def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 
-    return crew.read(show)
+    return pool.read(show)
 
 
 def _load_what_comes_next() -> None:

@@ -7,7 +7,6 @@ and what its lines will look like is known before they are read; the hashes of `
 Nothing depends on what is remembered here but time: a line that is recognised by a form would be parsed to the same.
 """
 
-import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -89,34 +88,25 @@ class Family:
         return self._made
 
 
-class _Families(threading.local):
-    """Those that this thread knows."""
+class Families:
+    """All families that a reader knows."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, Family] = {}
+        self._families: dict[Key, Family] = {}
 
-
-_FAMILIES = _Families()
-
-
-def family_of(line: CollLine, text: bytes) -> Family | None:
-    """The family that lines like this one belong to, made where it is new; None for lines of no use to others."""
-    if len(text) > MAX_BYTES:
-        return None
-    start, end = line.comm_at
-    key = (line.head, len(line.front), end - start, line.date, *(span for span in line.variable if span[0] < line.head))
-    known = _FAMILIES.known
-    family = known.get(key)
-    if family is None:
-        if len(known) >= MAX_FAMILIES:
-            known.clear()
-        family = known[key] = Family(line.head, end - start)
-    return family
-
-
-def forget() -> None:
-    """As if no log had been read."""
-    _FAMILIES.known.clear()
+    def of(self, line: CollLine, text: bytes) -> Family | None:
+        """The family that lines like this one belong to, made where it is new; None for lines of no use to others."""
+        if len(text) > MAX_BYTES:
+            return None
+        start, end = line.comm_at
+        before = (span for span in line.variable if span[0] < line.head)
+        key = (line.head, len(line.front), end - start, line.date, *before)
+        family = self._families.get(key)
+        if family is None:
+            if len(self._families) >= MAX_FAMILIES:
+                self._families.clear()
+            family = self._families[key] = Family(line.head, end - start)
+        return family
 
 
 def firsts(ids: Ints, places: Ints, num: int) -> Ints:

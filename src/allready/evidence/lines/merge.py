@@ -7,15 +7,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.lines.line_buffer import LineBuffer, process_of
-from allready.evidence.lines.model import Iterations, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, Iterations, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
 
 Key = tuple[str | None, int | None, str]
 
 
-def merged(parts: Sequence[Scanned], limits: Limits) -> Scanned:
-    """`parts` in order.  Nothing in them is changed."""
+def merged(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
+    """The whole from neighbouring parts of one file, in order: as if it had been scanned at once.
+
+    Nothing in the parts is changed.
+    """
     whole = Scanned()
     keeper = LineBuffer(limits)
     streams = _Streams(limits)

@@ -7,7 +7,7 @@ from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.forms import family_of, firsts
+from allready.evidence.lines.forms import Families, firsts
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import PENDING, Templates, Words, dates, decimals, geometry
@@ -54,8 +54,9 @@ def _firsts(hashed: Words) -> Ints:
 class Operations:
     """All operations of one log."""
 
-    def __init__(self, templates: Templates, streams: Streams, source: str) -> None:
+    def __init__(self, templates: Templates, streams: Streams, families: Families, source: str) -> None:
         self._templates = templates
+        self._families = families
         self._streams = streams
         self._source = source
         self._shapes: dict[int, OpShape] = {}  # template -> its operation
@@ -90,7 +91,7 @@ class Operations:
         if target < 0 or who in self._expected or len(self._expected) >= _MAX_EXPECTED:
             return False
         self._expected.add(who)
-        family = family_of(line, text)
+        family = self._families.of(line, text)
         filled = None if family is None else family.fill(line, text)
         if filled is None:
             return False
@@ -178,7 +179,7 @@ class Operations:
             known[self._templates.num + len(new)] = one.shape
             new.append(place)
             targets.append(self._target(one, lines, member))
-            family = family_of(one, text) if number is None and len(self._expected) < _MAX_EXPECTED else None
+            family = self._families.of(one, text) if number is None and len(self._expected) < _MAX_EXPECTED else None
             if family is not None:
                 family.add(one, text, form)
         self._templates.add(layout, hashed[new], targets, PENDING)

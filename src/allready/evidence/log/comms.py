@@ -65,13 +65,9 @@ class Comms:
         self._burst_start: int | None = None
         self._bursts: list[int] = []
 
-    def is_blank(self) -> bool:
-        """Whether no line told anything so far."""
-        return not (self._drafts or self.layout or self._starting or self._bursts)
-
     def feed(self, text: str, *, tid: int | None, time_s: float | None) -> bool:
         """Take a life line in; False when it is none."""
-        match = _COMM.match(text)
+        match = _COMM.match(text) if "comm 0x" in text else None
         if match is None:
             return False
         comm, rank, nranks, tail = match[1], int(match[2]), int(match[3]), match[4]

@@ -15,15 +15,8 @@ _Item = TypeVar("_Item")
 
 MAX_TRANSPORTS = 4096
 MAX_NAMES = 256
-_MAX_PLAIN = 4096
-_MAX_PLAIN_CHARACTERS = 300
-_PLAIN: dict[str, "bool | _Asked"] = {}
-"""Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
-
-The ranks of a job print the same ones."""
-
 _remembered = functools.lru_cache(maxsize=512)
-"""Of functions of a line's words, which are the same for most ranks of a job."""
+"""For functions of a line's words: most ranks of a job print the same ones."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -52,7 +45,7 @@ _CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
-_KNOWN = re.compile(
+_UNDERSTOOD = re.compile(
     r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
     r"Topology|TOPO/NET|Could not (?:get speed|find real path)|MNNVL|RAS |Comm config|CC O|P2P |Check P2P|ncclP2p|"
     r"\[Proxy|\[Service|\[MSCCL|threadThresholds|Setting affinity|NVLS |DMA-BUF|Initialized|Assigned|Intra|ncclTopo|"
@@ -91,31 +84,10 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     return "init" if _INIT.search(text) else "other"
 
 
-class _Asked(NamedTuple):
-    """The readers that a line is given to, and whether it is of a known kind: both are in its words alone."""
-
-    readers: "Readers"
-    is_known: bool
-
-
-def readers_of(text: str) -> "Readers | None":
-    """Who takes something from an INFO line of a known kind, as far as its words alone decide that; None where they do
-    not, or where nobody knows yet."""
-    known = _PLAIN.get(text)
-    if isinstance(known, bool):
-        return () if known else None
-    if known is None or not known.is_known or not _ALONE.isdisjoint(known.readers):
-        return None
-    return known.readers
-
-
-def _says_nothing(text: str) -> bool:
-    """Whether nothing is taken from a line, whatever its process printed before."""
-    if text.startswith("Connected"):  # it ends what lines before it began
-        return False
-    process = NcclProcess("", 0)
-    process.read(text, tid=None, time_s=None, line=0)
-    return process.is_blank()
+@functools.lru_cache(maxsize=4096)
+def _is_understood(text: str) -> bool:
+    """Whether a line from which nothing is kept is of a known kind."""
+    return _UNDERSTOOD.match(text.lstrip()) is not None or _CODE.match(text) is not None
 
 
 @_remembered
@@ -216,63 +188,16 @@ class NcclProcess(Struct):
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
-        known = _PLAIN.get(text)
-        if isinstance(known, bool):
-            return known
-        if known is not None:
-            self._tid, self._line = tid, line
-            for reader in known.readers:
-                reader(self, text)
-            return known.is_known
-        asked: list[_Reader] = []
-        is_known = self.read(text, tid=tid, time_s=time_s, line=line, asked=asked)
-        if len(text) <= _MAX_PLAIN_CHARACTERS and "comm 0x" not in text:
-            if len(_PLAIN) >= _MAX_PLAIN:
-                _PLAIN.clear()
-            _PLAIN[text] = is_known if _says_nothing(text) else _Asked(tuple(asked), is_known)
-        return is_known
-
-    def read(
-        self, text: str, *, tid: int | None, time_s: float | None, line: int, asked: "list[_Reader] | None" = None
-    ) -> bool:
-        """The same without remembering anything of the line itself.  `asked` gets the readers that it was given to."""
-        asked = [] if asked is None else asked
         self._tid, self._line = tid, line
         reader = _READERS.get(text.partition(" ")[0])
-        if reader is not None:
-            asked.append(reader)
-            if reader(self, text):
-                return True
+        if reader is not None and reader(self, text):
+            return True
         if self.comms.feed(text, tid=tid, time_s=time_s):
             return True
         for mark, reader in _BY_MARK:
-            if mark in text:
-                asked.append(reader)
-                if reader(self, text):
-                    return True
-        return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
-
-    def is_blank(self) -> bool:
-        """Whether no line told anything so far."""
-        told = (
-            self.cuda_dev,
-            self.node,
-            self.versions,
-            self.env,
-            self.network,
-            self.plugins,
-            self.interfaces,
-            self.oob,
-            self.hcas,
-            self.available,
-            self.gdr,
-            self.num_channels,
-            self.algorithms,
-            self.timings,
-            self._transports,
-            self._timed_ranks,
-        )
-        return not any(told) and self.comms.is_blank()
+            if mark in text and reader(self, text):
+                return True
+        return _is_understood(text)
 
     def facts(self, first_operations: Mapping[str, int] | None = None) -> dict[str, Any]:
         """What a `ProcessRecord` has of it.  `first_operations`: communicator -> line of its first COLL line."""
@@ -461,10 +386,6 @@ def _named(word: str, names: tuple[str, ...]) -> str:
 
 
 _Reader = Callable[[NcclProcess, str], bool]
-Readers = tuple[_Reader, ...]
-_ALONE: frozenset[_Reader] = frozenset((NcclProcess.read_channel, NcclProcess.read_connected))
-"""What these take from a line depends on the lines before."""
-
 _READERS: dict[str, _Reader] = {
     "Channel": NcclProcess.read_channel,
     "Connected": NcclProcess.read_connected,

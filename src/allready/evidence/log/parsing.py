@@ -1,0 +1,128 @@
+"""Kept lines of a log -> `Line`s: decoded, prefixes off, times completed."""
+
+import time
+from collections.abc import Sequence
+
+from allready.evidence import clock as clocks
+from allready.evidence.clock import Clock
+from allready.evidence.log.line import Line, decode
+from allready.evidence.prefix import KnownFronts, Prefix, has_label, parse, second_start
+
+_QUARTER_S = 900.0
+_MAX_NODES = 4096
+_MAX_GLUED = 16
+
+
+class _LogClock(Clock):
+    """Its reference is the latest date in a log, else when the log was written: found out when a time needs it."""
+
+    def __init__(self, lines: list[bytes], mtime_s: float | None) -> None:
+        super().__init__(0.0)
+        self._lines: list[bytes] | None = lines
+        self._mtime_s = mtime_s
+
+    def _set_reference(self) -> None:
+        if self._lines is not None:
+            reference_s = clocks.latest_dated(self._lines)
+            if reference_s is None:
+                reference_s = time.time() if self._mtime_s is None else self._mtime_s
+            self._lines = None
+            super().__init__(reference_s)
+
+    def without_year(
+        self, month: int, day: int, hour: int, minute: int, second: int, part: float = 0.0
+    ) -> float | None:
+        self._set_reference()
+        return super().without_year(month, day, hour, minute, second, part)
+
+    def time_of_day(self, hour: int, minute: int, second: int, part: float = 0.0) -> float | None:
+        self._set_reference()
+        return super().time_of_day(hour, minute, second, part)
+
+
+class ParsedLines:
+    """The lines of one log."""
+
+    def __init__(
+        self, raw: Sequence[tuple[int, bytes, bool]], mtime_s: float | None, known: KnownFronts | None = None
+    ) -> None:
+        """`raw`: see `sequence.in_order`.  `known`: what lines of other logs began with; grows."""
+        self._clock = _LogClock([text for _, text, _ in raw], mtime_s)
+        self._known = known
+        texts = [(number, decode(text), is_known) for number, text, is_known in raw]
+        self._labels = _have_labels([text for _, text, _ in texts])
+        self.lines = [line for number, text, is_known in texts for line in self._split(number, text, is_known)]
+        _unglue_hosts(self.lines)
+        _name_nodes(self.lines, self._clock)
+        self._shift_s = _zone_shift(self.lines)
+
+    def time_of(self, line: Line) -> float | None:
+        """The process's own time, else the launcher's or container's, brought to the same zone."""
+        prefix = line.prefix
+        if prefix.time_s is not None or prefix.outer_time_s is None:
+            return prefix.time_s
+        return prefix.outer_time_s + self._shift_s
+
+    def prefix_of(self, text: bytes) -> Prefix:
+        """The prefix of a line that is not among `lines`."""
+        return parse(decode(text), self._clock, labels=self._labels, known=self._known)
+
+    def _split(self, number: int, text: str, is_known: bool) -> list[Line]:
+        """One line, or more where processes wrote into each other's."""
+        found: list[Line] = []
+        prefix = parse(text, self._clock, labels=self._labels, known=self._known)
+        while (prefix.kind == "nccl" or "[rank" in prefix.rest) and len(found) < _MAX_GLUED:
+            cut = second_start(prefix.rest)
+            if cut is None:
+                break
+            rest = prefix.rest[cut:]
+            found.append(Line(number, text, prefix._replace(rest=prefix.rest[:cut]), is_known))
+            text, prefix = rest, parse(rest, self._clock, labels=False, known=self._known)
+        found.append(Line(number, text, prefix, is_known))
+        return found
+
+
+def _have_labels(texts: Sequence[str]) -> bool:
+    """Whether srun put the task's number in front of the lines: then nearly all have one."""
+    sample = [text for text in (*texts[:300], *texts[300:][-300:]) if text.strip()]
+    return sum(map(has_label, sample)) * 2 > len(sample)
+
+
+def _zone_shift(lines: Sequence[Line]) -> float:
+    """How far processes' own clocks are from their containers' stamps: time zones, in quarters of an hour."""
+    differences = sorted(
+        line.prefix.time_s - line.prefix.outer_time_s
+        for line in lines
+        if line.prefix.time_s is not None and line.prefix.outer_time_s is not None
+    )
+    return round(differences[len(differences) // 2] / _QUARTER_S) * _QUARTER_S if differences else 0.0
+
+
+def _name_nodes(lines: Sequence[Line], clock: Clock) -> None:
+    """`trainer-2:   File ...`: pdsh puts a node's name before every line; lines that show it clearly name the node."""
+    names = {line.prefix.node for line in lines if line.prefix.node and line.text.startswith(f"{line.prefix.node}: ")}
+    for line in lines if 0 < len(names) <= _MAX_NODES else ():
+        name, colon, rest = line.text.partition(": ")
+        if line.prefix.node is None and not line.prefix.kind and name in names and colon:
+            line.prefix = parse(rest, clock, labels=False)._replace(node=name)
+
+
+def _unglue_hosts(lines: Sequence[Line]) -> None:
+    """`iterationvm:1:1` is host `vm` after another process's half line, when `vm:1` is known from other lines."""
+    seen: dict[int, dict[str, int]] = {}
+    for line in lines:
+        p = line.prefix
+        if p.kind == "nccl" and p.pid is not None and p.host is not None:
+            hosts = seen.setdefault(p.pid, {})
+            hosts[p.host] = hosts.get(p.host, 0) + 1
+    aliases: dict[tuple[str, int], str] = {}
+    for pid, hosts in seen.items():
+        for host, count in hosts.items() if 1 < len(hosts) <= 64 else ():
+            better = [h for h, c in hosts.items() if h != host and host.endswith(h) and c > count]
+            if better:
+                aliases[host, pid] = min(better, key=len)
+    for line in lines if aliases else ():
+        p = line.prefix
+        name = aliases.get((p.host or "", p.pid or 0))
+        if name is not None:
+            line.prefix = p._replace(host=name)
