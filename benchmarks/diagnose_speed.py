@@ -16,7 +16,6 @@ the machine at the same time.
 
 import argparse
 import concurrent.futures
-import gc
 import itertools
 import json
 import multiprocessing
@@ -202,13 +201,13 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
     """Mean of all files but the first ones, of the turn that took least: what a worker does, and its parent at last."""
     from multiprocessing.reduction import ForkingPickler
 
+    from allready import garbage
     from allready.evidence.inputs import Found, Source, find, unpack
-    from allready.evidence.lines.scan import scan
-    from allready.evidence.log import interpret
     from allready.evidence.read import _load_readers, packed, unpacked
-    from allready.evidence.readers import _tables_and_stacks, kind_of_source
+    from allready.evidence.readers import ReaderContext, _tables_and_stacks, kind_of_source
 
     names = ("open and find out what it is", "scan", "interpret", "send", "receive")
+    context = ReaderContext()
 
     def one(path: str) -> list[float]:
         marks = [time.process_time()]
@@ -219,9 +218,9 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
         with source.open() as stream:
             _tables_and_stacks(stream, source)
             marks.append(time.process_time())
-            scanned = scan(stream, source=source.label)
+            scanned = context.scan(stream, source.label)
             marks.append(time.process_time())
-        reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+        reading = context.interpret(scanned, source.label, source.mtime_s)
         marks.append(time.process_time())
         data = ForkingPickler.dumps((1, packed(reading)))
         marks.append(time.process_time())
@@ -230,8 +229,7 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
         return [end - start for start, end in itertools.pairwise(marks)]
 
     _load_readers()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 100)  # as in a worker
+    garbage.search_seldom()  # as in a worker
     learnt, timed = files[:20], files[20:220]
     for path in learnt:
         one(path)

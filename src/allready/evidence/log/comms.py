@@ -67,7 +67,7 @@ class Comms:
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None) -> bool:
         """Take a life line in; False when it is none."""
-        match = _COMM.match(text) if "comm 0x" in text else None
+        match = _COMM.match(text)
         if match is None:
             return False
         comm, rank, nranks, tail = match[1], int(match[2]), int(match[3]), match[4]

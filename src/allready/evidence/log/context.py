@@ -19,8 +19,7 @@ class LogContext:
     ) -> None:
         self.source, self.scanned, self.blocks, self.writers = source, scanned, blocks, writers
         self.lines: Sequence[Line] = parsed.lines
-        self.time_of = parsed.time_of
-        self.prefix_of = parsed.prefix_of
+        self.another_line = parsed.another
 
     def writer_of(self, line: Line) -> Writer:
         """The writer of a line as far as it is known."""

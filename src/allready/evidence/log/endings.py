@@ -263,7 +263,7 @@ def _of_failure(log: LogContext, at: int, failure: Failure | None) -> DeathDraft
     line = log.lines[at]
     who = log.writer_of(line)
     draft = DeathDraft(
-        kind="exit", origin=log.origin(line, who), node=who.node, time_s=log.time_of(line), writer=_stream(log, at)
+        kind="exit", origin=log.origin(line, who), node=who.node, time_s=line.time_s, writer=_stream(log, at)
     )
     if failure is not None:
         draft.kind, draft.site, draft.call = "exception", failure.site, failure.call
@@ -291,7 +291,7 @@ def _of_statement(log: LogContext, at: int, said: Statement) -> DeathDraft:
         signal=said.signal,
         text=said.text,
         site=said.site,
-        time_s=log.time_of(line),
+        time_s=line.time_s,
         by_launcher=said.by_launcher,
         first=said.first,
         is_own=said.is_own,

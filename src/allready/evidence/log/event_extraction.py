@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.context import LogContext
-from allready.evidence.log.events import Collector, Finder, values_of
+from allready.evidence.log.events import Collector, Finder, Found, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
@@ -57,17 +57,19 @@ class _Extraction:
         pieces = wrapped.join(log.lines)
         statuses.join(log.lines)
         for at, line in enumerate(log.lines):
-            if line.is_known and at not in pieces:
-                self._line(at, line)
+            if not line.is_known or at in pieces:
+                continue
+            found = self._finder.find(line.rest, line.text)
+            if found is not None or line.prefix.kind != "nccl":
+                self._line(at, line, found)
         self._add_repeats()
         if self._last_stall and _went_on(log, self._last_stall):
             for place, event in enumerate(self.collector):
                 if event.signature == horovod.STALLED:
                     self.collector.change(place, role=Role.HARMLESS)
 
-    def _line(self, at: int, line: Line) -> None:
+    def _line(self, at: int, line: Line, found: Found | None) -> None:
         log = self._log
-        found = self._finder.find(line.rest, line.text)
         if found is not None and _is_source(log.lines, at):
             return
         has_stack = _STACK in line.text
@@ -126,19 +128,18 @@ class _Extraction:
         """Lines of which the scanner kept the number only."""
         log = self._log
         for repeat in log.scanned.repeats:
-            line = Line(repeat.last, "", log.prefix_of(repeat.text))
+            line = log.another_line(repeat.last, repeat.text)
             found = self._finder.find(line.rest, line.rest)
             if found is None:
                 continue
             signature, match = found
-            time_s = log.time_of(line)
             self.collector.add(
                 Event(
                     signature=signature.id,
                     origin=log.origin(line),
                     text=_text(line.rest),
-                    time_s=time_s,
-                    last_time_s=time_s,
+                    time_s=line.time_s,
+                    last_time_s=line.time_s,
                     values=values_of(match),
                     count=repeat.count,
                     role=signature.role,
@@ -153,6 +154,8 @@ def _text(rest: str) -> str:
 def _is_source(lines: Sequence[Line], at: int) -> bool:
     """Whether it is the program's own line below a frame of a traceback, which says nothing of what happened."""
     line = lines[at]
+    if not line.rest[:1].isspace():  # a frame's source is indented
+        return False
     for before in reversed(lines[max(0, at - _MAX_BETWEEN) : at]):
         if before.prefix.writer == line.prefix.writer and before.prefix.rank == line.prefix.rank:
             is_deeper = _indent(line.rest) > _indent(before.rest)
@@ -187,13 +190,15 @@ def _event(
     extra, more = _extra(log, at, stack)
     values |= {name: value for name, value in more.items() if name not in values}
     if found is not None:
-        front = line.text.partition(match[0])[0] if signature.cases else ""
-        role = signature.role_of(line.rest, values, front, has_progress=bool(signature.cases) and _is_overcome(log, at))
+        role = signature.role
+        if signature.cases:
+            front = line.text.partition(match[0])[0]
+            role = signature.role_of(line.rest, values, front, has_progress=_is_overcome(log, at))
     return Event(
         signature=signature_id,
         origin=origin,
         text=_text(line.rest),
-        time_s=log.time_of(line),
+        time_s=line.time_s,
         values=values,
         extra=extra,
         role=role,
@@ -202,7 +207,9 @@ def _event(
 
 def _values_of_line(log: LogContext, at: int, signature: Signature, match: re.Match[str]) -> dict[str, str]:
     """What the pattern caught in a line and, for some signatures, what stands below it."""
-    values = {name: value for name, value in values_of(match).items() if value != _NO_NUMBER}
+    values = values_of(match)
+    if _NO_NUMBER in values.values():
+        values = {name: value for name, value in values.items() if value != _NO_NUMBER}
     if signature.blames == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
     if signature.id == horovod.STALLED and not values.get("ranks"):

@@ -93,11 +93,11 @@ class Collector:
         o, values = event.origin, tuple(event.values.items())
         who = (event.signature, o.host, o.pid, o.rank, o.local_rank, o.node)
         exact = (who, values, "" if values else event.text)
-        shape = tuple([(name, _NUMBER.sub("0", value)) for name, value in values])
         at = self._same.get(exact)
         if at is not None:
             self._count(at, event)
             return None
+        shape = tuple([(name, _NUMBER.sub("0", value)) for name, value in values])
         number, last = self._alike.get((who, shape), (0, 0))
         if number >= MAX_KEPT or len(self._events) >= MAX_EVENTS:
             if number:

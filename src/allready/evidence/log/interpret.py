@@ -49,7 +49,7 @@ def interpret(
     parsed = ParsedLines(in_order(scanned), mtime_s, memory.fronts)
     processes = ProcessTable()
     for line in parsed.lines:
-        line.is_understood = processes.feed(line, parsed.time_of(line))
+        line.is_understood = processes.feed(line)
     found = blocks.find(parsed.lines)
     writers = WriterResolver(
         parsed.lines,
@@ -101,7 +101,7 @@ def _name_writers_of_streams(log: LogContext) -> None:
 
 def _record(log: LogContext, num_events_dropped: int) -> SourceRecord:
     scanned, lines = log.scanned, log.lines
-    times = [t for line in lines if (t := log.time_of(line)) is not None]
+    times = [line.time_s for line in lines if line.time_s is not None]
     times += [t for stream in scanned.streams for _, t in stream.times]
     kept = [line for line in lines if line.is_known and line.text.strip()]
     unknown = [line for line in kept if not line.is_understood]

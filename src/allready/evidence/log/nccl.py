@@ -183,19 +183,15 @@ class NcclProcess(Struct):
     comms: Comms = field(default_factory=Comms)
     _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
     _timed_ranks: int = 0
-    _tid: int | None = None
+    _tid: int | None = None  # of the line that is read
+    _time_s: float | None = None
     _line: int = 0
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
-        self._tid, self._line = tid, line
-        reader = _READERS.get(text.partition(" ")[0])
-        if reader is not None and reader(self, text):
-            return True
-        if self.comms.feed(text, tid=tid, time_s=time_s):
-            return True
-        for mark, reader in _BY_MARK:
-            if mark in text and reader(self, text):
+        self._tid, self._time_s, self._line = tid, time_s, line
+        for reader in _readers_of(text):
+            if reader(self, text):
                 return True
         return _is_understood(text)
 
@@ -248,6 +244,9 @@ class NcclProcess(Struct):
         )
 
     # Readers of one line each; True when the line was theirs.
+
+    def read_comm(self, text: str) -> bool:
+        return self.comms.feed(text, tid=self._tid, time_s=self._time_s)
 
     def read_channel(self, text: str) -> bool:
         match = _CHANNEL.match(text)
@@ -403,9 +402,18 @@ _READERS: dict[str, _Reader] = {
     "ncclTopoPopulateNics": NcclProcess.read_filled,
 }
 _BY_MARK: tuple[tuple[str, _Reader], ...] = (
+    ("comm 0x", NcclProcess.read_comm),
     (" set ", NcclProcess.read_setting),
     ("NET/", NcclProcess.read_net),
     (" Bytes -> Algo ", NcclProcess.read_tuning),
     (" coll channels", NcclProcess.read_counts),
     ("lugin", NcclProcess.read_plugin),
 )
+
+
+@functools.lru_cache(maxsize=4096)
+def _readers_of(text: str) -> tuple[_Reader, ...]:
+    """Who is asked about a line, in this order, by its first word and by words in it."""
+    first = _READERS.get(text.partition(" ")[0])
+    marked = [reader for mark, reader in _BY_MARK if mark in text]
+    return tuple(marked if first is None else [first, *marked])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from allready.evidence import clock as clocks
 from allready.evidence.clock import Clock
-from allready.evidence.log.line import Line, decode
+from allready.evidence.log.line import Line, decode, decode_all
 from allready.evidence.prefix import KnownFronts, Prefix, has_label, parse, second_start
 
 _QUARTER_S = 900.0
@@ -47,39 +47,43 @@ class ParsedLines:
         self, raw: Sequence[tuple[int, bytes, bool]], mtime_s: float | None, known: KnownFronts | None = None
     ) -> None:
         """`raw`: see `sequence.in_order`.  `known`: what lines of other logs began with; grows."""
-        self._clock = _LogClock([text for _, text, _ in raw], mtime_s)
+        contents = [text for _, text, _ in raw]
+        self._clock = _LogClock(contents, mtime_s)
         self._known = known
-        texts = [(number, decode(text), is_known) for number, text, is_known in raw]
-        self._labels = _have_labels([text for _, text, _ in texts])
-        self.lines = [line for number, text, is_known in texts for line in self._split(number, text, is_known)]
+        texts = decode_all(contents)
+        self._labels = _have_labels(texts)
+        self.lines: list[Line] = []
+        for (number, _, is_known), text in zip(raw, texts, strict=True):
+            self._add(number, text, is_known)
         _unglue_hosts(self.lines)
         _name_nodes(self.lines, self._clock)
         self._shift_s = _zone_shift(self.lines)
+        for line in self.lines:
+            prefix = line.prefix
+            if prefix.time_s is not None or prefix.outer_time_s is not None:
+                line.time_s = self._time_of(prefix)
 
-    def time_of(self, line: Line) -> float | None:
-        """The process's own time, else the launcher's or container's, brought to the same zone."""
-        prefix = line.prefix
+    def _time_of(self, prefix: Prefix) -> float | None:
         if prefix.time_s is not None or prefix.outer_time_s is None:
             return prefix.time_s
         return prefix.outer_time_s + self._shift_s
 
-    def prefix_of(self, text: bytes) -> Prefix:
-        """The prefix of a line that is not among `lines`."""
-        return parse(decode(text), self._clock, labels=self._labels, known=self._known)
+    def another(self, number: int, text: bytes) -> Line:
+        """A line that is not among `lines`, without its text."""
+        prefix = parse(decode(text), self._clock, labels=self._labels, known=self._known)
+        return Line(number, "", prefix, time_s=self._time_of(prefix))
 
-    def _split(self, number: int, text: str, is_known: bool) -> list[Line]:
+    def _add(self, number: int, text: str, is_known: bool) -> None:
         """One line, or more where processes wrote into each other's."""
-        found: list[Line] = []
         prefix = parse(text, self._clock, labels=self._labels, known=self._known)
-        while (prefix.kind == "nccl" or "[rank" in prefix.rest) and len(found) < _MAX_GLUED:
-            cut = second_start(prefix.rest)
+        for _ in range(_MAX_GLUED):
+            cut = second_start(prefix.rest) if prefix.kind == "nccl" or "[rank" in prefix.rest else None
             if cut is None:
                 break
             rest = prefix.rest[cut:]
-            found.append(Line(number, text, prefix._replace(rest=prefix.rest[:cut]), is_known))
+            self.lines.append(Line(number, text, prefix._replace(rest=prefix.rest[:cut]), is_known))
             text, prefix = rest, parse(rest, self._clock, labels=False, known=self._known)
-        found.append(Line(number, text, prefix, is_known))
-        return found
+        self.lines.append(Line(number, text, prefix, is_known))
 
 
 def _have_labels(texts: Sequence[str]) -> bool:
@@ -109,12 +113,14 @@ def _name_nodes(lines: Sequence[Line], clock: Clock) -> None:
 
 def _unglue_hosts(lines: Sequence[Line]) -> None:
     """`iterationvm:1:1` is host `vm` after another process's half line, when `vm:1` is known from other lines."""
+    processes = [(p.host, p.pid) for line in lines if (p := line.prefix).kind == "nccl"]
+    if len(set(processes)) < 2:
+        return
     seen: dict[int, dict[str, int]] = {}
-    for line in lines:
-        p = line.prefix
-        if p.kind == "nccl" and p.pid is not None and p.host is not None:
-            hosts = seen.setdefault(p.pid, {})
-            hosts[p.host] = hosts.get(p.host, 0) + 1
+    for host, pid in processes:
+        if host is not None and pid is not None:
+            hosts = seen.setdefault(pid, {})
+            hosts[host] = hosts.get(host, 0) + 1
     aliases: dict[tuple[str, int], str] = {}
     for pid, hosts in seen.items():
         for host, count in hosts.items() if 1 < len(hosts) <= 64 else ():

@@ -33,12 +33,12 @@ class _Spoken(Struct):
     env: dict[str, str] = {}
     versions: dict[str, str] = {}
 
-    def hear(self, line: Line, time_s: float | None) -> None:
+    def add(self, line: Line) -> None:
         self.last = line
-        if time_s is not None:
-            self.note(time_s)
+        if line.time_s is not None:
+            self.add_time(line.time_s)
 
-    def note(self, time_s: float) -> None:
+    def add_time(self, time_s: float) -> None:
         self.first_time_s = time_s if self.first_time_s is None else min(self.first_time_s, time_s)
         self.last_time_s = time_s if self.last_time_s is None else max(self.last_time_s, time_s)
 
@@ -51,7 +51,7 @@ class ProcessTable:
         self._spoken: dict[Process, _Spoken] = {}
         self._bare_versions: dict[str, str] = {}
 
-    def feed(self, line: Line, time_s: float | None) -> bool:
+    def feed(self, line: Line) -> bool:
         """Take NCCL's line in; False when it is not NCCL's or of no known kind."""
         p = line.prefix
         if p.kind != "nccl" or p.host is None or p.pid is None:
@@ -67,14 +67,12 @@ class ProcessTable:
                 return False
             process = self._nccl[key] = NcclProcess(p.host, p.pid)
             self._spoken[key] = _Spoken()
-        self._spoken[key].hear(line, time_s)
+        self._spoken[key].add(line)
         if process.cuda_dev is None:
             process.cuda_dev = p.cuda_dev
-        if p.level in ("TRACE", "CALL"):
-            return True
-        if p.level not in ("INFO", "VERSION"):
-            return False
-        return process.feed(line.rest, tid=p.tid, time_s=time_s, line=line.number)
+        if p.level in ("INFO", "VERSION"):
+            return process.feed(p.rest, tid=p.tid, time_s=line.time_s, line=line.number)
+        return p.level in ("TRACE", "CALL")
 
     def ranks(self) -> dict[Process, int]:
         """Ranks as NCCL tells them: those in the largest communicator that is no child."""
@@ -119,7 +117,7 @@ class ProcessTable:
             for shape, count in zip(stream.shapes, stream.counts, strict=False):
                 counts[shape.name] = counts.get(shape.name, 0) + count
             for _, time_s in stream.times:
-                spoken.note(time_s)
+                spoken.add_time(time_s)
         facts = self._nccl[key].facts({s.comm: s.first_line for s in streams if s.first_line is not None})
         who = log.writer_of_process(*key)
         if facts["rank"] is None:
@@ -171,7 +169,7 @@ class ProcessTable:
             if who.rank is None or who.is_agent or (who.rank not in speakers and len(speakers) >= MAX_PROCESSES):
                 continue
             spoken = speakers.setdefault(who.rank, _Spoken(who))
-            spoken.hear(line, log.time_of(line))
+            spoken.add(line)
             if "environments" in line.rest:
                 _settings(line.rest, spoken)
         for rank, spoken in speakers.items():
@@ -229,10 +227,9 @@ def _with_last(log: LogContext, facts: dict[str, Any], spoken: _Spoken, last: Ra
     """The record with its times and its last line: the scanner's, which may be an operation, else the last kept."""
     line, last_time_s = spoken.last, spoken.last_time_s
     if last is not None and (line is None or last.number >= line.number):
-        line = Line(last.number, "", log.prefix_of(last.text))
-        time_s = log.time_of(line)
-        if time_s is not None:
-            last_time_s = max(time_s, last_time_s or time_s)
+        line = log.another_line(last.number, last.text)
+        if line.time_s is not None:
+            last_time_s = max(line.time_s, last_time_s or line.time_s)
     if line is not None:
         who = Writer(facts["host"], facts["pid"], facts["rank"], facts["local_rank"], facts["node"])
         facts |= _said_last(log, who, line)
