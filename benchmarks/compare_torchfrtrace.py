@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.judging.joined import Joined, joined_dumps
+
 from allready import __version__
-from allready.evidence.flight.join import FlightJoin, flight_progress
 from allready.evidence.flight.reader import read_dump
 from allready.model import ranges
 
@@ -66,7 +67,7 @@ def torch_says(dumps: Sequence[Path], *options: str) -> str:
     return told or "nothing wrong"
 
 
-def we_say(joined: FlightJoin) -> str:
+def we_say(joined: Joined) -> str:
     """Our answer in one line, from the dumps alone."""
     parts = []
     for mismatch in joined.mismatches:
@@ -88,7 +89,7 @@ def we_say(joined: FlightJoin) -> str:
     return "; ".join(parts) or "nothing wrong"
 
 
-def _waits_for(joined: FlightJoin, root: int) -> Iterator[str]:
+def _waits_for(joined: Joined, root: int) -> Iterator[str]:
     """What others wait in for `root`, group by group."""
     for progress in joined.progress:
         callers = [rank for rank, group, ranks in joined.waits if group == progress.group and root in ranks]
@@ -113,7 +114,7 @@ def compared(folder: Path, truth: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     orders = [dumps, dumps[::-1]]
     readings = [read_dump(p.read_bytes(), p.name, name_hint=p.name) for p in dumps]
-    joined = flight_progress([d for r in readings for d in r.dumps])
+    joined = joined_dumps([d for r in readings for d in r.dumps])
     ours = sorted({*joined.roots, *(r for m in joined.mismatches for r in m.odd)})
     return {
         "run": folder.name,

@@ -21,8 +21,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.judging.joined import joined_dumps
+
 from allready import __version__
-from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import Reading
@@ -125,7 +126,7 @@ def main() -> int:
         workers_cpu_s = children.ru_utime + children.ru_stime - before.ru_utime - before.ru_stime
     dumps = [d for r in readings for d in r.dumps]
     began, began_cpu = time.monotonic(), time.process_time()
-    joined = flight_progress(dumps)
+    joined = joined_dumps(dumps)
     join_s, join_cpu_s = time.monotonic() - began, time.process_time() - began_cpu
     result = {
         "ranks": args.ranks,

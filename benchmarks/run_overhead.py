@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 from allready import __version__
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.live.environment import WRAPPER, beacon_environment, rank_environment
 from allready.live.run_paths import make_rank_dir, make_run_dir
 
 LIMIT_S = 900.0
@@ -121,7 +121,7 @@ def job(script: Path, arguments: list[str], *, with_beacon: bool) -> list[float]
             command = [sys.executable, "-u", str(script), *arguments]
             if with_beacon:
                 env |= beacon_environment(env) | rank_environment(run_dir, rank)
-                command = rank_command(str(script), arguments)
+                command = [command[0], "-u", WRAPPER, *command[2:]]
             ranks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, start_new_session=True))
         output, _ = ranks[0].communicate(timeout=LIMIT_S)
         ranks[1].communicate(timeout=LIMIT_S)
@@ -230,7 +230,7 @@ def by_starts(script: Path, pairs: int) -> list[tuple[float, float]]:
     folder = make_rank_dir(run_dir, 0)
     env = dict(os.environ) | rank_environment(run_dir, 0)
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed
-    commands = ([sys.executable, "-u", str(script)], rank_command(str(script)))
+    commands = ([sys.executable, "-u", str(script)], [sys.executable, "-u", WRAPPER, str(script)])
     found = []
     for pair in range(-2, pairs):
         times = [0.0, 0.0]

@@ -10,9 +10,9 @@ import time
 import msgspec
 
 from allready.facts.collect import from_json, to_json
+from allready.judging.engine import judge
 from allready.messaging.wire import encode
 from allready.preflight.check.inquiry import Inquiry, plain
-from allready.rules.engine import judge
 from allready.testing import fleet
 
 REPEAT = 500

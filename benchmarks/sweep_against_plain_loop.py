@@ -50,11 +50,16 @@ class Side:
     rank: int
     world_size: int
     cell: Any
+    pack: Any
     warmup: int = 5
     iters: int = 20
     size_budget_s: float = 1000.0
     sizes: tuple[int, ...] = ()
     sent: list[dict[str, Any]] = field(default_factory=list)
+
+    def mark(self, *position: int) -> None:
+        """As `RankSide.mark`."""
+        self.cell.write(self.pack(*position))
 
     def send(self, event: str, **fields: Any) -> None:
         """Keep what the sweep reports."""
@@ -117,8 +122,9 @@ class Loops:
         import torch
         import torch.distributed as dist
 
-        from allready.preflight.collectives.cell import CellWriter, create
         from allready.preflight.collectives.sweep import Sweep
+        from allready.preflight.collectives.wire import POSITION
+        from allready.proc.cell import CellWriter, anonymous_cell
 
         self.torch, self.dist, self.is_cpu = torch, dist, is_cpu
         local = int(os.environ["LOCAL_RANK"])
@@ -133,7 +139,7 @@ class Loops:
             self.group = dist.new_group(backend="nccl")
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.buffer = torch.zeros(max_bytes // 4, device=self.device)
-        self.side = Side(self.rank, self.world_size, CellWriter(create("benchmark")))
+        self.side = Side(self.rank, self.world_size, CellWriter(anonymous_cell("benchmark")), POSITION.pack)
         self.sweep = Sweep(torch, dist, self.side, self.buffer, self.group)  # type: ignore[arg-type]
         for _ in range(3):
             dist.all_reduce(self.buffer[:1024], group=self.group)

@@ -12,14 +12,15 @@ import pytest
 
 from allready.cli.main import COMMANDS
 from allready.messaging import contact, hub
-from allready.preflight.check import coordinator, participant, run
+from allready.preflight.check import context, joining, roll_call
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
 from allready.preflight.reach import ReachRequest
+from tests.cases import cases
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-WITH_COMMANDS = [path for path in DOCUMENTS if "codes" not in path.parts]
+WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = [path for path in WRITTEN if path.parent.parent.name != "codes"]  # those are built
 PAIRS = [
     ("README.md", "README.zh-CN.md"),
     ("docs/check.md", "docs/zh/check.md"),
@@ -92,7 +93,7 @@ def parse(argv: list[str]) -> None:
     parser.parse_args(argv[1:])
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=named)
+@cases("path", DOCUMENTS, ids=named)
 def test_links_to_our_own_files_resolve(path: Path) -> None:
     broken = []
     for target in LINK.findall(prose_of(text_of(path))):
@@ -106,7 +107,7 @@ def test_links_to_our_own_files_resolve(path: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("path", WITH_COMMANDS, ids=named)
+@cases("path", DOCUMENTS, ids=named)
 def test_every_command_shown_is_one_that_we_take(path: Path) -> None:
     refused = []
     for argv in commands_of(text_of(path)):
@@ -134,12 +135,12 @@ def test_commands_are_found_where_they_stand() -> None:
 
 def test_a_command_that_we_do_not_take_is_noticed() -> None:
     with pytest.raises(AssertionError, match="no such command"):
-        parse(["explain", "NET001"])
+        parse(["heal", "NET001"])
     with pytest.raises(SystemExit):
         parse(["check", "--no-such-flag"])
 
 
-@pytest.mark.parametrize("path", WITH_COMMANDS, ids=named)
+@cases("path", DOCUMENTS, ids=named)
 def test_targets_of_make_exist(path: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", text_of(ROOT / "Makefile"), re.MULTILINE))
     assert {"demo", "test"} <= targets
@@ -147,7 +148,7 @@ def test_targets_of_make_exist(path: Path) -> None:
     assert shown <= targets
 
 
-@pytest.mark.parametrize(("english", "chinese"), PAIRS)
+@cases(("english", "chinese"), PAIRS)
 def test_both_languages_have_the_same_structure(english: str, chinese: str) -> None:
     one, other = (text_of(ROOT / name) for name in (english, chinese))
     assert [len(h) for h, _ in HEADING.findall(prose_of(one))] == [len(h) for h, _ in HEADING.findall(prose_of(other))]
@@ -158,7 +159,7 @@ def test_both_languages_have_the_same_structure(english: str, chinese: str) -> N
     )
 
 
-@pytest.mark.parametrize(("english", "chinese"), PAIRS)
+@cases(("english", "chinese"), PAIRS)
 def test_both_languages_point_to_each_other(english: str, chinese: str) -> None:
     for here, there in ((english, chinese), (chinese, english)):
         targets = {(ROOT / here).parent / t.partition("#")[0] for t in LINK.findall(text_of(ROOT / here))}
@@ -187,21 +188,21 @@ REACH = ReachRequest()
 DEFAULT_WAIT_S = next(f.default for f in fields(CheckRequest) if f.name == "wait_s")
 LIMITS = {
     "docs/architecture.md": (
-        f"reading one node's facts | {run.COLLECT_S:g} s,",
-        f"resolving a name | {run.RESOLVE_S + 1:g} s,",
+        f"reading one node's facts | {context.COLLECT_S:g} s,",
+        f"resolving a name | {context.RESOLVE_S + 1:g} s,",
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
-        f"a clash; a hopeless master port | {coordinator.SETTLE_S:g} s; {participant.GIVE_UP_HOPELESS_S:g} s |",
+        f"a clash; a hopeless master port | {roll_call.SETTLE_S:g} s; {joining.GIVE_UP_HOPELESS_S:g} s |",
         f"a silent peer (a beat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
-        f"all facts | {coordinator.FACTS_S:g} s |",
+        f"all facts | {roll_call.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
-        f"goodbyes | {coordinator.BYE_S:g} s |",
+        f"goodbyes | {roll_call.BYE_S:g} s |",
     ),
     "docs/check.md": (
         f"| `--wait`, {DEFAULT_WAIT_S:g} s |",
-        f"GPUs or interfaces do not fit | {coordinator.FACTS_S:g} s |",
+        f"GPUs or interfaces do not fit | {roll_call.FACTS_S:g} s |",
         f"falls silent for {hub.SILENCE_S:g} s",
-        f"after {coordinator.SETTLE_S:g} s, so that",
-        f"(after {participant.GIVE_UP_HOPELESS_S:g} s)",
+        f"after {roll_call.SETTLE_S:g} s, so that",
+        f"(after {joining.GIVE_UP_HOPELESS_S:g} s)",
         f"`jax_init` ({STAGE_DEADLINE_S['jax_init']:g} s",
         *(
             f" {name} | {STAGE_DEADLINE_S[name]:g} s |"
@@ -212,7 +213,7 @@ LIMITS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("document", "words"), [(d, w) for d, all_words in LIMITS.items() for w in all_words])
+@cases(("document", "words"), [(d, w) for d, all_words in LIMITS.items() for w in all_words])
 def test_time_limits_in_the_documents_are_those_of_the_code(document: str, words: str) -> None:
     assert words in " ".join(text_of(ROOT / document).split())
     chinese = text_of(ROOT / document.replace("docs/", "docs/zh/"))

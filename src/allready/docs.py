@@ -1,160 +1,186 @@
-"""Pages of the codes, from the rules: `python -m allready.docs docs/codes` writes them, `--check` compares.
+"""Pages of the codes, from the rules: for `allready explain`, and as Markdown by `python -m allready.docs docs/codes`.
 
-One Markdown file per code and language, and an index per language.  The English text is the rule's, the Chinese is in
-`allready/text/zh_CN`; nothing is written anywhere else.
+The English text is the rule's, the Chinese is in `allready/text/zh_CN`; nothing is written anywhere else.
 """
 
 import argparse
+import functools
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from allready.model.fill import plain
-from allready.rules.registry import AREAS, Rule, load
+from msgspec.structs import replace
+
+from allready import signatures
+from allready.judging.registry import AREAS, Rule, load
+from allready.model import RemedyStep
+from allready.model.fill import plain, steps_of
 from allready.text import catalog
+from allready.text.ui import areas, table, ui
 
 LANGUAGES = ("en", "zh")
+SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
-_LABELS = {
-    "en": {
-        "code": "Code", "title": "Title", "severity": "Severity", "fault_class": "Fault class", "since": "Since",
-        "message": "Message", "remedy": "What to do", "area": "Area",
-        "index": "Finding codes", "about": "Every finding has a code, and every code a page.",
-        "classes": "What the fault classes mean: [glossary](../../glossary.md).",
-        "back": "All codes", "other": "[中文](../zh/{code}.md)",
-    },
-    "zh": {
-        "code": "代码", "title": "标题", "severity": "严重程度", "fault_class": "故障类别", "since": "起始版本",
-        "message": "消息", "remedy": "处理办法", "area": "领域",
-        "index": "诊断结果代码", "about": "每条诊断结果都有一个代码，每个代码都有一页说明。",
-        "classes": "各故障类别的含义见[术语表](../../zh/glossary.md)。",
-        "back": "全部代码", "other": "[English](../en/{code}.md)",
-    },
-}  # fmt: skip
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_NO_BLANK = re.compile(
+    r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
+    r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
+)
+MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A page that is not as the rules say.  what: "missing", "stale" or "orphaned"."""
+class Page:
+    """What is known about one code in one language.
 
-    what: str
-    path: Path
+    `sections`: heading and text, one line a paragraph; `examples`: lines of logs that mean it.
+    """
+
+    code: str
+    name: str
+    area: str
+    severity: str
+    fault_class: str
+    since: str
+    title: str
+    message: str
+    remedy: str
+    sections: tuple[tuple[str, str], ...]
+    examples: tuple[str, ...] = ()
 
 
-def pages() -> dict[str, str]:
-    """All files, by path below the folder: `en/NET003.md`, `zh/README.md`, ..."""
-    rules = load()
-    made: dict[str, str] = {}
-    for language in LANGUAGES:
-        for code, rule in rules.items():
-            made[f"{language}/{code}.md"] = page(rule, language)
-        made[f"{language}/{INDEX}"] = index(rules.values(), language)
-    return made
+def page_of(rule: Rule, language: str) -> Page:
+    """The page of one rule; what a language lacks is in English."""
+
+    def text(slot: str) -> str:
+        english = str(getattr(rule, slot))
+        return english if language == "en" else catalog.translated(language, rule.area, rule.code, slot) or english
+
+    parts = _HEADING.split(text("page"))[1:]
+    return Page(
+        code=rule.code,
+        name=rule.name,
+        area=rule.area,
+        severity=str(rule.severity),
+        fault_class=str(rule.fault_class),
+        since=rule.since,
+        title=text("title"),
+        message=_one_line(plain(text("message"))),
+        remedy=_one_line(plain(catalog.remedy_text(steps(rule, language), language))),
+        sections=tuple((heading, _one_line(body)) for heading, body in zip(parts[::2], parts[1::2], strict=True)),
+        examples=_examples().get(rule.code, ()),
+    )
 
 
-def page(rule: Rule, language: str) -> str:
-    """One rule's page in Markdown: a table of its fields, then its text."""
-    label = _LABELS[language]
-    rows = [
-        (label["severity"], f"`{rule.severity}`"),
-        (label["fault_class"], f"`{rule.fault_class}`"),
-        (label["since"], rule.since),
-        (label["message"], _cell(plain(text(rule, "message", language)))),
-        (label["remedy"], _cell(plain(text(rule, "remedy", language)))),
-    ]
+@functools.cache
+def _examples() -> dict[str, tuple[str, ...]]:
+    found = signatures.load().values()
+    return {s.code: tuple(line.example for line in s.lines[:MAX_EXAMPLES]) for s in found if s.code is not None}
+
+
+def _one_line(text: str) -> str:
+    """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
+    return " ".join(_NO_BLANK.sub("", text.strip()).split())
+
+
+def untranslated(language: str = "zh") -> Iterator[str]:
+    """What `language` lacks and shows in English: file, code or label, and the slots of a code."""
+    for rule in load().values():
+        slots = [s for s in SLOTS if catalog.translated(language, rule.area, rule.code, s) is None]
+        if len(steps_of(catalog.entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
+            slots.append("remedy")
+        if slots:
+            yield f"{catalog.folder(language)}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
+    for area in areas():
+        for name in table("en", area).keys() - table(language, area).keys():
+            yield f"{catalog.folder(language)}/ui_{area}.toml: {name}"
+
+
+def by_area(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
+    """Rules by area, in the order of the areas, sorted by code."""
+    found: dict[str, list[Rule]] = {area: [] for area in AREAS}
+    for rule in sorted(rules, key=lambda r: r.code):
+        found.setdefault(rule.area, []).append(rule)
+    return {area: members for area, members in found.items() if members}
+
+
+def markdown(page: Page, language: str) -> str:
+    """One page as a Markdown file."""
+    other = {"en": "zh", "zh": "en"}[language]
+    rows = (
+        (_t("severity", language), f"`{page.severity}`"),
+        (_t("fault_class", language), f"`{page.fault_class}`"),
+        (_t("area", language), f"`{page.area}`"),
+        (_t("since", language), page.since),
+        (_t("message", language), _cell(page.message)),
+        (_t("remedy", language), _cell(page.remedy)),
+    )
     lines = [
-        f"# {rule.code}: {text(rule, 'title', language)}",
+        f"# {page.code}: {page.title}",
         "",
-        f"[{label['back']}]({INDEX}) · {label['other'].format(code=rule.code)}",
+        f"[{_t('all', language)}]({INDEX}) · [{_t('language', other)}](../{other}/{page.code}.md)",
         "",
-        f"| {label['code']} | {rule.code} |",
+        f"| {_t('code', language)} | {page.code} |",
         "| --- | --- |",
         *(f"| {name} | {value} |" for name, value in rows),
-        "",
-        text(rule, "page", language).strip(),
     ]
+    for heading, body in page.sections:
+        lines += ["", f"## {heading}", body]
+    if page.examples:
+        lines += ["", f"## {_t('examples', language)}", "```text", *page.examples, "```"]
     return "\n".join(lines) + "\n"
 
 
 def index(rules: Iterable[Rule], language: str) -> str:
-    """The list of all codes, by area."""
-    label = _LABELS[language]
-    lines = [f"# {label['index']}", "", label["about"], label["classes"]]
-    by_area: dict[str, list[Rule]] = {area: [] for area in AREAS}
-    for rule in rules:
-        by_area.setdefault(rule.area, []).append(rule)
-    for area, members in by_area.items():
-        if not members:
-            continue
-        head = (label["code"], label["title"], label["severity"], label["fault_class"])
-        lines += ["", f"## {area}", "", f"| {' | '.join(head)} |", "| --- | --- | --- | --- |"]
-        lines += [
-            f"| [{r.code}]({r.code}.md) | {_cell(text(r, 'title', language))} | `{r.severity}` | `{r.fault_class}` |"
-            for r in sorted(members, key=lambda r: r.code)
-        ]
+    """The list of all codes as a Markdown file."""
+    head = " | ".join(_t(name, language) for name in ("code", "title", "severity", "fault_class"))
+    lines = [f"# {_t('index', language)}"]
+    for area, members in by_area(rules).items():
+        lines += ["", f"## {area}", "", f"| {head} |", "| --- | --- | --- | --- |"]
+        for page in (page_of(rule, language) for rule in members):
+            link = f"[{page.code}]({page.code}.md)"
+            lines.append(f"| {link} | {_cell(page.title)} | `{page.severity}` | `{page.fault_class}` |")
     return "\n".join(lines) + "\n"
 
 
-def text(rule: Rule, slot: str, language: str) -> str:
-    """A slot ("title", "message", "remedy", "page") of a rule in `language`; English where that lacks it."""
-    if language != "en":
-        translated = catalog.entries(language, rule.area).get(rule.code, {}).get(slot)
-        if isinstance(translated, str) and translated.strip():
-            return translated
-    return {"title": rule.title, "message": rule.message, "remedy": rule.remedy, "page": rule.page}[slot]
+def _t(name: str, language: str) -> str:
+    return ui(f"explain.{name}", language)
 
 
-def _cell(words: str) -> str:
-    return " ".join(words.split()).replace("|", "\\|").replace("<", "&lt;")
+def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
+    """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
+    translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
+    return tuple(
+        replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
+        for n, step in enumerate(rule.steps)
+    )
 
 
-def compare(folder: Path) -> list[Difference]:
-    """What differs between the files in `folder` and the rules; empty when nothing does."""
-    wanted = pages()
-    found: list[Difference] = []
-    for name, content in wanted.items():
-        path = folder / name
-        if not path.is_file():
-            found.append(Difference(what="missing", path=path))
-        elif path.read_bytes() != content.encode():
-            found.append(Difference(what="stale", path=path))
-    found += [Difference(what="orphaned", path=path) for path in _orphans(folder, wanted)]
-    return found
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def write(folder: Path) -> list[Difference]:
-    """Make `folder` as the rules say; returns what had to be changed.  Files of other kinds are left alone."""
-    wanted = pages()
-    changed = compare(folder)
-    for difference in changed:
-        if difference.what == "orphaned":
-            difference.path.unlink()
-            continue
-        difference.path.parent.mkdir(parents=True, exist_ok=True)
-        name = difference.path.relative_to(folder).as_posix()
-        difference.path.write_text(wanted[name], encoding="utf-8", newline="\n")
-    return changed
-
-
-def _orphans(folder: Path, wanted: dict[str, str]) -> list[Path]:
-    there = (path for language in LANGUAGES for path in sorted((folder / language).glob("*.md")))
-    return [path for path in there if path.relative_to(folder).as_posix() not in wanted]
+def write(folder: Path) -> int:
+    """Write all pages below `folder` (`en/NET003.md`, `zh/README.md`, ...); gives their number."""
+    rules = load()
+    for language in LANGUAGES:
+        (folder / language).mkdir(parents=True, exist_ok=True)
+        (folder / language / INDEX).write_text(index(rules.values(), language), encoding="utf-8")
+        for code, rule in rules.items():
+            text = markdown(page_of(rule, language), language)
+            (folder / language / f"{code}.md").write_text(text, encoding="utf-8")
+    return len(rules) * len(LANGUAGES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the pages, or with `--check` only compare: 0 when nothing differs, else 1 and a line for each file."""
+    """Write the pages; always 0."""
     parser = argparse.ArgumentParser(prog="python -m allready.docs", description="pages of the codes, from the rules")
     parser.add_argument("folder", type=Path, help="docs/codes")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is stale")
     arguments = parser.parse_args(argv)
-    differences = compare(arguments.folder) if arguments.check else write(arguments.folder)
-    for difference in differences:
-        sys.stdout.write(f"{difference.what}: {difference.path}\n")
-    if arguments.check and differences:
-        sys.stdout.write(f"run: python -m allready.docs {arguments.folder}\n")
-        return 1
+    sys.stdout.write(f"{arguments.folder}: {write(arguments.folder)} pages\n")
     return 0
 
 

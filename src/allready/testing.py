@@ -10,6 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome, run
+from allready.judging.registry import load
 from allready.model import (
     BenchPoint,
     Claim,
@@ -22,6 +24,7 @@ from allready.model import (
     Fleet,
     Gpu,
     GpuFacts,
+    Hit,
     HostFacts,
     Interface,
     InterfaceChoice,
@@ -36,17 +39,30 @@ from allready.model import (
     RdmaFacts,
     RdmaPort,
     Reachability,
+    Reason,
     RollCall,
     Route,
     ScriptFacts,
     SoftwareFacts,
     StageResult,
     TransportFacts,
+    UncheckedKind,
     World,
     WorldNode,
 )
-from allready.rules.engine import Outcome, run
-from allready.rules.registry import load
+from allready.model.fill import fill_steps
+
+__all__ = [
+    "address_of",
+    "check",
+    "claim",
+    "fleet",
+    "healthy_collectives",
+    "healthy_node",
+    "healthy_path",
+    "healthy_reach",
+    "healthy_roll",
+]
 
 GIB = 2**30
 NPROC = 2
@@ -56,6 +72,11 @@ PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 def check(code: str, fleet: Fleet) -> Outcome:
     """Ask one rule."""
     return run(load()[code], fleet)
+
+
+def commands(code: str, hit: Hit) -> list[str]:
+    """The commands of a hit's remedy, with everything known filled in."""
+    return [remedy.command for remedy in fill_steps(load()[code].steps, hit.values) if remedy.command]
 
 
 def address_of(node_rank: int) -> str:
@@ -288,7 +309,11 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
     if "collectives" not in changes:
         parts["collectives"] = healthy_collectives(num_nodes * NPROC)
     for name, change in changes.items():
-        if name in {"world", "roll", "reach", "collectives", "why_not", "inapplicable"}:
+        if name == "why_not":
+            parts[name] = {
+                part: Reason(kind=UncheckedKind.UNSPECIFIED, values={"why": why}) for part, why in change.items()
+            }
+        elif name in {"world", "roll", "reach", "collectives", "inapplicable"}:
             parts[name] = change
         else:
             for node_rank, fact in change.items():

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.jobs import LOOP, PRINT_WHO, Job, lines, processes_with, wait_for
+from tests.cli.patches import patched
+from tests.clock import Stopwatch
 
 
 def test_one_node_runs_a_script_unchanged(job: Job) -> None:
@@ -103,10 +105,10 @@ def test_sigterm_reaches_the_ranks_and_ends_the_job_everywhere(job: Job, tmp_pat
     first = job.node(0, "--grace", "3", script, env={"TOUCH": str(touch)})
     second = job.node(1, "--grace", "3", script)
     wait_for(touch.exists)
-    began = time.monotonic()
+    began = Stopwatch()
     second.process.send_signal(signal.SIGTERM)
     codes = {first.wait(20), second.wait(20)}
-    assert time.monotonic() - began < 10
+    assert began.s < 10
     assert codes == {143}, first.err + second.err
     assert first.report()["status"] != "fault", first.report()["verdict"]
 
@@ -120,6 +122,22 @@ def test_a_killed_agent_leaves_no_orphan(job: Job, tmp_path: Path) -> None:
     os.kill(node.process.pid, signal.SIGKILL)
     wait_for(lambda: not processes_with(script), 5.0)
     node.wait()
+
+
+def test_a_node_whose_agent_is_killed_is_the_culprit(job: Job, tmp_path: Path) -> None:
+    script = job.script(LOOP)
+    touch = tmp_path / "steps"
+    first = job.node(0, "--grace", "3", script, env={"TOUCH": str(touch)})
+    second = job.node(1, "--grace", "3", script)
+    wait_for(touch.exists, 60.0)
+    os.kill(second.process.pid, signal.SIGKILL)
+    assert first.wait() == 1
+    report = first.report()
+    assert report["status"] == "fault"
+    assert report["verdict"]["culprits"]["nodes"] == [1], (report["verdict"], first.err)
+    assert report["verdict"]["fault_class"] == "DEAD"
+    second.wait()
+    wait_for(lambda: second.report()["status"] != "healthy", 5.0)  # written by its log relay
 
 
 @pytest.mark.parametrize("module", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -148,6 +166,59 @@ def test_python_dash_m_works_as_torch_distributed_run_does(job: Job, module: boo
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "rank 0 of 1 local 0\n"
+
+
+def test_a_script_that_one_node_lacks_is_told_at_the_roll_call(job: Job) -> None:
+    first = job.node(0, job.script(PRINT_WHO))
+    second = job.node(1, "nosuch.py")
+    assert [first.wait(), second.wait()] == [1, 1]
+    for node in (first, second):
+        verdict = node.report()["verdict"]
+        assert (verdict["code"], verdict["culprits"]["nodes"]) == ("JOB012", [1])
+        assert "nosuch.py" in verdict["sentence"]
+    assert "rank 0 of" not in first.out
+
+
+def test_a_second_job_on_the_port_is_told_whose_it_is_and_the_first_goes_on(job: Job, tmp_path: Path) -> None:
+    script = job.script("import os, time\nopen(os.environ['TOUCH'], 'w').close()\ntime.sleep(12)\n")
+    touches = [tmp_path / f"runs{n}" for n in (0, 1)]
+    running = [job.node(n, "--framework", "jax", script, env={"TOUCH": str(touches[n])}) for n in (0, 1)]
+    wait_for(lambda: all(t.exists() for t in touches))
+    second = [job.node(n, "--framework", "jax", script) for n in (0, 1)]
+    assert [node.wait(20) for node in second] == [1, 1]
+    for node in second:
+        verdict = node.report()["verdict"]
+        assert (verdict["code"], verdict["culprits"]["nodes"]) == ("PRT005", [0])
+        assert f"pid {running[0].process.pid}, " in verdict["sentence"]
+        assert " run --report-dir " in verdict["sentence"]
+        assert "started=20" in verdict["sentence"]
+    assert [node.wait() for node in running] == [0, 0]
+    assert all("asyncio" not in node.err for node in running)
+
+
+WITHOUT_TORCH = """
+import importlib.util
+genuine = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else genuine(name, package)
+"""
+
+
+def test_scripts_run_where_torch_is_not_installed_and_one_that_fails_is_not_healthy(job: Job, tmp_path: Path) -> None:
+    script = job.script("import sys\nprint('ran')\nsys.exit(int(sys.argv[1]))\n")
+    env = patched(tmp_path, WITHOUT_TORCH, where="run")
+    nodes = [job.start("--nproc-per-node", "1", script, code, env=env) for code in ("0", "3")]
+    assert [node.wait() for node in nodes] == [0, 3], nodes[0].err
+    assert [node.out for node in nodes] == ["ran\n", "ran\n"]
+    assert nodes[0].report()["status"] == "healthy"
+    assert nodes[1].report()["status"] == "fault"
+
+
+def test_how_the_job_ended_stands_in_the_report(job: Job) -> None:
+    node = job.start("--nproc-per-node", "1", "--framework", "jax", job.script("raise SystemExit(5)"))
+    assert node.wait() == 5
+    report = node.report()
+    assert report["job"] == {"exit_code": 5, "outcome": "exit_code", "attempts": 1}
+    assert report["status"] != "healthy"
 
 
 def test_an_excluded_node_takes_no_part(job: Job) -> None:

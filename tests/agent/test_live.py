@@ -4,11 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.agent.jobs import ALLREADY, LOOP, Job, Node, processes_with, wait_for
+from tests.cli.patches import patched
+from tests.clock import Stopwatch
 
 
 def verdict_of(node: Node, status: str = "fault") -> dict[str, Any] | None:
@@ -39,10 +40,10 @@ def test_a_stopped_rank_is_named_within_seconds_and_forgiven_when_it_goes_on(job
     second = job.node(1, script, nproc=1, env={"STEPS": "350"})
     wait_for(touch.exists)
     pid = rank_pid(script, 1)
-    began = time.monotonic()
+    began = Stopwatch()
     os.kill(pid, signal.SIGSTOP)
     verdict = wait_for(lambda: verdict_of(first), 12.0)
-    assert time.monotonic() - began < 8.0
+    assert began.s < 8.0
     assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("CPU-STUCK", [1])
     assert str(pid) in verdict["sentence"]
     wait_for(lambda: verdict_of(second), 5.0)  # every node's report says so
@@ -63,6 +64,37 @@ def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> N
     assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DEAD", [2])
     assert "ValueError: bad sample in shard 17" in verdict["sentence"]
     assert (first.report_dir / "report.html").stat().st_size > 1000
+
+
+RECORDS_QUESTIONS = """
+import allready.live.node.observer as observer
+genuine = observer.NodeObserver.gather
+def gather(self, number, *, deadline_s=1.5, with_dump=True):
+    with open(os.environ["QUESTIONS"], "a") as file:
+        file.write(f"{self._node_rank} {number} {with_dump}\\n")
+    return genuine(self, number, deadline_s=deadline_s, with_dump=with_dump)
+observer.NodeObserver.gather = gather
+"""
+
+
+def test_the_first_question_about_a_wait_asks_no_node_for_a_dump(job: Job, tmp_path: Path) -> None:
+    questions = tmp_path / "questions"
+    env = {
+        "EACH_STEP": "if step == 30 and rank == 1: time.sleep(1000)",
+        "QUESTIONS": str(questions),
+        **patched(tmp_path, RECORDS_QUESTIONS, where="run"),
+    }
+    nodes = [job.node(n, "--grace", "1", job.script(LOOP), env=env) for n in (0, 1)]
+
+    def asked() -> dict[str, list[str]]:
+        words = [line.split() for line in questions.read_text().splitlines()] if questions.exists() else []
+        return {node: [dump for n, _, dump in words if n == node] for node in ("0", "1")}
+
+    wait_for(lambda: all(len(dumps) >= 2 for dumps in asked().values()), 60.0)
+    assert {node: dumps[:2] for node, dumps in asked().items()} == {"0": ["False", "True"], "1": ["False", "True"]}
+    nodes[0].process.send_signal(signal.SIGTERM)
+    for node in nodes:
+        node.wait(20)
 
 
 def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job, tmp_path: Path) -> None:

@@ -377,6 +377,28 @@ def test_jax_pmap_needs_no_arguments(job: Job) -> None:
     assert found[0][2] == found[1][2]
 
 
+def test_jax_processes_of_two_nodes_meet_through_their_agents(job: Job) -> None:
+    script = job.script("import jax\njax.distributed.initialize()\nprint('COUNT', jax.process_count(), flush=True)\n")
+    nodes = [job.node(n, *NO_TORCH, script, env=JAX) for n in (0, 1)]
+    assert [node.wait(DEADLINE_S) for node in nodes] == [0, 0], nodes[0].err + nodes[1].err
+    assert ["COUNT 2" in node.out for node in nodes] == [True, True]
+
+
+def test_a_jax_process_that_never_comes_is_named_in_the_log_of_the_other(job: Job) -> None:
+    script = job.script(
+        "import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(1000)\n"
+        "import jax\njax.distributed.initialize()\n"
+    )
+    nodes = [
+        job.node(n, *NO_TORCH, "--jax-attempts", "1", "--jax-timeout", "3", "--grace", "2", script, env=JAX)
+        for n in (0, 1)
+    ]
+    assert [node.wait(DEADLINE_S) for node in nodes] == [1, 1]
+    said = (nodes[0].report_dir / "attempt0/node0/rank0/out.log").read_text()
+    assert "is missing, 1 of 2 are here" in said
+    assert "after 1 attempt (" in said
+
+
 @pytest.mark.slow
 def test_jax_needs_no_diagnosis_either(job: Job) -> None:
     node = job.start("--nproc-per-node", "2", "--no-diagnosis", example("jax_pmap.py"), env=JAX)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 HOLD_FACTS = """
 import time
-import allready.preflight.check.run as run
-genuine = run.collect
+import allready.preflight.check.context as context
+genuine = context.collect
 def collect(*args, **kwargs):
     time.sleep(30)
     return genuine(*args, **kwargs)
-run.collect = collect
+context.collect = collect
 """
 
 HOLD_REACH = """
@@ -57,13 +57,13 @@ atexit.register(hold)
 
 
 def patched(folder: Path, code: str, *, where: str = "check") -> dict[str, str]:
-    """The environment that runs `code` at the start of the agents ("check") or of the ranks ("rank").
+    """The environment that runs `code` at the start of the agents ("check", "run") or of a check's ranks ("rank").
 
     A fault in the code itself ends the process with a traceback: a patch that does not fit must not go unnoticed.
     """
     site = folder / f"site-{abs(hash(code))}"
     site.mkdir(exist_ok=True)
-    chosen = "'check' in sys.orig_argv" if where == "check" else "any('collectives.' in a for a in sys.orig_argv)"
+    chosen = "any('collectives.' in a for a in sys.orig_argv)" if where == "rank" else f"{where!r} in sys.orig_argv"
     body = "\n".join(f"        {line}" for line in code.strip().splitlines())
     (site / "sitecustomize.py").write_text(
         "import os, sys, traceback\n\ndef patch():\n    try:\n" + body + "\n    except BaseException:\n"

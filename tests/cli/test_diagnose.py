@@ -25,6 +25,7 @@ from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
 from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, SourceRecord
+from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
@@ -79,7 +80,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
+@cases(("words", "told"), WRONG, ids=[" ".join(w) or "nothing" for w, _ in WRONG])
 def test_what_cannot_be_done_is_said_with_exit_code_2(
     words: tuple[str, ...],
     told: str,
@@ -170,8 +171,9 @@ def _pack(mode: Any) -> Callable[[Path, Path], None]:
     return pack
 
 
-@pytest.mark.parametrize("name", ["ok", "sigstop", "exception"])
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "zip"])
+@pytest.mark.thorough
+@cases("name", ["ok", "sigstop", "exception"])
+@cases("mode", ["w", "w:gz", "w:xz", "zip"])
 def test_an_archive_gets_the_verdict_of_its_folder(
     name: str, mode: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +188,7 @@ def test_an_archive_gets_the_verdict_of_its_folder(
     assert len(report["findings"]) == len(expected["findings"])
 
 
+@pytest.mark.thorough
 def test_standard_input_may_be_a_log_or_an_archive(runs: Path, tmp_path: Path) -> None:
     _pack("w:gz")(runs / "exception", tmp_path / "t")
     for data, code in (((tmp_path / "t").read_bytes(), 1), ((runs / "exception" / "stdout.node1.log").read_bytes(), 1)):
@@ -339,6 +342,7 @@ def test_reports_are_written_where_they_were_asked_for(
     assert capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_workers_change_nothing(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,6 +389,7 @@ def status_in(path: Path) -> str | None:
         return None
 
 
+@pytest.mark.thorough
 def test_following_says_the_verdict_when_it_changes_and_ends_on_an_interrupt(runs: Path, tmp_path: Path) -> None:
     job, report = tmp_path / "job", tmp_path / "report.json"
     job.mkdir()
@@ -402,6 +407,7 @@ def test_following_says_the_verdict_when_it_changes_and_ends_on_an_interrupt(run
     assert out.count("FAULT") >= 2  # when it changed, and at the end
 
 
+@pytest.mark.thorough
 def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) -> None:
     with Following(runs / "ok", "--until-idle", "1") as following:
         out, errors = following.process.communicate(timeout=30)
@@ -437,7 +443,7 @@ def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "moment"),
     [
         ("2026-11-20 11:51", "2026-11-20T11:51:00"), ("2026-11-20T11:51:03.5", "2026-11-20T11:51:03.500"),
@@ -456,7 +462,7 @@ def test_a_duration_needs_evidence_that_has_times() -> None:
     assert since("2026-11-20")(None) == at("2026-11-20T00:00:00")
 
 
-@pytest.mark.parametrize("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
+@cases("text", ["", "m", "-5m", "99:99", "11:51:99", "yesterday", "2026-02-30", "1e9", "١٠m"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         since(text)
@@ -495,6 +501,7 @@ def test_rank_compares_with_the_same_ranks_of_a_good_run(runs: Path, capsys: pyt
     assert report["ruins"]["differences"] == []
 
 
+@pytest.mark.thorough
 def test_a_huge_report_in_the_input_is_not_parsed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = tmp_path / "report.json"
     with saved.open("w") as file:
@@ -512,7 +519,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = RunEvidence(progress=(group,), expected_ranks=2)
-    assert [n.why for n in undecided(after, readings, Saved())] == ["nothing read says how the run ended"]
+    assert [n.why for n in undecided(after, readings, Saved())] == ["no source shows how the run ended"]
     assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
 
 

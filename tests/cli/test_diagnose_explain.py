@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from allready.cli import diagnose_explain
 from allready.cli.main import main
 from allready.signatures import load
+from tests.cases import cases
 
 WATCHDOG = (
     "[rank1]:[E1120 11:51:03.412903116 ProcessGroupNCCL.cpp:690] [Rank 1] Watchdog caught collective operation "
@@ -61,7 +62,7 @@ def test_the_watchdogs_line_gets_its_arithmetic(capsys: pytest.CaptureFixture[st
     assert "T11:41:03.3" in sums["onset"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("record", "expected"),
     [
         ("WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800123 milliseconds", {"timeout_s": 1800.0}),
@@ -130,6 +131,7 @@ def test_every_example_of_the_tables_is_known() -> None:
     assert not wrong
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.one_of(

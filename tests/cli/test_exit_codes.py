@@ -12,7 +12,7 @@ from tests.cli.processes import ROLL, Job
 
 CRASHING_RULE = """
 from msgspec.structs import replace
-import allready.rules.registry as registry
+import allready.judging.registry as registry
 registry.load()
 rules = registry.RULES
 [rule] = [r for r in rules.values() if r.body.__name__ == "nofile"]

@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.evidence.baseline import compare
+from allready.judging.baseline import compare
 from allready.model import CommRecord, Difference, ProcessRecord, RunEvidence, Transport
 
 

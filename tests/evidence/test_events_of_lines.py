@@ -8,6 +8,7 @@ from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret, read_lines
 from allready.model import Event, Role
 from allready.signatures import load
+from tests.cases import cases
 
 DNN = "FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above for more details."
 STOP = "Stop_waiting response is expected"
@@ -39,7 +40,7 @@ def test_processes_that_jax_names_one_below_the_other_are_numbers() -> None:
     assert (found.values["ranks"], found.values["tasks"]) == ("3, 1, 2", "3, 1, 2")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("front", "role"),
     [
         ("2026-11-06 22:55:35 | WARNING | trainer | OOM: Ran out of memory with exception: ", Role.HARMLESS),
@@ -53,7 +54,7 @@ def test_memory_that_a_loop_was_warned_of_and_went_on_without_is_no_fault(front:
     assert (found.signature, found.role) == ("cuda.out_of_memory", role)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "words"),
     [
         (
@@ -115,8 +116,8 @@ def test_what_stands_elsewhere_is_no_word_on_the_actor() -> None:
     assert "pid" not in found.values
 
 
-@pytest.mark.parametrize("words", [DNN, STOP])
-@pytest.mark.parametrize(
+@cases("words", [DNN, STOP])
+@cases(
     ("front", "behind", "is_fault"),
     [
         ("jaxlib.xla_extension.XlaRuntimeError: ", "", True),
@@ -151,7 +152,7 @@ TIMED_OUT = (
 )
 
 
-@pytest.mark.parametrize("front", ["", "2026-11-20 12:54 ", " 2026-11-20 12:54 ", "11/20/2026 12:54:22 PM ", "12:54 "])
+@cases("front", ["", "2026-11-20 12:54 ", " 2026-11-20 12:54 ", "11/20/2026 12:54:22 PM ", "12:54 "])
 def test_a_time_out_belongs_to_the_rank_in_front_whatever_stamp_stands_there(front: str) -> None:
     of_nccl = f"{front}vm:180:915 [7] NCCL INFO misc/socket.cc:47 -> 3"
     torch = [f"{front}[rank{r}]:[E1120 12:54:22.864 ProcessGroupNCCL.cpp:616] [Rank 1] {TIMED_OUT}" for r in (13, 15)]

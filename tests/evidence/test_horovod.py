@@ -2,11 +2,10 @@
 
 import io
 
-import pytest
-
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
 from allready.model import Event, Role
+from tests.cases import cases
 
 TOLD = (
     "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for "
@@ -38,8 +37,8 @@ def reports(text: str) -> list[Event]:
     return [e for e in found.events if e.signature == "launcher.horovod_stalled"]
 
 
-@pytest.mark.parametrize("title", ["Missing", "Stalled"])
-@pytest.mark.parametrize("prefix", ["", "[1,0]<stderr>:", "0: "])
+@cases("title", ["Missing", "Stalled"])
+@cases("prefix", ["", "[1,0]<stderr>:", "0: "])
 def test_one_line_per_rank(title: str, prefix: str) -> None:
     text = "".join(prefix + line + "\n" for line in NEW.format(title=title).splitlines())
     [event] = reports(text)

@@ -13,6 +13,7 @@ from allready.cli.main import main
 from allready.evidence import secrets
 from allready.evidence.secrets import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.model import Difference
+from tests.cases import cases
 from tests.clock import cpu_s
 
 SECRET = "Zq8hidden"
@@ -57,18 +58,18 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("line", SHOWN)
+@cases("line", SHOWN)
 def test_masks_a_secret_and_says_so(line: str) -> None:
     assert SECRET not in masked(line)
     assert REDACTED in masked(line)
 
 
-@pytest.mark.parametrize("line", HARMLESS)
+@cases("line", HARMLESS)
 def test_leaves_what_is_no_secret(line: str) -> None:
     assert masked(line) == line
 
 
-@pytest.mark.parametrize("line", SHOWN)
+@cases("line", SHOWN)
 def test_masking_again_changes_nothing(line: str) -> None:
     assert masked(masked(line)) == masked(line)
 
@@ -78,13 +79,12 @@ def sought(text: str) -> str:
     return secrets._SHAPES.sub(secrets._without_shape, secrets._NAMED.sub(secrets._without_value, text))
 
 
-@pytest.mark.parametrize(
-    "line", [*SHOWN, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)]
-)
+@cases("line", [*SHOWN, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
 def test_a_text_without_hints_holds_no_secret(line: str) -> None:
     assert masked(line) == sought(line)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from([p for line in SHOWN for p in re.split(r"(\W)", line)]), max_size=12).map("".join))
 @settings(max_examples=300, deadline=None)
 def test_hints_are_enough_for_any_text(text: str) -> None:
@@ -130,7 +130,7 @@ def test_takes_any_text_and_settles(text: str) -> None:
     assert isinstance(masked(text), str)
 
 
-@pytest.mark.parametrize(
+@cases(
     "piece", ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " "]
 )
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:

@@ -8,11 +8,11 @@ import pickle
 import struct
 import zipfile
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.sniff import kind_of
+from tests.cases import cases
 
 INFO = b"gpu01:7:7 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\n"
 DUMP = {
@@ -134,13 +134,13 @@ KINDS: list[tuple[str, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("head", "kind"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
+@cases(("head", "kind"), [row[1:] for row in KINDS], ids=[row[0] for row in KINDS])
 def test_the_kind_comes_from_the_content(head: bytes, kind: str) -> None:
     for name in ("nccl.log", "fr_0", "ras.json", "model.pt", ""):
         assert kind_of(head[:65_536], name=name) == kind
 
 
-@pytest.mark.parametrize("kind", ["log", "stacks", "ras", "nccl-tests", "flight recorder"])
+@cases("kind", ["log", "stacks", "ras", "nccl-tests", "flight recorder"])
 def test_a_mark_of_the_byte_order_in_front_changes_nothing(kind: str) -> None:
     for _, head, its in KINDS:
         if its == kind and head[:1] != b"\x80" and head[:1] != b"\0":

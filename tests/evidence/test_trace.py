@@ -8,9 +8,9 @@ import pytest
 
 from allready.evidence.digest import digest
 from allready.evidence.inputs import find
-from allready.evidence.join import assemble
 from allready.evidence.read import read_all
 from allready.evidence.trace import write_trace
+from allready.judging.assemble import assemble
 from allready.model import RunEvidence, RunSummary, TimelineEvent
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"

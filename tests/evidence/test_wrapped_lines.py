@@ -6,6 +6,7 @@ import pytest
 
 from allready.evidence.log import read_lines
 from allready.model import Event
+from tests.cases import cases
 
 TIMED_OUT = (
     "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1234, OpType=ALLREDUCE, "
@@ -57,8 +58,8 @@ def test_lines_that_were_wrapped_are_read_as_one(text: str) -> None:
     assert (found.text, found.origin.line) == (text, 1)
 
 
-@pytest.mark.parametrize("text", [TIMED_OUT, OLD_STATUS])
-@pytest.mark.parametrize("width", range(88, 134))
+@cases("text", [TIMED_OUT, OLD_STATUS])
+@cases("width", range(88, 134))
 def test_a_terminal_breaks_anywhere_also_inside_a_number(text: str, width: int) -> None:
     """Not the newest status: nothing stands behind its last number."""
     assert said(*hard(HEAD + text, width)) == [TOLD[text]]
@@ -88,7 +89,7 @@ def test_the_shape_of_a_page_where_the_first_line_has_no_rank_in_front() -> None
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "lines",
     [
         [HEAD + TIMED_OUT[:80], "step 12 loss 2.0", TIMED_OUT[80:]],

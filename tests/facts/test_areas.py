@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost, SavedHost
 from allready.facts.limits import collect_limits, parse_limits
+from allready.facts.live import LiveHost
 from allready.facts.names import collect_names
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
+from allready.facts.saved_host import SavedHost
 from allready.facts.script import collect_script
 from allready.facts.software import collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
+from tests.cases import cases
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units
@@ -66,7 +68,7 @@ def test_both_names_are_resolved_and_say_why_not() -> None:
     assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "environ", "kind"),
     [
         ({}, {}, None),
@@ -84,7 +86,7 @@ def test_recognises_containers(more: dict[str, str], environ: dict[str, str], ki
     assert container(files(more, **environ)) == kind
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "count"),
     [
         ({}, None),
@@ -273,9 +275,7 @@ def test_says_when_the_devices_are_hidden() -> None:
         collect_rdma(SavedHost({"dirs": {"/sys/class": ["infiniband", "net"]}}))
 
 
-@pytest.mark.parametrize(
-    ("text", "rate"), [("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100.0), ("", None), ("x", None)]
-)
+@cases(("text", "rate"), [("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100.0), ("", None), ("x", None)])
 def test_reads_a_rate(text: str, rate: float | None) -> None:
     assert parse_rate(text) == rate
 
@@ -286,7 +286,7 @@ def test_describes_a_process() -> None:
             "files": {
                 "/proc/7/cmdline": "python\0-u\0a b.py\0",
                 "/proc/stat": "cpu 1\nbtime 1700000000\n",
-                "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0",
+                "/proc/7/stat": "7 (a) b) S " + " ".join(["0"] * 18) + " 12345 0 0",
             }
         }
     )

@@ -12,9 +12,12 @@ from msgspec.structs import replace
 
 from allready.errors import ExchangeError
 from allready.facts.collect import collect, from_json, to_json
-from allready.facts.host import LiveHost, RecordingHost, SavedHost
+from allready.facts.live import LiveHost
+from allready.facts.saved_host import RecordingHost, SavedHost
 from allready.model import FactMissing, HostFacts, LaunchFacts, NodeFacts, NotApplicable, SoftwareFacts
 from allready.testing import healthy_node
+from tests.cases import cases
+from tests.clock import Stopwatch
 
 LAUNCH = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="localhost", master_port=29500)
 KNOWN = ("host", "names", "net", "transport", "rdma", "gpu", "software", "limits", "env")
@@ -58,9 +61,9 @@ class HangingHost(SavedHost):
 
 def test_ends_at_its_deadline_whatever_hangs() -> None:
     host = HangingHost({"files": {"/proc/sys/kernel/hostname": "a"}, "dirs": {"/dev": ["nvidiactl"]}})
-    started = time.monotonic()
+    started = Stopwatch()
     found = collect(host, LAUNCH, script="train.py", deadline_s=1)
-    assert time.monotonic() - started < 2.5
+    assert started.s < 2.5
     assert found.gpu == FactMissing("gpu: not read in time")
     assert isinstance(found.host, HostFacts)
 
@@ -102,7 +105,7 @@ def _deep(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         None, [], "x", {"host": None}, {"host": {}}, {"host": {"missing": 3}}, {"host": {"missing": "a", "b": 1}},
@@ -125,7 +128,7 @@ def test_costs_little_cpu_imports_included() -> None:
     """Generous against a busy machine: the goal is 0.15 s above a bare interpreter; here five times that."""
     code = """
 from allready.facts.collect import collect
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 from allready.model import LaunchFacts
 launch = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="localhost", master_port=29500)
 collect(LiveHost(), launch, script=None, deadline_s=20)

@@ -1,10 +1,9 @@
-import pytest
-
 from allready.facts.env import REDACTED, collect_env, redact, select_for_saving
-from allready.facts.host import SavedHost
+from allready.facts.saved_host import SavedHost
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("NCCL_IB_PKEY", "0x7fff"),  # the number of a partition
@@ -24,7 +23,7 @@ def test_leaves_honest_values_alone(name: str, value: str) -> None:
     assert redact(name, value) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("TORCH_HUB_TOKEN", "x"),

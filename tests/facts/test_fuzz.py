@@ -29,10 +29,12 @@ from allready.facts import (
 )
 from allready.facts.collect import from_json
 from allready.facts.exchange import to_json
-from allready.facts.host import SavedHost
+from allready.facts.saved_host import SavedHost
 from allready.model import NODE_FACTS, NodeFacts
 from allready.testing import healthy_node
 from tests.facts.helpers import LO, interface
+
+pytestmark = pytest.mark.thorough
 
 FUZZ = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

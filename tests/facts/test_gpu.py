@@ -1,6 +1,5 @@
 import json
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -8,9 +7,12 @@ import pytest
 from allready.errors import FactUnavailable
 from allready.facts import nvml
 from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu
-from allready.facts.host import LiveHost, SavedHost
+from allready.facts.live import LiveHost
+from allready.facts.saved_host import SavedHost
 from allready.facts.visible import visible_gpus
 from allready.model import Gpu
+from tests.cases import cases
+from tests.clock import Stopwatch
 
 GIB = 2**30
 
@@ -30,7 +32,7 @@ GPUS = (gpu(0, "GPU-aaaa-1"), gpu(1, "GPU-aabb-2"), gpu(2, "GPU-cccc-3"), gpu(3,
 MIG = {"MIG-1111-a": 2, "MIG-1111-b": 2, "MIG-2222-c": 3}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "left"),
     [
         (None, (0, 1, 2, 3)),
@@ -138,7 +140,7 @@ def test_falls_back_to_nvidia_smi() -> None:
     assert (facts.driver_version, facts.cuda_version, facts.visible) == ("580.1", None, (0, 1))
 
 
-@pytest.mark.parametrize(
+@cases(
     "broken",
     [{"unavailable": "NVML: Driver/library version mismatch"}, None, [], {"gpus": [{}]}, {"gpus": 3},
      answer(gpus=[{"index": 3, "error": "GPU is lost"}])],
@@ -208,10 +210,10 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_the_real_child_ends_and_answers() -> None:
-    started = time.monotonic()
+    started = Stopwatch()
     try:
         why, found = "", LiveHost().probe("gpus", timeout_s=30)
     except FactUnavailable as error:
         why, found = str(error), None
     assert (found and found["gpus"]) or "NVML" in why
-    assert time.monotonic() - started < 30
+    assert started.s < 30

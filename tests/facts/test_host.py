@@ -9,8 +9,11 @@ import psutil
 import pytest
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.host import LiveHost, RecordingHost, SavedHost
+from allready.facts.live import LiveHost
+from allready.facts.saved_host import RecordingHost, SavedHost
 from allready.facts.tasks import Task
+from tests.cases import cases
+from tests.clock import Deadline, Stopwatch
 from tests.facts.helpers import json_in_namespace
 
 
@@ -72,13 +75,13 @@ def test_finds_administrators_tools_without_a_path() -> None:
 @pytest.mark.parametrize("leader", ["wait", "exit 0"])
 def test_ends_the_whole_group_at_the_deadline(tmp_path: Path, leader: str) -> None:
     """Also when the command itself has ended and only what it started still holds the output."""
-    started = time.monotonic()
+    started = Stopwatch()
     with pytest.raises(FactUnavailable, match="no answer within"):
         LiveHost().run(["sh", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid; {leader}"], timeout_s=0.5)
-    assert time.monotonic() - started < 10
+    assert started.s < 10
     pid = int((tmp_path / "pid").read_text())
-    until = time.monotonic() + 10
-    while not gone(pid) and time.monotonic() < until:
+    until = Deadline(10)
+    while not gone(pid) and not until.passed():
         time.sleep(0.02)
     assert gone(pid)
 
@@ -117,7 +120,7 @@ def test_a_dead_dns_server_cannot_hang_it() -> None:
         $PYTHON -c '
 import json, socket, time
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
     mute.bind(("127.0.0.1", 53))
     started = time.monotonic()
@@ -134,9 +137,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
     assert waited < 5
 
 
-@pytest.mark.parametrize(
-    "name", ["statvfs:/nowhere", "digest:/nowhere", "digest:/", "user:99999999", "user:x", "other", ""]
-)
+@cases("name", ["statvfs:/nowhere", "digest:/nowhere", "digest:/", "user:99999999", "user:x", "other", ""])
 def test_probes_say_why_not(name: str) -> None:
     with pytest.raises(FactUnavailable, match=r"\S"):
         LiveHost().probe(name, timeout_s=10)

@@ -3,10 +3,12 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.host import LiveHost, SavedHost
+from allready.facts.live import LiveHost
 from allready.facts.net import collect_net, parse_interfaces, parse_ipv6_routes, parse_routes
 from allready.facts.probes import _interfaces_by_psutil
+from allready.facts.saved_host import SavedHost
 from allready.model import Route
+from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
 
 ROUTE = """\
@@ -61,7 +63,7 @@ def test_reads_ipv6_routes_that_lead_off_the_machine() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "kind"),
     [
         ({}, "ethernet"),
@@ -84,12 +86,12 @@ def test_tells_the_kind(changes: dict[str, Any], kind: str) -> None:
     assert parse_interfaces([row(**changes)], {"wlan0"})[0].kind == kind
 
 
-@pytest.mark.parametrize(("flags", "up"), [(0x1043, True), (0x1003, False), (0x1002, False), (0x1042, False)])
+@cases(("flags", "up"), [(0x1043, True), (0x1003, False), (0x1002, False), (0x1042, False)])
 def test_is_up_when_switched_on_and_running(flags: int, up: bool) -> None:
     assert parse_interfaces([row(flags=flags)], set())[0].is_up is up
 
 
-@pytest.mark.parametrize("answer", [None, 3, {}, [None], [{}], [row(mtu="x")], [row(addresses=["10.0.0.1/99"])], [[]]])
+@cases("answer", [None, 3, {}, [None], [{}], [row(mtu="x")], [row(addresses=["10.0.0.1/99"])], [[]]])
 def test_says_when_the_answer_is_garbage(answer: Any) -> None:
     if answer == {}:
         assert parse_interfaces(answer, set()) == []
@@ -142,7 +144,7 @@ def test_sees_the_interfaces_of_its_own_namespace_although_sys_shows_another() -
         $PYTHON -c '
 import json, msgspec
 from allready.facts.net import collect_net
-from allready.facts.host import LiveHost
+from allready.facts.live import LiveHost
 print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
     """)
     by_name = {i["name"]: i for i in found["interfaces"]}

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import os
 import subprocess
@@ -6,10 +5,12 @@ import sys
 
 import pytest
 
-from allready.facts.host import LiveHost, SavedHost
+from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
+from allready.facts.saved_host import SavedHost
 from allready.facts.transport import choose_gloo, choose_nccl, collect_transport, version_tuple
 from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts
+from tests.cases import cases
 from tests.facts.helpers import LO, interface
 
 ETH0 = interface("eth0", "10.0.0.1/24", "fe80::1/64")
@@ -25,7 +26,7 @@ SIX = interface("eth6", "fd00::6/64", "fe80::6/64")
 MACHINE = (LO, ETH0, ETH1, ETH10, DOCKER, VIRBR, DOWN, BARE, SIX)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "chosen"),
     [
         ("eth0", "eth0"),
@@ -62,7 +63,7 @@ def test_reads_nccl_socket_ifname_as_nccl_does(pattern: str, chosen: str) -> Non
     assert len(choice.addresses) == len(choice.interfaces)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("machine", "chosen", "reason"),
     [
         ((LO, ETH0, IB0, IBP), "ib0 ibp12s0", "ib*"),
@@ -139,7 +140,7 @@ def test_fails_when_nccl_comm_id_is_in_no_subnet_here() -> None:
     assert choose_nccl((LO, ETH0), {"NCCL_COMM_ID": "unknown:5"}).error
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "chosen", "error"),
     [
         ("eth0", "eth0", None),
@@ -163,7 +164,7 @@ def test_reads_gloo_socket_ifname_as_torch_does(pattern: str, chosen: str, error
     assert choice.error is None if error is None else error in str(choice.error)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("own", "chosen", "address", "reason"),
     [
         (("10.1.0.1",), "eth1", "10.1.0.1", "resolves to it"),
@@ -212,12 +213,12 @@ def test_needs_the_interfaces() -> None:
         collect_transport(SavedHost({}), net=FactMissing("netlink refused"), names=FactMissing("x"), nccl_version=None)
 
 
-@pytest.mark.parametrize(("text", "number"), [("2.28.9", (2, 28)), ("2.18", (2, 18)), ("", None), (None, None)])
+@cases(("text", "number"), [("2.28.9", (2, 28)), ("2.18", (2, 18)), ("", None), (None, None)])
 def test_reads_a_version(text: str | None, number: tuple[int, int] | None) -> None:
     assert version_tuple(text) == number
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_agrees_with_the_real_gloo_about_what_fails() -> None:
     net = collect_net(LiveHost())
     known = next(i.name for i in net.interfaces if i.is_loopback)

@@ -22,7 +22,10 @@ from typing import Any
 from allready.errors import LabError
 from allready.lab import Lab, names, take_down
 from allready.lab.faults import PortDropped, SecondInterface, TinyShm
+from tests.clock import Deadline
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
 STATE = Path("/tmp") / f"leftovers-{os.environ['LEFTOVERS_ID']}"
 CREATOR = "import sys, pathlib; from allready.lab import Lab; print(flush=True); Lab.up({n}, name={name!r}, "
 CREATOR += "state_dir=pathlib.Path({state!r})); print('up', flush=True); sys.stdin.read()"
@@ -91,8 +94,8 @@ def commands() -> str:
     hide = "sleep 1000 & setsid sleep 1001 & (setsid sh -c 'sleep 1002 & sleep 1003; :' &) ; exec sleep 1004"
     running = [lab.popen(node, ["sh", "-c", hide]) for node in (0, 1)]
     assert lab.run(0, ["sh", "-c", "setsid sleep 1005 >/dev/null 2>&1 </dev/null &"]).returncode == 0
-    deadline = time.monotonic() + 20
-    while _sleepers() < 11 and time.monotonic() < deadline:
+    deadline = Deadline(20)
+    while _sleepers() < 11 and not deadline.passed():
         time.sleep(0.02)
     num = _sleepers()
     lab.down()
@@ -193,8 +196,8 @@ def refused() -> str:
 
 
 def _scored(row: str, *run_argv: str, **fake: object) -> str:
-    from allready.lab.score.play import Options, play
-    from allready.lab.score.rows import ROWS
+    from fault_suite.play import Options, play
+    from fault_suite.rows import ROWS
 
     os.environ["FAKE"] = json.dumps(fake)
     with tempfile.TemporaryDirectory() as folder:
@@ -226,23 +229,24 @@ def scored_for_memory() -> str:
 
 SCORE = """
 import functools, sys
-from allready.cli.main import main
-from allready.lab.score import play
+sys.path.insert(0, sys.argv[3])
+from fault_suite import play
+from fault_suite.command import main
 play.Options = functools.partial(play.Options, run_argv=(sys.executable, sys.argv[1]), run_flags=())
-sys.exit(main(["lab", "score", "--only", "K0,B02", "--out", sys.argv[2]]))
+sys.exit(main(["--only", "K0,B02", "--out", sys.argv[2]]))
 """
 
 
 def score_ended_by_a_signal() -> str:
-    """`allready lab score` gets SIGTERM while its first scenario runs; a stand-in takes the place of the job."""
+    """The fault suite gets SIGTERM while its first scenario runs; a stand-in takes the place of the job."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [sys.executable, "-c", SCORE, str(Path(__file__).with_name("fake_run.py")), folder]
+        argv = [sys.executable, "-c", SCORE, str(Path(__file__).with_name("fake_run.py")), folder, str(BENCHMARKS)]
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "80", "FAKE": "{}"}
         )
         try:
-            deadline = time.monotonic() + 40
-            while time.monotonic() < deadline and not list(Path(folder).glob("K0-0/enter/enter-*")):
+            deadline = Deadline(40)
+            while not deadline.passed() and not list(Path(folder).glob("K0-0/enter/enter-*")):
                 time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
@@ -258,8 +262,8 @@ def main(scene: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
     before = snapshot()
     note = globals()[scene]()
-    deadline = time.monotonic() + 5
-    while (after := snapshot()) != before and time.monotonic() < deadline:
+    deadline = Deadline(5)
+    while (after := snapshot()) != before and not deadline.passed():
         time.sleep(0.02)  # the kernel and the last holders take a moment
     sys.stdout.write(json.dumps({"before": before, "after": after, "note": note}))
 

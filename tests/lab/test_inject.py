@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from allready.lab.score.machine import missing
+from fault_suite.machine import missing
 from tests.lab.inject_job import NUM_STEPS, STALLED, Outcome, play
+
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 slow = pytest.mark.slow
 ALL_REDUCE = ("all_reduce", ((8,),), ("Float",))

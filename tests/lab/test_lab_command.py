@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from tests.cases import cases
+from tests.clock import Deadline
 
 lab = pytest.mark.lab
 
@@ -89,8 +91,8 @@ def test_exec_from_several_shells_at_once_keeps_the_record_whole() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{n}\n"
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / "allready-lab/default/record.json"
-    deadline = time.monotonic() + 30  # a command may speak before its shell has written it down
-    while len(json.loads(path.read_text())["processes"]) < 6 and time.monotonic() < deadline:
+    deadline = Deadline(30)  # a command may speak before its shell has written it down
+    while len(json.loads(path.read_text())["processes"]) < 6 and not deadline.passed():
         time.sleep(0.02)
     assert len(json.loads(path.read_text())["processes"]) == 6
     for process in running:
@@ -132,7 +134,7 @@ def test_bad_arguments_are_a_usage_error(words: list[str], says: str, capsys: py
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["up", "--nodes", "0"], ["up", "--nodes", "two"], ["fault"], ["exec"]])
+@cases("words", [[], ["fly"], ["up", "--nodes", "0"], ["up", "--nodes", "two"], ["fault"], ["exec"]])
 def test_argparse_refuses_what_it_does_not_know(words: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["lab", *words])

@@ -23,7 +23,7 @@ SCRIPT = """
 import contextlib, json, os, sys, pathlib
 from allready.lab import Lab, names
 from allready.lab.faults import *
-from allready.lab.processes import is_running
+from allready.proc.process import is_running
 from tests.lab.traffic import arriving, reach, reaches_within, say, seconds, serving
 state = pathlib.Path(sys.argv[1])
 seen = {"uid": os.getuid()}

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allready.launch import plain
-from allready.launch.attempts import RECORD, Attempts, total_wait_s, wait_s
-from allready.launch.outcome import End, Outcome, RankOutcome, outcome_of, rank_outcome
+from allready.launch.attempts import RECORD, Attempts, wait_s
+from allready.launch.outcome import Outcome, explained, outcome_of
 from allready.launch.request import Backoff
+from allready.model import EndCause, ProcessEnd
 from tests.launch.attempts_of_nodes import Nodes, again, plan_of, script
 from tests.launch.processes import output
 
-CRASH = outcome_of([RankOutcome(rank=3, end=End.CRASHED, signal="SIGSEGV")])
-FAULT = outcome_of([RankOutcome(rank=2, end=End.USER_EXCEPTION, exit_code=1)])
+CRASH = outcome_of([ProcessEnd(rank=3, cause=EndCause.CRASHED, signal="SIGSEGV")])
+FAULT = outcome_of([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1)])
 
 
 def lines_of(folder: Path) -> list[dict[str, object]]:
@@ -74,7 +75,7 @@ def test_ten_crashes_in_a_row(tmp_path: Path) -> None:
     assert lines[-1]["why_last"] == "budget"
     assert {line["exit_code"] for line in lines} == {139}
     assert {line["first_failed_rank"] for line in lines} == {3}
-    assert total_wait_s(attempts.record) == pytest.approx(sum(waits))
+    assert sum(a.wait_s or 0.0 for a in attempts.record) == pytest.approx(sum(waits))
 
 
 def test_an_exception_ends_it_at_once() -> None:
@@ -85,7 +86,7 @@ def test_an_exception_ends_it_at_once() -> None:
 
 def test_success_and_the_users_stop_end_it() -> None:
     attempts = Attempts(max_restarts=10, backoff=Backoff())
-    ok = outcome_of([RankOutcome(rank=0, end=End.SUCCESS, exit_code=0)])
+    ok = outcome_of([ProcessEnd(rank=0, cause=EndCause.SUCCESS, exit_code=0)])
     assert attempts.ended(ok, started_s=0.0, ended_s=1.0).why == "success"
     assert attempts.ended(outcome_of([], stopped_by="user"), started_s=0.0, ended_s=1.0).why == "stopped"
 
@@ -127,14 +128,14 @@ def test_ranks_that_really_crash_are_started_again_until_the_budget_ends(tmp_pat
         with Nodes([plan], module=plain) as nodes:
             result = nodes.join()[0]
         tail = output(tmp_path)
-        ranks = [rank_outcome(end, tail, by_us=rank in result.ended_by_us) for rank, end in result.ends.items()]
+        ranks = [explained(end, tail, by_us=rank in result.ended_by_us) for rank, end in result.ends.items()]
         outcome = outcome_of(ranks, problem=result.problem, problem_kind=result.problem_kind)
         decision = attempts.ended(outcome, started_s=result.started_s, ended_s=result.ended_s)
         if not decision.again:
             break
         time.sleep(decision.wait_s)
         plan = again(plan)
-    assert (decision.why, outcome.exit_code, outcome.end) == ("budget", 139, End.CRASHED)
+    assert (decision.why, outcome.exit_code, outcome.end) == ("budget", 139, EndCause.CRASHED)
     assert output(tmp_path).count(b"attempt") == 5
     starts = [a.started_s for a in attempts.record]
     for n, attempt in enumerate(attempts.record[:-1]):

@@ -4,12 +4,14 @@ from pathlib import Path
 import pytest
 
 from allready.errors import UsageError
-from allready.launch.config import Settings, load, read_config
+from allready.launch.config import load, read_config
 from allready.launch.config_lines import line_of
+from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS
 from allready.launch.flags import add_arguments, request_from
 from allready.launch.identity import Identity, own_identity
 from allready.launch.request import RunRequest
+from tests.cases import cases
 
 TWO = """
 [job]
@@ -82,7 +84,7 @@ def test_a_file_without_nodes_is_for_whatever_machine(tmp_path: Path) -> None:
     assert (settings.num_nodes, settings.node, settings.is_master) == (None, None, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("me", "node"),
     [
         (machine("gpu01"), "gpu01"),
@@ -122,7 +124,7 @@ def test_two_sections_for_one_machine_need_a_name(tmp_path: Path) -> None:
     assert read(tmp_path, text, me, node_name="10.0.0.2").values["node_rank"] == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("[job]\nmax_restart = 3\n", ":2: [job] has no key max_restart; did you mean max-restarts?"),
@@ -153,7 +155,7 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, text: str, words: str
     assert words in refused(tmp_path, text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ("[node.a]\nnode-rank = 0\n[node.b]\nnode-rank = 0\n", ':4: [node."b"] and [node."a"] both have node-rank 0'),
@@ -168,7 +170,7 @@ def test_mistakes_are_told_with_their_line(tmp_path: Path, text: str, words: str
             "[job]\nnproc-per-node=2\n[node.a]\nstart-rank=0\n[node.b]\nstart-rank=1\n",
             ":4: ranks overlap: a has ranks 0 to 1 and b has ranks 1 to 2",
         ),
-        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "nobody has rank 2: a has ranks 0 to 1"),
+        ("[node.a]\nstart-rank=0\ndevices=[0,1]\n[node.b]\nstart-rank=3\n", "no node has rank 2: a has ranks 0 to 1"),
         ("[node.a]\ndevices = [0, 0]\n", ':1: [node."a"] names a device twice: 0, 0'),
         ("[node.a]\ndevices = [0, 1]\nnproc-per-node = 4\n", ':1: [node."a"] has 2 devices and nproc-per-node 4'),
     ],

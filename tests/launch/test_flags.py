@@ -1,4 +1,5 @@
 import argparse
+import importlib
 import os
 import random
 from pathlib import Path
@@ -8,13 +9,14 @@ import pytest
 
 from allready.cli.options import add_common
 from allready.errors import UsageError
-from allready.launch.config import Settings
+from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
 from allready.launch.rendezvous import split_endpoint
 from allready.launch.request import Backoff, RunRequest
 from allready.text.ui import table, ui
+from tests.cases import cases
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +43,7 @@ def keys(request: RunRequest) -> list[str]:
 
 
 def torch_parser() -> Any:
-    run = pytest.importorskip("torch.distributed.run")
+    run = importlib.import_module("torch.distributed.run")
     return run.get_args_parser()
 
 
@@ -56,6 +58,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.torch
 def test_knows_every_flag_of_the_torch_here_in_all_its_spellings() -> None:
     ours = parser()._option_string_actions
     for action in torch_parser()._actions:
@@ -71,7 +74,8 @@ def test_has_a_value_to_try_for_every_flag_of_torchrun() -> None:
     assert {f.dest for f in TORCHRUN if f.kind != "switch"} == set(VALUES)
 
 
-@pytest.mark.parametrize("dest", sorted(VALUES))
+@pytest.mark.torch
+@cases("dest", sorted(VALUES))
 def test_takes_the_values_that_torch_takes(dest: str) -> None:
     theirs = torch_parser()
     if dest not in {action.dest for action in theirs._actions}:
@@ -98,13 +102,15 @@ SCRIPT_TAILS = [
 ]
 
 
-@pytest.mark.parametrize("tail", SCRIPT_TAILS, ids=" ".join)
-@pytest.mark.parametrize("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
+@pytest.mark.torch
+@cases("tail", SCRIPT_TAILS, ids=" ".join)
+@cases("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
 def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: list[str]) -> None:
     mine, its = parser().parse_args([*head, *tail]), torch_parser().parse_args([*head, *tail])
     assert (mine.script, mine.script_args or []) == (its.training_script, its.training_script_args)
 
 
+@pytest.mark.torch
 def test_reads_the_variables_that_torch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     for dest, values in VALUES.items():
         monkeypatch.setenv(f"PET_{dest.upper()}", values[0])
@@ -236,8 +242,8 @@ def test_the_words_for_a_number_of_ranks_are_torchs() -> None:
         ask("--nproc-per-node=gpu", "t.py")
 
 
+@pytest.mark.torch
 def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
-    pytest.importorskip("torch")
     with pytest.raises(UsageError, match="no XPU"):
         ask("--nproc-per-node=xpu", "t.py")
 
@@ -412,7 +418,7 @@ def test_backoffs_are_read(text: str, expected: Backoff) -> None:
     assert ask(f"--backoff={text}", "t.py").backoff == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         ["--backoff=5,1"], ["--backoff=1,2,3"], ["--backoff=a"], ["--nnodes=0"], ["--nnodes=3:2"], ["--nnodes=a"],
@@ -429,7 +435,7 @@ def test_values_that_cannot_be_are_refused_by_the_parser(words: list[str], capsy
     assert words[0].split("=")[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("h", ("h", None)), ("h:1", ("h", 1)), ("10.0.0.1:29500", ("10.0.0.1", 29500)), ("[::1]:5", ("::1", 5)),
@@ -440,12 +446,13 @@ def test_endpoints_are_split(text: str, expected: tuple[str, int | None]) -> Non
     assert split_endpoint(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "h:port", "h:99999", "a b:1", "h:1:2x", "http://h:1", "a,b"])
+@cases("text", ["", "h:port", "h:99999", "a b:1", "h:1:2x", "http://h:1", "a,b"])
 def test_endpoints_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="HOST:PORT"):
         split_endpoint(text)
 
 
+@pytest.mark.thorough
 def test_random_orders_survive_being_written_out_and_read_again() -> None:
     chance = random.Random(4)
     choices = [[f"--{dest}", value] for dest, values in VALUES.items() for value in values]
@@ -468,7 +475,7 @@ def test_random_orders_survive_being_written_out_and_read_again() -> None:
 # Whose script it is
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "expected"),
     [
         ("import jax\n", "jax"),

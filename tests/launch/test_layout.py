@@ -6,6 +6,7 @@ import pytest
 
 from allready.errors import UsageError
 from allready.launch.layout import Layout, first_of_nodelist, lay_out, tasks_on_node
+from tests.cases import cases
 
 
 def lay(environ: dict[str, str], gpus: int = 0, **flags: Any) -> Layout:
@@ -58,7 +59,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "environ", "expected"), TABLE, ids=[row[0] for row in TABLE])
+@cases(("name", "environ", "expected"), TABLE, ids=[row[0] for row in TABLE])
 def test_reads_the_variables_of_every_scheduler(
     name: str, environ: dict[str, str], expected: tuple[int, int, int, str, int, str]
 ) -> None:
@@ -76,7 +77,7 @@ def test_reads_the_variables_of_every_scheduler(
     assert layout.acts
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "local"),
     [(TORCHRUN, "LOCAL_RANK"), (SLURM, "SLURM_LOCALID"), (OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK"),
      (MPICH, "MPI_LOCALRANKID")],
@@ -115,12 +116,12 @@ def test_without_anything_it_is_one_node_with_all_gpus_or_two_cpu_ranks() -> Non
     assert (lay({}).launch.num_nodes, lay({}).launch.nproc_per_node) == (1, 2)
 
 
-@pytest.mark.parametrize(("asked", "gpus", "expected"), [("gpu", 3, 3), ("cpu", 3, 2), ("auto", 0, 2), ("5", 3, 5)])
+@cases(("asked", "gpus", "expected"), [("gpu", 3, 3), ("cpu", 3, 2), ("auto", 0, 2), ("5", 3, 5)])
 def test_nproc_in_torchruns_words(asked: str, gpus: int, expected: int) -> None:
     assert lay({}, gpus=gpus, nproc_per_node=asked).launch.nproc_per_node == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "flags", "words"),
     [
         ({}, {"num_nodes": 2}, "--node-rank"),
@@ -147,7 +148,7 @@ def test_says_what_is_missing_or_contradictory(environ: dict[str, str], flags: d
         lay(environ, **flags)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "first"),
     [
         ("gpu01", "gpu01"), ("gpu01,gpu02", "gpu01"), ("gpu[003-007,11],login1", "gpu003"), ("gpu[9]", "gpu9"),
@@ -158,6 +159,6 @@ def test_first_host_of_a_slurm_node_list(text: str, first: str) -> None:
     assert first_of_nodelist(text) == first
 
 
-@pytest.mark.parametrize(("text", "node", "count"), [("2(x3),1", 2, 2), ("2(x3),1", 3, 1), ("8", 0, 8), ("1,4", 1, 4)])
+@cases(("text", "node", "count"), [("2(x3),1", 2, 2), ("2(x3),1", 3, 1), ("8", 0, 8), ("1,4", 1, 4)])
 def test_tasks_per_node_in_slurms_words(text: str, node: int, count: int) -> None:
     assert tasks_on_node(text, node) == count

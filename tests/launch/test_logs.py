@@ -28,7 +28,11 @@ from allready.launch.logs import (
 )
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
+from tests.cases import cases
+from tests.clock import slowness
 from tests.launch.processes import output, python, until, worker
+
+pytestmark = pytest.mark.jobs
 
 # -- bytes to lines
 
@@ -109,7 +113,7 @@ def test_streams_are_named_as_torchrun_does() -> None:
     assert parse_std("0:1,1:0, 2:2") == {0: Std.OUT, 1: Std.NONE, 2: Std.ERR}
 
 
-@pytest.mark.parametrize("text", ["4", "", "0:4", "a", "0:1;1:2", "-1", "1:", "0:1,", "33"])
+@cases("text", ["4", "", "0:4", "a", "0:1;1:2", "-1", "1:", "0:1,", "33"])
 def test_other_names_of_streams_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="1 is stdout"):
         parse_std(text)
@@ -260,7 +264,7 @@ def test_bytes_that_are_no_text_arrive_as_written(tmp_path: Path, heard: Heard) 
 
 def test_a_log_is_complete_when_the_end_of_its_rank_is_told(tmp_path: Path) -> None:
     sizes: list[int] = []
-    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank))))
+    group = WorkerGroup(on_end=lambda e: sizes.append(len(output(tmp_path, e.rank or 0))))
     code = "import os; os.write(1, b'x' * 300000); os.write(2, b'y' * 300000); os.kill(os.getpid(), 9)"
     group.start([worker(tmp_path, python(code), r) for r in range(4)])
     until(lambda: len(sizes) == 4)
@@ -291,7 +295,7 @@ def test_output_of_an_earlier_attempt_is_kept_and_not_shown_again(tmp_path: Path
         heard.group.start([worker(tmp_path, python(f"print('{word}')"))])
         until(lambda: heard.group.poll())
         heard.group.stop(grace_s=1.0)
-        assert heard.group.settle(10.0)
+        assert heard.group.drain(10.0)
     assert output(tmp_path) == b"one\ntwo\n"
     assert heard.texts() == [b"one", b"two"]
 
@@ -344,7 +348,7 @@ def test_a_rank_that_prints_much_is_not_slowed_down(tmp_path: Path) -> None:
     ours_s = time.monotonic() - begun
     assert (tmp_path / "rank0" / "out.log").stat().st_size == 64000 * 1600
     group.close()
-    assert ours_s < 10 * plain_s + 1.0, (ours_s, plain_s)
+    assert ours_s < 10 * plain_s + 1.0 * slowness(), (ours_s, plain_s)
 
 
 @pytest.fixture

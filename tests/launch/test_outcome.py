@@ -10,17 +10,13 @@ from msgspec.structs import replace
 
 from allready.launch.outcome import (
     USER_ERRORS,
-    WORTH_RETRY,
-    End,
-    RankOutcome,
-    exit_code_of,
+    explained,
     outcome_of,
-    rank_outcome,
-    text_key,
 )
-from allready.launch.workers import WorkerEnd
-from allready.model import Confidence, Culprits, FaultClass, Verdict
-from allready.text.ui import ui
+from allready.model import Confidence, Culprits, FaultClass, ProcessEnd, Verdict
+from allready.model import EndCause as End
+from allready.model.process import end_of
+from tests.cases import cases
 from tests.launch.processes import python
 
 TRACEBACK = """\
@@ -46,12 +42,12 @@ def traceback(error: str, statement: str = "step()") -> str:
     return TRACEBACK.format(statement=statement, error=error)
 
 
-def ended(code: int | None = 1, *, signal: str | None = None, rank: int = 0, at: float = 0.0) -> WorkerEnd:
-    return WorkerEnd(rank=rank, exit_code=None if signal else code, signal=signal, time_s=at)
+def ended(code: int | None = 1, *, signal: str | None = None, oom: bool = False) -> ProcessEnd:
+    return end_of(None if signal else code, signal, rank=0, time_s=0.0, oom_killed=oom)
 
 
-def kind(end: WorkerEnd, tail: str = "", **more: object) -> End:
-    return rank_outcome(end, tail.encode(), **more).end  # type: ignore[arg-type]
+def kind(end: ProcessEnd, tail: str = "", **more: object) -> End:
+    return explained(end, tail.encode(), **more).cause  # type: ignore[arg-type]
 
 
 # -- one rank
@@ -82,7 +78,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("error", "expected"), ERRORS.items())
+@cases(("error", "expected"), ERRORS.items())
 def test_exceptions_are_told_apart(error: str, expected: End) -> None:
     assert kind(ended(), traceback(error)) is expected
 
@@ -92,7 +88,7 @@ def test_signals_are_told_apart() -> None:
     assert kind(ended(signal="SIGTERM")) is End.KILLED
     assert kind(ended(signal="SIGSEGV")) is End.CRASHED
     assert kind(ended(signal="signal 37")) is End.CRASHED
-    assert kind(ended(signal="SIGKILL"), oom_killed=True) is End.OUT_OF_MEMORY
+    assert kind(ended(signal="SIGKILL", oom=True)) is End.OUT_OF_MEMORY
     assert kind(ended(signal="SIGINT"), traceback("KeyboardInterrupt")) is End.KILLED
 
 
@@ -102,8 +98,8 @@ def test_an_abort_of_torchs_watchdog_is_no_crash() -> None:
         "WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10002 milliseconds "
         "before timing out.\nterminate called after throwing an instance of 'c10::DistBackendError'\n"
     )
-    found = rank_outcome(ended(signal="SIGABRT"), tail.encode())
-    assert found.end is End.NETWORK
+    found = explained(ended(signal="SIGABRT"), tail.encode())
+    assert found.cause is End.NETWORK
     assert "Watchdog caught" in found.text
 
 
@@ -116,7 +112,7 @@ def test_codes_without_words_are_the_programs_own() -> None:
     assert kind(ended(1), "Error: no such configuration\n") is End.EXIT_CODE
     assert kind(ended(2), "bye\n") is End.EXIT_CODE
     assert kind(ended(0)) is End.SUCCESS
-    assert kind(WorkerEnd(rank=0)) is End.UNKNOWN
+    assert kind(ProcessEnd(rank=0)) is End.UNKNOWN
 
 
 def test_a_rank_that_we_ended_says_nothing_unless_it_ended_well() -> None:
@@ -127,8 +123,8 @@ def test_a_rank_that_we_ended_says_nothing_unless_it_ended_well() -> None:
 
 def test_torchs_error_file_stands_in_for_a_traceback() -> None:
     error = '{"message": {"message": "ValueError: shard 17", "extraInfo": {"timestamp": "1"}}}'
-    found = rank_outcome(ended(), b"", error=error)
-    assert (found.end, found.text) == (End.USER_EXCEPTION, "ValueError: shard 17")
+    found = explained(ended(), b"", error=error)
+    assert (found.cause, found.text) == (End.USER_EXCEPTION, "ValueError: shard 17")
     for broken in ("", "{", "[]", '{"message": 3}', "null"):
         assert kind(ended(), "", error=broken) in (End.EXIT_CODE, End.USER_EXCEPTION)
 
@@ -148,7 +144,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("code", PROGRAMS)
+@cases("code", PROGRAMS)
 def test_real_programs_are_understood(code: str, tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(textwrap.dedent(code))
     done = subprocess.run([sys.executable, str(tmp_path / "p.py")], capture_output=True, timeout=60)
@@ -165,8 +161,8 @@ def test_a_script_that_is_not_there_is_not_tried_again(arguments: tuple[str, ...
 # -- the whole attempt
 
 
-def rank(number: int, end: End, *, at: float = 0.0, code: int | None = 1, signal: str | None = None) -> RankOutcome:
-    return RankOutcome(rank=number, end=end, time_s=at, exit_code=None if signal else code, signal=signal, text="t")
+def rank(number: int, end: End, *, at: float = 0.0, code: int | None = 1, signal: str | None = None) -> ProcessEnd:
+    return replace(end_of(None if signal else code, signal, rank=number, time_s=at), cause=end, text="t")
 
 
 def test_all_well() -> None:
@@ -245,7 +241,7 @@ def test_the_judge_knows_better_why_connections_broke() -> None:
     assert outcome_of([rank(0, End.KILLED, signal="SIGKILL")], verdict=verdict()).end is End.KILLED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("problem_kind", "expected"),
     [("program", End.USAGE), ("port", End.PORT_IN_USE), ("rendezvous", End.RENDEZVOUS), ("torch", End.UNKNOWN)],
 )
@@ -255,14 +251,7 @@ def test_ranks_that_were_never_started(problem_kind: str, expected: End) -> None
 
 
 def test_exit_codes_are_a_shells() -> None:
-    assert exit_code_of(ended(7)) == 7
-    assert exit_code_of(ended(signal="SIGKILL")) == 137
-    assert exit_code_of(ended(signal="signal 37")) == 165
-    assert exit_code_of(WorkerEnd(rank=0)) == 1
-
-
-def test_every_end_has_a_text_and_an_answer() -> None:
-    assert set(WORTH_RETRY) == set(End)
-    for end in End:
-        for language in ("en", "zh"):
-            assert ui(text_key(end), language)
+    assert ended(7).shell_code == 7
+    assert ended(signal="SIGKILL").shell_code == 137
+    assert ended(signal="signal 37").shell_code == 165
+    assert ProcessEnd(rank=0).shell_code == 1

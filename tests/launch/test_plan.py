@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from allready.launch.plan import argv_of, nccl_log, num_cores, omp_threads, virtual_local_rank, visible_devices
+from allready.facts.live import LiveHost
+from allready.facts.system import usable_cpus
+from allready.launch.plan import argv_of, nccl_log, omp_threads, virtual_local_rank, visible_devices
 from allready.launch.request import Command
 
 ENV = {"PATH": os.defpath}
@@ -40,7 +42,7 @@ def test_a_program_is_looked_for_on_the_ranks_path(tmp_path: Path) -> None:
 
 
 def test_threads_are_the_cores_divided_and_said_once() -> None:
-    cores = num_cores()
+    cores = usable_cpus(LiveHost()) or 1
     variables, notes = omp_threads({}, 2)
     assert variables == {"OMP_NUM_THREADS": str(max(1, cores // 2))}
     assert [n.key for n in notes] == ["workers.omp_threads"]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allready.launch.ranks import Entry, Place, RanksError, assign
+from tests.cases import cases
 
 
 def roll(*nprocs: int, **columns: Any) -> list[Entry]:
@@ -43,19 +44,19 @@ def test_start_ranks_alone_give_the_order() -> None:
     assert shape(assign(roll(2, 1, start_rank=[1, 0]))) == [("n1", (0,)), ("n0", (1, 2))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "words", "nodes"),
     [
-        (roll(1, 1, node_rank=[0, 0]), "n0 and n1 both say --node-rank 0", ("n0", "n1")),
-        (roll(1, 1, node_rank=[0, 2]), "nobody has node rank 1: n1 says --node-rank 2", ("n1",)),
-        (roll(1, 1, node_rank=[1, 2]), "nobody has node rank 0: n0 says --node-rank 1", ("n0",)),
-        (roll(1, 1, node_rank=[-1, 0]), "n0 says --node-rank -1", ("n0",)),
-        (roll(1, 1, node_rank=[0, None]), "n0 says --node-rank 0 and n1 gives none", ("n0", "n1")),
+        (roll(1, 1, node_rank=[0, 0]), "n0 and n1 both have --node-rank 0", ("n0", "n1")),
+        (roll(1, 1, node_rank=[0, 2]), "no node has node rank 1: n1 has --node-rank 2", ("n1",)),
+        (roll(1, 1, node_rank=[1, 2]), "no node has node rank 0: n0 has --node-rank 1", ("n0",)),
+        (roll(1, 1, node_rank=[-1, 0]), "n0 has --node-rank -1", ("n0",)),
+        (roll(1, 1, node_rank=[0, None]), "n0 has --node-rank 0 and n1 gives none", ("n0", "n1")),
         (roll(2, 2, start_rank=[0, 1]), "ranks overlap: n0 has ranks 0 to 1 and n1 has ranks 1 to 2", ("n0", "n1")),
         (roll(2, 2, start_rank=[0, 0]), "ranks overlap", ("n0", "n1")),
-        (roll(2, 1, start_rank=[0, 3]), "nobody has rank 2: n0 has ranks 0 to 1 and n1 has rank 3", ("n0", "n1")),
-        (roll(2, 1, start_rank=[1, 3]), "nobody has rank 0: n0 has ranks 1 to 2", ("n0",)),
-        (roll(2, 1, start_rank=[None, 3]), "n1 says --start-rank 3 and n0 gives none", ("n1", "n0")),
+        (roll(2, 1, start_rank=[0, 3]), "no node has rank 2: n0 has ranks 0 to 1 and n1 has rank 3", ("n0", "n1")),
+        (roll(2, 1, start_rank=[1, 3]), "no node has rank 0: n0 has ranks 1 to 2", ("n0",)),
+        (roll(2, 1, start_rank=[None, 3]), "n1 has --start-rank 3 and n0 gives none", ("n1", "n0")),
         (roll(1, start_rank=[-2]), "--start-rank -2 is below 0", ("n0",)),
         (roll(0), "n0 has 0 ranks", ("n0",)),
         ([], "no node", ()),

@@ -11,6 +11,7 @@ import pytest
 from allready.errors import FactUnavailable
 from allready.messaging.contact import Contact
 from allready.messaging.identify import classify_bytes, identify
+from tests.cases import cases
 from tests.messaging.test_hub import at_loopback, hello
 from tests.preflight.ports import free_port
 
@@ -71,7 +72,7 @@ async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await asyncio.sleep(5)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("handler", "kind"),
     [(http, "http"), (ssh, "ssh"), (mute, "silent"), (noise, "banner")],
     ids=["http", "ssh", "mute", "noise"],
@@ -115,6 +116,7 @@ async def test_of_several_addresses_the_one_that_got_furthest_is_told() -> None:
         assert (contact.facts.outcome, contact.facts.address) == ("wrong_service", "127.0.0.1")
 
 
+@pytest.mark.torch
 def test_a_real_torch_store_is_told_as_one() -> None:
     port = free_port()
     code = (
@@ -138,7 +140,7 @@ async def test_asking_a_closed_port_raises_oserror() -> None:
         await identify("127.0.0.1", free_port())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("said", "kind"),
     [
         (b"ALLREADY/1\r\n", "allready"),

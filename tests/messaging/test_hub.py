@@ -16,6 +16,8 @@ from allready.messaging.datagram import Call, Caller
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import GREETING, Hello, encode
+from allready.model import Loss, LossReason, PortHolder
+from tests.cases import cases
 from tests.preflight.ports import free_port
 
 
@@ -158,6 +160,36 @@ async def test_a_node_of_another_job_is_turned_away_at_once_and_does_not_end_the
         assert hub.roll(finished=False).missing == (1, 2)
 
 
+async def test_after_the_roll_call_a_clash_is_refused_at_once_and_the_agent_names_itself() -> None:
+    async with open_hub() as (hub, port):
+        first, _ = await join(port, 1)
+        hub.close_roll(PortHolder(pid=100, command="allready run train.py"))
+        second, contact = await join(port, 1, instance="another", pid=7)
+        assert second is None
+        assert contact.refusal is not None
+        assert (contact.refusal.reason, contact.refusal.roll.partial) == ("job_running", True)
+        assert contact.facts.outcome == "other_job"
+        assert contact.facts.holder == PortHolder(pid=100, command="allready run train.py")
+        assert hub.clash_since is None, "the job that runs is not concerned"
+        assert [c.refused for c in hub.roll(finished=True).claims] == [None, None]
+        await stopped(first)
+
+
+async def test_a_refused_node_that_went_away_gets_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_hub() as (hub, port):
+        first, _ = await join(port, 1)
+        for number in range(6):  # asyncio warns from the fifth write on into a connection that is gone
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GREETING + encode("hello", replace(hello(1), instance=f"x{number}")))
+            await until(lambda n=number: len(hub._refused) > 0)  # type: ignore[misc]
+            writer.close()
+            await until(lambda: not hub._refused)
+            del reader
+        assert hub.nodes == (1,)
+        await stopped(first)
+    assert "socket.send() raised" not in caplog.text
+
+
 async def test_our_own_connection_by_another_address_is_no_rival() -> None:
     async with open_hub() as (hub, port):
         attempt = asyncio.create_task(join(port, 0))  # the same instance
@@ -183,9 +215,10 @@ async def test_a_node_that_leaves_says_why() -> None:
         link, _ = await join(port, 1)
         assert link is not None
         await link.close("interrupted on that node")
-        assert await hub.receive(timeout_s=20) == (1, LOST, "interrupted on that node")
+        loss = Loss(reason=LossReason.LEFT, text="interrupted on that node")
+        assert await hub.receive(timeout_s=20) == (1, LOST, loss)
         roll = hub.roll(finished=True)
-        assert (roll.lost, roll.lost_why) == ((1,), ("interrupted on that node",))
+        assert (roll.lost, roll.lost_why, roll.losses) == ((1,), ("interrupted on that node",), (loss,))
 
 
 async def test_a_node_whose_hub_goes_away_is_told() -> None:
@@ -265,10 +298,8 @@ async def test_closing_frees_the_port() -> None:
         await stopped(link)
 
 
-@pytest.mark.parametrize("flags", [0, 1, 7])
-@pytest.mark.parametrize(
-    "payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000]
-)
+@cases("flags", [0, 1, 7])
+@cases("payload", [b"", b"{}", b"[1]", b'["a"]', b'[1,"a"]', b"\xff\xfe", b'["a",1,2]', b'["a",' + b"[" * 20_000])
 def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: int) -> None:
     with pytest.raises(ExchangeError):
         wire.decode(payload, flags)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.recorded.test_runs import judge
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs_cpu"
@@ -53,7 +54,7 @@ def test_every_recorded_run_is_judged() -> None:
     assert {p.name.removesuffix(".tar.xz") for p in RUNS.iterdir()} == {*TRUTH, *HEALTHY}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=3)
 def test_what_the_processes_printed_gives_class_and_culprit(name: str, tmp_path: Path) -> None:
     code, report = judge([RUNS / f"{name}.tar.xz"], tmp_path)
     classes, ranks = TRUTH[name]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.recorded.ruins import diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "runs_cpu_two_nodes"
@@ -55,12 +56,12 @@ def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, *POSSIBLE, *UNKNOWN}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=4)
 def test_what_two_agents_printed_gives_the_verdict(name: str, tmp_path: Path) -> None:
     assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
 
-@pytest.mark.parametrize("name", sorted(POSSIBLE))
+@cases("name", sorted(POSSIBLE), parts=2)
 def test_what_is_only_possible_accuses_nobody_wrongly(name: str, tmp_path: Path) -> None:
     verdict = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)["verdict"]
     assert (verdict["confidence"], named(verdict)) == ("possible", POSSIBLE[name])

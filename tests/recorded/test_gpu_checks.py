@@ -5,12 +5,11 @@ This is the path of a saved folder: report.json -> evidence -> rules -> findings
 
 from pathlib import Path
 
-import pytest
-
 from allready.facts.saved import fleet_from_report
+from allready.judging.engine import judge
 from allready.model import Report
 from allready.report import html, json_report
-from allready.rules.engine import judge
+from tests.cases import cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -37,7 +36,7 @@ def test_the_recordings_are_there() -> None:
     assert len(FILES) >= 13
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@cases("path", FILES, ids=lambda p: p.stem, parts=2)
 def test_a_recording_judged_again_says_what_was_true(path: Path) -> None:
     report = load(path)
     findings, _ = judge(fleet_from_report(report))
@@ -54,7 +53,7 @@ def test_a_recording_judged_again_says_what_was_true(path: Path) -> None:
     assert (report.verdict.code, report.verdict.culprits) == (first.code, first.culprits)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@cases("path", FILES, ids=lambda p: p.stem, parts=2)
 def test_a_recording_can_be_shown(path: Path) -> None:
     page = html.render(load(path))
     assert "NVIDIA H200" in page

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from allready.cli.main import main
+from tests.cases import cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 H100 = FIXTURES / "h100"
@@ -91,7 +92,7 @@ def test_inspector_files_that_cannot_tell_accuse_nobody(names: list[str], tmp_pa
     assert all(s["kind"] == "inspector" and s["num_unknown"] == 0 for s in report["ruins"]["sources"])
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "sendrecv", "alltoall", "all_reduce_half_nocheck", "all_reduce_info"])
+@cases("name", ["all_reduce", "sendrecv", "alltoall", "all_reduce_half_nocheck", "all_reduce_info"])
 def test_a_whole_run_of_nccl_tests_ended_well(name: str, tmp_path: Path) -> None:
     report = diagnosed(tmp_path, f"h100/nccl_tests/{name}.out")
     assert report["status"] == "healthy"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.recorded.ruins import diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "frameworks"
@@ -50,7 +51,7 @@ def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, *HEALTHY}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=2)
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
     assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
@@ -61,8 +62,8 @@ def test_a_healthy_job_is_healthy(name: str, tmp_path: Path) -> None:
     assert (report["status"], report["verdict"]) == ("healthy", None)
 
 
-@pytest.mark.parametrize("kind", ["nccl.", "out.", "fr_", "pyspy."])
-@pytest.mark.parametrize("name", sorted(RUNS))
+@cases("kind", ["nccl.", "out.", "fr_", "pyspy."])
+@cases("name", sorted(RUNS), parts=9)
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, kind: str, tmp_path: Path) -> None:
     folder = unpacked(RUNS[name], tmp_path)
     for path in folder.iterdir():

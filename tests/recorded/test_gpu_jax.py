@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.recorded.ruins import by_kind, diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "jax"
@@ -57,12 +58,12 @@ def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, *HEALTHY, *UNKNOWN}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=3)
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
     assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
 
-@pytest.mark.parametrize("name", sorted(HEALTHY))
+@cases("name", sorted(HEALTHY))
 def test_a_healthy_job_is_healthy(name: str, tmp_path: Path) -> None:
     report = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)
     assert (report["status"], report["verdict"]) == ("healthy", None)
@@ -74,7 +75,7 @@ def test_what_nobody_can_know_is_unknown(name: str, tmp_path: Path) -> None:
     assert (report["status"], report["verdict"]) == ("unknown", None)
 
 
-@pytest.mark.parametrize("name", sorted(RUNS))
+@cases("name", sorted(RUNS), parts=4)
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, tmp_path: Path) -> None:
     for kind, verdict in by_kind(RUNS[name], KINDS, tmp_path):
         assert name not in HEALTHY | UNKNOWN

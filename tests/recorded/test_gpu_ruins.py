@@ -7,8 +7,7 @@ Of two ranks that differ nobody can tell which one is wrong; then the operation 
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.recorded.ruins import diagnosed, named, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "ruins"
@@ -43,7 +42,7 @@ def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, "healthy"}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=2)
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
     verdict = diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)["verdict"]
     fault_class, confidence, culprits = TRUTH[name]
@@ -56,8 +55,8 @@ def test_a_healthy_job_is_healthy(tmp_path: Path) -> None:
     assert (report["status"], report["verdict"]) == ("healthy", None)
 
 
-@pytest.mark.parametrize("kind", ["nccl.", "out.", "fr_"])
-@pytest.mark.parametrize("name", sorted({*TRUTH, "healthy"}))
+@cases("kind", ["nccl.", "out.", "fr_"])
+@cases("name", sorted({*TRUTH, "healthy"}), parts=6)
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, kind: str, tmp_path: Path) -> None:
     folder = unpacked(RUNS[name], tmp_path)
     for path in folder.iterdir():

@@ -7,9 +7,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from allready.cli.main import main
+from tests.cases import cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "runs"
 RUNS = sorted(FOLDER.glob("*.tar.gz"))
@@ -48,7 +47,7 @@ def test_the_recordings_are_there() -> None:
     assert {name_of(path) for path in RUNS} == {*TRUTH, "healthy"}
 
 
-@pytest.mark.parametrize("path", RUNS, ids=name_of)
+@cases("path", RUNS, ids=name_of)
 def test_the_nodes_said_it_in_time(path: Path, tmp_path: Path) -> None:
     with tarfile.open(path) as tar:
         tar.extractall(tmp_path, filter="data")
@@ -67,7 +66,7 @@ def test_the_nodes_said_it_in_time(path: Path, tmp_path: Path) -> None:
             assert named(verdict) == culprits
 
 
-@pytest.mark.parametrize("path", RUNS, ids=name_of)
+@cases("path", RUNS, ids=name_of)
 def test_diagnose_of_the_folders_says_the_same(path: Path, tmp_path: Path) -> None:
     report = diagnosed(path, tmp_path)
     if name_of(path) not in TRUTH:
@@ -78,7 +77,7 @@ def test_diagnose_of_the_folders_says_the_same(path: Path, tmp_path: Path) -> No
     assert named(report["verdict"]) == culprits
 
 
-@pytest.mark.parametrize("path", RUNS, ids=name_of)
+@cases("path", RUNS, ids=name_of)
 def test_without_the_reports_nobody_else_is_accused(path: Path, tmp_path: Path) -> None:
     with tarfile.open(path) as tar:
         tar.extractall(tmp_path / "left", filter="data")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.recorded.ruins import by_kind, diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "two_nodes"
@@ -64,7 +65,7 @@ def test_the_recordings_are_there() -> None:
     assert set(RUNS) == {*TRUTH, *HEALTHY}
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=7)
 def test_what_a_job_left_gives_the_verdict(name: str, tmp_path: Path) -> None:
     assert told(diagnosed(unpacked(RUNS[name], tmp_path), tmp_path)) == TRUTH[name]
 
@@ -87,7 +88,7 @@ ALONE: dict[tuple[str, str], tuple[str, set[int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(RUNS))
+@cases("name", sorted(RUNS), parts=7)
 def test_one_kind_of_evidence_alone_accuses_nobody_wrongly(name: str, tmp_path: Path) -> None:
     for kind, verdict in by_kind(RUNS[name], KINDS, tmp_path):
         assert name not in HEALTHY, kind

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from allready.cli.main import main
+from tests.cases import cases
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
 TRUTH: dict[str, dict[str, Any]] = json.loads((RUNS / "truth.json").read_text(encoding="utf-8"))
@@ -71,13 +72,13 @@ def assert_as_injected(report: dict[str, Any], code: int, truth: dict[str, Any])
         assert verdict["culprits"]["nodes"] == culprit_nodes(truth), verdict
 
 
-@pytest.mark.parametrize("name", sorted(set(TRUTH) - UNSEEN))
+@cases("name", sorted(set(TRUTH) - UNSEEN), parts=3)
 def test_everything_that_a_run_left_gives_the_truth(name: str, runs: Path, tmp_path: Path) -> None:
     code, report = judge([runs / name], tmp_path)
     assert_as_injected(report, code, TRUTH[name])
 
 
-@pytest.mark.parametrize("name", sorted(TRUTH))
+@cases("name", sorted(TRUTH), parts=3)
 def test_the_archive_gives_what_the_folder_gives(name: str, runs: Path, tmp_path: Path) -> None:
     code, report = judge([RUNS / f"{name}.tar.xz"], tmp_path)
     same_code, same = judge([runs / name], tmp_path)
@@ -86,9 +87,10 @@ def test_the_archive_gives_what_the_folder_gives(name: str, runs: Path, tmp_path
     assert [report["verdict"][k] for k in keys] == [same["verdict"][k] for k in keys] if same["verdict"] else True
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "name"),
     [(kind, name) for kind, prefix in KINDS.items() for name in sorted(TRUTH)],
+    parts=12,
 )
 def test_one_kind_of_evidence_alone_gives_the_truth_or_does_not_pretend(
     kind: str, name: str, runs: Path, tmp_path: Path
@@ -110,7 +112,7 @@ def test_one_kind_of_evidence_alone_gives_the_truth_or_does_not_pretend(
         assert ranks <= set(truth.get("culprit_ranks") or ()) or not ranks, verdict
 
 
-@pytest.mark.parametrize("name", sorted(n for n in TRUTH if TRUTH[n]["fault_class"] == "HEALTHY"))
+@cases("name", sorted(n for n in TRUTH if TRUTH[n]["fault_class"] == "HEALTHY"))
 def test_a_healthy_run_has_nothing_above_a_warning(name: str, runs: Path, tmp_path: Path) -> None:
     _, report = judge([runs / name], tmp_path)
     assert [f for f in report["findings"] if f["severity"] in {"error", "blocker"}] == []

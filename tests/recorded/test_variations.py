@@ -6,8 +6,7 @@ Each case says whom the verdict must name, or that it must accuse nobody.
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from tests.recorded.edits import (
     Edit,
     beside,
@@ -234,7 +233,7 @@ def test_there_are_many_cases() -> None:
     assert len(CASES) >= 40
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES, parts=12)
 def test_other_hands_change_nothing_or_make_it_say_less(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     folder = write(case.edit(load(case.run)), tmp_path / "run")

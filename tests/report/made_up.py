@@ -6,6 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.facts.exchange import to_json
+from allready.judging.engine import judge
+from allready.judging.report_builder import status_of, verdict_of
 from allready.model import (
     BenchPoint,
     Caller,
@@ -19,15 +21,14 @@ from allready.model import (
     Finding,
     Fleet,
     NotChecked,
+    ProcessState,
     RankState,
     Report,
     Severity,
     StageResult,
     Status,
 )
-from allready.rules.engine import judge
 from allready.rules.job.node_absent import node_absent
-from allready.rules.verdict import status_of, verdict_of
 from allready.testing import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -129,7 +130,7 @@ def faulty_report(num_nodes: int = 4) -> Report:
                 local_rank=1,
                 pid=4711,
                 step="entered gloo_barrier",
-                state="stopped",
+                state=ProcessState.STOPPED,
                 cpu_s=0.0,
                 wchan="do_signal_stop",
                 stack=("train.py:12 main", "train.py:40 <module>"),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allready.model import BenchPoint, Collectives, Report
 from allready.report.html import render
+from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
@@ -59,8 +60,8 @@ ALLOWED = set().union(*(Seen(render(report)).vocabulary for report in (*REPORTS.
 PLAIN = {name: Seen(render(changed(report, lambda s: s + "x"))).shape for name, report in REPORTS.items()}
 
 
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("language", ["en", "zh"])
+@cases("name", REPORTS)
+@cases("language", ["en", "zh"])
 def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, language: str) -> None:
     page = render(REPORTS[name], language=language)
     seen = Seen(page)
@@ -143,8 +144,9 @@ def test_every_table_head_is_a_head_and_states_are_not_told_by_colour_alone() ->
     assert re.findall(r'<td class="o-bad" title="[^"]*">(.)</td>', page) == list("FSFFFFF")
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.thorough
+@cases("payload", PAYLOADS)
+@cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page = render(changed(REPORTS[name], lambda s: s + payload))
     assert Seen(page).shape == PLAIN[name]
@@ -153,6 +155,7 @@ def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page.encode("utf-8")
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=1, max_size=60), st.sampled_from(sorted(REPORTS)))
 def test_no_text_at_all_becomes_markup(payload: str, name: str) -> None:
@@ -184,6 +187,7 @@ def test_sixteen_nodes_stay_small() -> None:
     assert len(render(faulty_report(16)).encode()) < 300_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("made", [pytest.param(healthy_report, marks=pytest.mark.slow), faulty_report])
 def test_512_nodes_are_drawn_quickly_and_not_all_of_them(made: object) -> None:
     assert callable(made)

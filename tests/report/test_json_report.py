@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allready.errors import UsageError
 from allready.model import BenchPoint, Evidence, FactMissing, Report, Status
 from allready.report.json_report import decode, deliver, encode, write_atomic
+from tests.cases import cases
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
 from tests.report.made_up_ruins import stuck_report, well_report, whole_report
 
@@ -25,7 +26,7 @@ def test_the_keys_are_those_of_the_contract_in_its_order() -> None:
     assert list(body)[:10] == CONTRACT
     assert list(body["world"]) == ["num_nodes", "world_size", "nodes"]
     assert list(body["world"]["nodes"][0]) == ["node_rank", "name", "ranks"]
-    assert list(body["verdict"]) == [
+    assert list(body["verdict"])[:9] == [
         "code",
         "fault_class",
         "confidence",
@@ -48,7 +49,7 @@ def test_the_keys_are_those_of_the_contract_in_its_order() -> None:
         "evidence",
     ]
     assert list(body["findings"][0]["evidence"][0])[:3] == ["source", "text", "time"]
-    assert list(json.loads(encode(unknown_report()))["not_checked"][0]) == ["code", "node", "why"]
+    assert list(json.loads(encode(unknown_report()))["not_checked"][0]) == ["code", "node", "why", "kind", "values"]
 
 
 def test_links_are_pairs() -> None:
@@ -62,7 +63,7 @@ def test_the_verdict_of_a_healthy_job_is_null() -> None:
     assert json.loads(encode(replace(sick, status=Status.HEALTHY)))["verdict"] is None
 
 
-@pytest.mark.parametrize("report", [healthy_report(), faulty_report(), absent_report(), unknown_report()])
+@cases("report", [healthy_report(), faulty_report(), absent_report(), unknown_report()])
 def test_a_saved_report_comes_back_as_it_was(report: Report) -> None:
     again = decode(encode(report))
     assert encode(again) == encode(report)
@@ -140,7 +141,7 @@ def test_keys_of_a_later_version_are_passed_over() -> None:
     assert decode(json.dumps(body).encode()).status is Status.HEALTHY
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "says"),
     [(b"", "not JSON"), (b"\xff\xfe", "not JSON"), (b"[" * 100_000, "not JSON"), (b"[]", "not an object"),
      (b"{}", "schema is None"), (b'{"schema": "allready.report/2"}', "allready.report/2"),

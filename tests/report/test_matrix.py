@@ -1,10 +1,9 @@
 from typing import Any
 
-import pytest
-
 from allready.model import PathProbe, Reachability
 from allready.report.matrix import OUTCOMES, matrix
 from allready.testing import healthy_path, healthy_reach
+from tests.cases import cases
 
 
 def of(*paths: PathProbe) -> Reachability:
@@ -19,7 +18,7 @@ def test_a_cell_is_the_worst_of_its_paths() -> None:
     assert "1 ok (data), rtt 100 µs, 2 GB/s" in cell.detail
 
 
-@pytest.mark.parametrize("worse", OUTCOMES[1:])
+@cases("worse", OUTCOMES[1:])
 def test_every_outcome_is_worse_than_ok(worse: str) -> None:
     assert matrix(of(healthy_path(0, 1, outcome=worse), healthy_path(0, 1))).cells[0, 1].outcome == worse
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from allready.model import Report, TimelineEvent
 from allready.report.html import render
 from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
+from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
@@ -28,8 +29,8 @@ def drawn(report: Report) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", REPORTS)
-@pytest.mark.parametrize("language", ["en", "zh"])
+@cases("name", REPORTS)
+@cases("language", ["en", "zh"])
 def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, language: str) -> None:
     page = render(REPORTS[name], language=language)
     seen = Seen(page)
@@ -203,6 +204,7 @@ def test_the_axis_keeps_the_order_of_times_and_stays_inside(times: list[float]) 
     assert all(LEFT - 1e-6 <= x <= RIGHT + 1e-6 for x in places)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -228,8 +230,9 @@ def test_no_number_whatever_breaks_the_page(
     assert Seen(page).unclosed == []
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.thorough
+@cases("payload", PAYLOADS)
+@cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page = render(changed(REPORTS[name], lambda s: s + payload))
     assert Seen(page).vocabulary <= ALLOWED
@@ -239,6 +242,7 @@ def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page.encode("utf-8")
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.sampled_from(PAYLOADS), st.text(min_size=1, max_size=60)), st.sampled_from(sorted(REPORTS)))
 def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, name: str) -> None:
@@ -259,6 +263,7 @@ def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
     assert (found["num_drawn"], found["num_ranks"]) == (64, 300)
 
 
+@pytest.mark.thorough
 def test_4096_ranks_and_4000_moments_stay_quick_and_small() -> None:
     report = big_report()
     page, took_s = timed(lambda: render(report), enough_s=6)

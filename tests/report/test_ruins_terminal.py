@@ -8,6 +8,7 @@ from allready.model import Culprits, Report, TimelineEvent
 from allready.report.ruins_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
 from allready.report.safe import width
 from allready.report.terminal import show
+from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
@@ -24,13 +25,13 @@ def shown(report: Report, language: str = "en", **options: Any) -> str:
 PLAIN = """\
 ✗ FAULT: HNG901 A rank did not come (message)
   culprit: rank 1
-  to do: mend HNG901
+  fix: mend HNG901
   class: CPU-STUCK · likely · since 2026-01-02T03:04:15
   evidence: run/out.0:9: a line (03:04:15)
 
 Also found (5)
 error: TCH902 A collective did not finish (message)
-  to do: mend TCH902
+  fix: mend TCH902
   evidence: run/out.0:9: a line (03:04:15)
 info: HNG907 The bytes need far less (message)
 lines that look bad and explain nothing (3): TCH023 A variable has a newer name, \
@@ -255,7 +256,7 @@ def test_times_of_several_days_have_their_date() -> None:
     assert "2026-01-03 03:04:05" in text
 
 
-@pytest.mark.parametrize("strange", [float("nan"), float("inf"), 1e300, -1e300, None])
+@cases("strange", [float("nan"), float("inf"), 1e300, -1e300, None])
 def test_strange_times_are_unknown(strange: float | None) -> None:
     assert clock(strange) == "–"
     assert shown(stuck_report(moments=(TimelineEvent(time_s=strange, role="root", text="a"),)))
@@ -281,8 +282,9 @@ def test_only_our_own_phrases_are_translated() -> None:
     assert doing("something new", "en") == "something (new)"
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.thorough
+@cases("payload", PAYLOADS)
+@cases("colour", [False, True])
 def test_a_strangers_text_in_the_ruins_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
     for everywhere in (False, True):
         strange = changed(whole_report(), lambda s: s + payload, everywhere=everywhere)

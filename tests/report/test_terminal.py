@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from allready.model import FaultClass, NotChecked, Status
 from allready.report.safe import width
 from allready.report.terminal import show, wants_colour
+from tests.cases import cases
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
 
@@ -33,16 +34,17 @@ def shown(report: Any, language: str = "en", **options: Any) -> str:
 
 
 def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() -> None:
-    first, second, third, *_ = shown(absent_report()).splitlines()
+    first, second, third, fourth, *_ = shown(absent_report()).splitlines()
     assert first == "✗ FAULT: JOB001 no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here"
     assert second == "  culprit: node 2 (gpu2); rank 4,5"
-    assert third.startswith("  to do: start the same command with --node-rank 2")
+    assert third.startswith("  fix: on node 2 (gpu2): start the same command with --node-rank 2")
+    assert fourth == "  fix: on node 2 (gpu2): see whether it is running: pgrep -af allready"
 
 
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
     text = shown(absent_report(), "zh")
     assert text.startswith("✗ 故障：JOB001 已等待 5.0 秒，节点 2 (gpu2) 没有任何音讯")
-    assert "处理办法：在缺席的机器上用 --node-rank 2" in text
+    assert "处理办法：在节点 2 (gpu2)上：用 --node-rank 2" in text
     assert "点名：5.0 秒内 4 个节点到了 3 个；缺席：2 (gpu2) · 迟到：3 (gpu3) +3.3 秒" in text
 
 
@@ -142,7 +144,7 @@ def test_a_terminal_line_is_never_wider_than_the_terminal(
         assert max(width(SGR.sub("", line)) for line in terminal.getvalue().splitlines()) <= columns
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environ", "terminal", "answer"),
     [({}, True, True), ({}, False, False), ({"NO_COLOR": "1"}, True, False), ({"NO_COLOR": ""}, True, True),
      ({"FORCE_COLOR": "1"}, False, True), ({"FORCE_COLOR": "0"}, False, False), ({"CLICOLOR_FORCE": "1"}, False, True),
@@ -153,8 +155,9 @@ def test_colour_follows_the_conventions(environ: dict[str, str], terminal: bool,
     assert wants_colour(Terminal() if terminal else io.StringIO(), environ) is answer
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.thorough
+@cases("payload", PAYLOADS)
+@cases("colour", [False, True])
 def test_a_strangers_text_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
     for report in (faulty_report(), absent_report()):
         text = shown(changed(report, lambda s: s + payload, everywhere=True), colour=colour, verbose=2)

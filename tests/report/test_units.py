@@ -1,13 +1,13 @@
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allready.report import units
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("num_bytes", "text"),
     [(0, "0 B"), (64, "64 B"), (1023, "1023 B"), (1024, "1 KiB"), (1400, "1.37 KiB"), (9000, "8.79 KiB"),
      (2**20, "1 MiB"), (2**20 - 1, "1 MiB"), (141 * 2**30, "141 GiB"), (2**60, "1024 PiB"), (None, "–"),
@@ -17,7 +17,7 @@ def test_sizes_are_powers_of_1024(num_bytes: float | None, text: str) -> None:
     assert units.size(num_bytes) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "text"),
     [(0, "0 s"), (1.23e-5, "12.3 µs"), (9.999996e-4, "1 ms"), (1e-3, "1 ms"), (0.00123, "1.23 ms"), (0.9999, "1 s"),
      (2.1, "2.1 s"), (99.94, "99.9 s"), (99.96, "1 min 40 s"), (200, "3 min 20 s"), (7260, "2 h 1 min"),
@@ -27,7 +27,7 @@ def test_times_have_the_unit_that_fits(seconds: float | None, text: str) -> None
     assert units.time(seconds) == text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"), [(0, "0"), (15.7, "15.7"), (392.04, "392"), (0.01234, "0.0123"), (1234.5, "1234"), (None, "–")]
 )
 def test_bandwidths_keep_three_digits(value: float | None, text: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from allready.judging.engine import Outcome
 from allready.model import (
     Death,
     Event,
@@ -19,7 +20,6 @@ from allready.model import (
     ThreadStack,
     World,
 )
-from allready.rules.engine import Outcome
 from allready.testing import check
 
 NODES = {0: 0, 1: 0, 2: 1, 3: 1}

@@ -4,12 +4,12 @@ import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.model import Role, Severity
 from allready.signatures import load, of_line
+from tests.cases import cases
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parent / "fixtures" / "signatures"
@@ -41,7 +41,7 @@ JOINED = tomllib.loads((HERE / "joined.toml").read_text(encoding="utf-8"))
 """Messages of several lines, put together by a reader."""
 
 
-@pytest.mark.parametrize(("expected", "line"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+@cases(("expected", "line"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_the_line_has_its_signature(expected: str, line: str) -> None:
     first = next(of_line(line), None)
     assert first is not None
@@ -49,7 +49,7 @@ def test_the_line_has_its_signature(expected: str, line: str) -> None:
     assert first[0].code is not None or not expected.endswith("*")
 
 
-@pytest.mark.parametrize("family", ["torch", "elastic", "store", "gloo", "jax", "launcher"])
+@cases("family", ["torch", "elastic", "store", "gloo", "jax", "launcher"])
 def test_every_finding_has_a_row(family: str) -> None:
     proven = {expected for _, expected, _ in ROWS}
     assert {s.id for s in load().values() if s.family == family and s.code is not None} - proven == set()
@@ -62,7 +62,7 @@ def test_few_rows_are_the_examples_of_the_tables() -> None:
     assert len(copies) <= len(ROWS) // 10, sorted(copies)
 
 
-@pytest.mark.parametrize("line", HEALTHY + WORKING)
+@cases("line", HEALTHY + WORKING)
 def test_a_line_of_a_healthy_run_accuses_nobody(line: str) -> None:
     for signature, _ in of_line(line):
         assert signature.role is not Role.ROOT or signature.severity.weight < Severity.ERROR.weight, signature.id
@@ -75,7 +75,7 @@ def test_the_healthy_lines_are_scary_enough() -> None:
     assert {"store.hostname_unresolved", "torch.deprecated_variable", "jax.watch_ended"} <= known
 
 
-@pytest.mark.parametrize("expected", JOINED)
+@cases("expected", JOINED)
 def test_names_the_absent_when_the_lines_below_are_given(expected: str) -> None:
     signature, match = next(of_line(JOINED[expected]["text"]))
     assert signature.id == expected
@@ -87,10 +87,10 @@ def test_the_number_of_missing_is_not_taken_for_the_number_that_came() -> None:
     assert match["pending"] == "3"
 
 
-@pytest.mark.parametrize("line", VICTIMS)
+@cases("line", VICTIMS)
 def test_victims_never_accuse_themselves(line: str) -> None:
     signature, _ = next(of_line(line))
-    assert signature.blames not in {"rank", "node"}
+    assert signature.culprit not in {"rank", "node"}
     assert signature.role is not Role.ROOT
 
 

@@ -2,13 +2,12 @@
 
 import re
 
-import pytest
-
 from allready.signatures import load
 from allready.signatures.table import LinePattern
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "is_blind"),
     [
         (r"rank (?P<rank>\d{1,7}) of [0-9a-f]+ ends", True), (r"[\w.]{2,} timed out .{0,60}?after \d+ s$", True),

@@ -1,19 +1,21 @@
 """Every signature of every family: its anchor, its patterns, its example, its decoys and its English text."""
 
-import inspect
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
 
-from allready.evidence.log import event_extraction
-from allready.model import Event, FaultClass, Origin, Role, Severity
-from allready.rules import signature as rules_of_tables
-from allready.rules.registry import HEADINGS, placeholders
-from allready.rules.registry import load as load_rules
-from allready.signatures import load, of_line, table
-from allready.signatures.table import FAMILIES, Case, LinePattern, Signature, anchors
+from allready.judging.registry import HEADINGS, placeholders
+from allready.judging.registry import load as load_rules
+from allready.model import Event, FaultClass, Origin, RemedyStep, Role, Severity
+from allready.model.fill import placeholders_of
+from allready.signatures import load, of_line
+from allready.signatures.case import Case, case_from
+from allready.signatures.conditions import hint_of
+from allready.signatures.table import FAMILIES, LinePattern, Signature, anchors
+from tests.cases import cases
 from tests.clock import cpu_s
 
 SIGNATURES = list(load().values())
@@ -60,7 +62,7 @@ def test_there_is_a_table_for_each_family() -> None:
     assert {signature.family for signature in SIGNATURES} == set(FAMILIES)
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
+@cases("signature", SIGNATURES, ids=name_of)
 def test_examples_anchors_and_decoys_are_known_for_what_they_are(signature: Signature) -> None:
     assert_examples_are_known(signature)
     assert_each_pattern_matches_its_own_example(signature)
@@ -102,7 +104,7 @@ def assert_no_line_without_its_anchor_is_meant(signature: Signature) -> None:
         assert line.pattern.search(without) is None, without
 
 
-@pytest.mark.parametrize("signature", SIGNATURES, ids=name_of)
+@cases("signature", SIGNATURES, ids=name_of)
 def test_patterns_need_linear_time(signature: Signature) -> None:
     for line in signature.lines:
         assert_linear(line)
@@ -120,7 +122,7 @@ def assert_linear(line: LinePattern) -> None:
             assert took_s < MAX_TIMES_OF_A_QUARTER * cpu_s(lambda: line.pattern.search(quarter)), part[:60]  # noqa: B023
 
 
-@pytest.mark.parametrize("signature", FINDINGS, ids=name_of)
+@cases("signature", FINDINGS, ids=name_of)
 def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) -> None:
     assert_the_text_uses_what_the_patterns_catch(signature)
     assert_title_message_and_remedy_have_their_form(signature)
@@ -131,20 +133,25 @@ def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) ->
 
 
 def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
-    wanted = placeholders(signature.message) | placeholders(signature.remedy)
-    assert wanted <= groups(signature) | {"who"} | ({"hint"} if signature.hints else set())
+    wanted = placeholders(signature.message) | placeholders_of(signature.steps)
+    assert wanted <= groups(signature) | {"who"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
-    for template in (signature.message, signature.remedy):
+    for template in (signature.message, *texts_of(signature.steps)):
         template.format_map(dict.fromkeys(wanted, "x"))
 
 
 def assert_title_message_and_remedy_have_their_form(signature: Signature) -> None:
     assert not signature.title.endswith(".")
     assert not signature.message.endswith(".")
-    assert "\n" not in signature.title + signature.message + signature.remedy
+    assert "\n" not in signature.title + signature.message + "".join(texts_of(signature.steps))
     first = re.sub(r"^\W+", "", signature.message)[:1]
     assert first.islower() or not re.match(r"[A-Z][a-z]+ ", signature.message) or _starts_with_a_name(signature.message)
-    assert signature.remedy
+    assert signature.steps
+    assert all(step.explanation for step in signature.steps)
+
+
+def texts_of(steps: Sequence[RemedyStep]) -> list[str]:
+    return [text for step in steps for text in (step.explanation, step.command, step.where)]
 
 
 def _starts_with_a_name(text: str) -> bool:
@@ -176,41 +183,35 @@ def test_one_prefix_of_codes_is_one_family() -> None:
 def assert_consequences_are_never_a_fault(signature: Signature) -> None:
     if signature.role in {Role.CASCADE, Role.TEARDOWN, Role.HARMLESS}:
         assert signature.severity is Severity.INFO
-        assert signature.blames not in {"node", "ranks"}, "whoever writes it is a victim"
+        assert signature.culprit not in {"node", "ranks"}, "whoever writes it is a victim"
         assert not signature.variables
 
 
 def assert_whoever_is_blamed_is_named_by_a_pattern(signature: Signature) -> None:
-    if signature.blames in {"peer", "ranks"}:
-        assert signature.blames in groups(signature)
-    if signature.blames == "pair":
-        assert groups(signature) >= {"rank_a", "rank_b"}
+    if signature.culprit in {"peer", "ranks"}:
+        assert signature.culprit in groups(signature)
 
 
-@pytest.mark.parametrize("signature", [s for s in SIGNATURES if s.cases], ids=name_of)
+@cases("signature", [s for s in SIGNATURES if s.cases], ids=name_of)
 def test_cases_ask_for_what_the_patterns_catch_and_change_something(signature: Signature) -> None:
     for case in signature.cases:
-        named = {*case.values, *(name for pair in case.equal for name in pair)}
-        assert named <= groups(signature)
+        assert set(case.values) <= groups(signature)
         assert case.severity is not signature.severity
         assert case.fault_class is not signature.fault_class
         assert case.role is not signature.role
-        others = {case.beside, case.without, case.later} - {""}
-        assert case.text or case.front or case.values or case.equal or case.most or case.progress or others
+        others = {case.beside, case.without} - {""}
+        assert case.text or case.front or case.values or case.progress or others
         assert others <= {s.id for s in SIGNATURES}
         for source in (case.text, case.front, *case.values.values()):
             re.compile(source)
 
 
 def test_all_conditions_of_a_case_must_hold() -> None:
-    case = Case(text="IPv6", values={"id": "a.*"}, equal=(("x", "y"),), most=2, severity=Severity.WARNING)
-    fits = {"id": "abc", "x": "1", "y": "1"}
-    assert case.holds("on IPv6", fits, count=2)
-    assert not case.holds("on IPv6", fits, count=3)
-    assert not case.holds("on IPv4", fits)
-    for other in ({"id": "bc"}, {"x": "2"}):
-        assert not case.holds("on IPv6", fits | other)
-    assert not case.holds("on IPv6", {"id": "abc"})  # neither is told: that is not to be equal
+    case = Case(text="IPv6", values={"id": "a.*"}, severity=Severity.WARNING)
+    assert case.holds("on IPv6", {"id": "abc"})
+    assert not case.holds("on IPv4", {"id": "abc"})
+    assert not case.holds("on IPv6", {"id": "bc"})
+    assert not case.holds("on IPv6", {})
 
 
 def test_a_line_that_the_process_got_over_is_what_the_case_says() -> None:
@@ -247,7 +248,7 @@ def test_what_one_line_may_be_is_settled_by_what_stands_before_it() -> None:
     assert told.role_of("CUDA out of memory; WARNING", {}, "RuntimeError: ") is told.role
 
 
-@pytest.mark.parametrize(
+@cases(
     "entry",
     [
         {"text": "a", "color": "red", "severity": "info"},
@@ -258,15 +259,9 @@ def test_what_one_line_may_be_is_settled_by_what_stands_before_it() -> None:
 )
 def test_a_case_that_cannot_be_asked_is_a_mistake(entry: dict[str, str]) -> None:
     with pytest.raises(AssertionError):
-        table.case("name", entry)
-
-
-def test_what_single_signatures_say_stands_in_the_tables() -> None:
-    for module in (rules_of_tables, event_extraction):
-        source = inspect.getsource(module)
-        assert not [s.id for s in SIGNATURES if f'"{s.id}"' in source and s.id != event_extraction.RENDEZVOUS]
+        case_from("name", entry)
 
 
 def assert_records_of_those_who_waited_accuse_nobody(signature: Signature) -> None:
     if signature.role is Role.RECORD and signature.family in {"torch", "store", "gloo", "jax", "elastic"}:
-        assert signature.blames == "nobody"
+        assert signature.culprit == "nobody"

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
 from allready.text.catalog import choose_language, say
+from tests.cases import cases
 
 
 def finding(code: str = "JOB001", **values: str) -> Finding:
@@ -37,7 +36,7 @@ def test_falls_back_to_english_where_a_text_or_a_value_is_missing() -> None:
     assert say(finding(nodes="1"), "message", "zh") == "english message"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "environ", "language"),
     [
         ("zh", {"LANG": "en_US.UTF-8"}, "zh"),

@@ -1,96 +1,71 @@
-"""The generated pages of the codes: `python -m allready.docs`."""
+"""The pages of the codes: what `allready explain` prints and `make docs` writes."""
 
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
-from allready.docs import compare, main, page, pages, write
-from allready.rules.registry import load
+from allready.docs import index, main, markdown, page_of
+from allready.judging.registry import Rule, load
+from tests.cases import cases
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """All pages, fresh."""
-    write(tmp_path / "codes")
-    return tmp_path / "codes"
+RULES = load()
 
 
-def test_the_pages_in_the_repository_are_fresh() -> None:
-    stale = [f"{d.what}: {d.path.relative_to(REPOSITORY)}" for d in compare(REPOSITORY / "docs" / "codes")]
-    assert not stale, "run: python -m allready.docs docs/codes\n" + "\n".join(stale)
-
-
-def test_there_is_a_page_for_every_code_in_both_languages() -> None:
-    names = set(pages())
+@cases("rule", RULES.values(), ids=lambda rule: rule.code)
+def test_every_code_has_a_whole_page_in_both_languages(rule: Rule) -> None:
     for language in ("en", "zh"):
-        assert {f"{language}/{code}.md" for code in load()} <= names
-        assert f"{language}/README.md" in names
+        page = page_of(rule, language)
+        assert len(page.sections) == 4
+        assert all(heading and body and "\n" not in body for heading, body in page.sections)
+        assert page.title
+        assert page.message
+        assert page.remedy
+        assert re.fullmatch(r"\d+\.\d+", page.since), "since is a version: MAJOR.MINOR"
+        assert "[[" not in page.message + page.remedy, "marks of optional parts are for the program"
+        table = [line for line in markdown(page, language).splitlines() if line.startswith("| ")]
+        assert all(line.replace("\\|", "").count("|") == 3 for line in table), "a bar breaks the table"
 
 
-def test_what_was_written_is_fresh_and_writing_again_changes_nothing(folder: Path) -> None:
-    assert compare(folder) == []
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}
-    assert write(folder) == []
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")} == before
-
-
-def test_check_names_stale_missing_and_orphaned_pages_and_changes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "en" / "JOB001.md").write_text("old", encoding="utf-8")
-    (folder / "zh" / "JOB001.md").unlink()
-    (folder / "en" / "OLD999.md").write_text("a code that is gone", encoding="utf-8")
-    assert main([str(folder), "--check"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert f"stale: {folder}/en/JOB001.md" in said
-    assert f"missing: {folder}/zh/JOB001.md" in said
-    assert f"orphaned: {folder}/en/OLD999.md" in said
-    assert (folder / "en" / "JOB001.md").read_text(encoding="utf-8") == "old"
-    assert main([str(folder)]) == 0
-    assert main([str(folder), "--check"]) == 0
-    assert not (folder / "en" / "OLD999.md").exists()
+def test_names_are_unique_within_an_area() -> None:
+    names = [(rule.area, rule.name) for rule in RULES.values()]
+    assert len(set(names)) == len(names)
 
 
 def test_a_page_has_the_fields_and_the_text_of_the_rule() -> None:
-    rule = load()["JOB001"]
-    english, chinese = page(rule, "en"), page(rule, "zh")
-    assert english.startswith("# JOB001: Nodes never reported to node 0\n")
+    rule = RULES["JOB001"]
+    english, chinese = (markdown(page_of(rule, language), language) for language in ("en", "zh"))
+    assert english.startswith(f"# JOB001: {rule.title}\n")
     assert "`START-ABSENT`" in english
     assert "## What it checks" in english
     assert "## 检查内容" in chinese
     assert "| 严重程度 | `blocker` |" in chinese
 
 
-def test_a_bar_in_a_command_does_not_break_the_table() -> None:
-    for rule in load().values():
-        for language in ("en", "zh"):
-            table = [line for line in page(rule, language).splitlines() if line.startswith("| ")]
-            assert all(line.replace("\\|", "").count("|") == 3 for line in table), rule.code
+def test_a_broken_line_is_a_blank_in_english_and_none_in_chinese() -> None:
+    sections = dict(page_of(RULES["NET003"], "zh").sections)
+    assert not re.search(r"[\u4e00-\u9fff，。；] +[\u4e00-\u9fff]", sections["检查内容"])
+    assert "datagrams larger than the smaller MTU" in dict(page_of(RULES["NET003"], "en").sections)["What it checks"]
 
 
-def test_links_lead_to_files_that_exist(folder: Path) -> None:
-    import re
-
-    for path in folder.rglob("*.md"):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text(encoding="utf-8")):
-            if "glossary" not in target:
-                assert (path.parent / target).is_file(), f"{path}: {target}"
-    for target in ("docs/glossary.md", "docs/zh/glossary.md"):
-        assert (REPOSITORY / target).is_file()
+def test_the_page_of_a_signature_shows_the_lines_that_it_knows() -> None:
+    page = page_of(RULES["NLG001"], "en")
+    assert any("no socket interface found" in line for line in page.examples)
+    assert page.examples[0] in markdown(page, "en")
 
 
-def test_runs_as_a_module(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "allready.docs", str(folder), "--check"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_all_pages_are_written_and_their_links_resolve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "codes"
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}: {2 * len(RULES)} pages\n"
+    broken = [
+        f"{path}: {target}"
+        for path in folder.rglob("*.md")
+        for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8").partition("```")[0])
+        if not (path.parent / target).is_file()
+    ]
+    assert not broken
+    for language in ("en", "zh"):
+        assert {path.stem for path in (folder / language).glob("*.md")} == {*RULES, "README"}
+        listed = index(RULES.values(), language)
+        assert all(f"[{code}]({code}.md)" in listed for code in RULES)

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from allready.judging.engine import judge
+from allready.judging.report_builder import verdict_of
 from allready.model import FaultClass, Finding, Fleet, NodeFacts, Report, Severity, Status
-from allready.rules.engine import judge
-from allready.rules.verdict import verdict_of
 
 AREAS = ("ENV", "LIM")
 """Areas of rules that belong into a job's report; names and ports have shown by the roll call that they work."""
@@ -73,5 +73,6 @@ class Comparison:
             culprits=cause.culprits,
             sentence=cause.message,
             remedy=cause.remedy,
+            remedies=cause.remedies,
         )
         return replace(report, verdict=told, findings=(cause, *report.findings))

@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from allready import __version__
+from allready.judging.engine import judge
+from allready.judging.registry import load
+from allready.judging.report_builder import ReportBuilder, keep_first_detection, verdict_of
 from allready.messaging.hub import BEAT_S
 from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Status, World
-from allready.rules.engine import judge
-from allready.rules.registry import load
-from allready.rules.verdict import keep_first_detection, verdict_of
 
 HISTORY_S = 30.0
 SURELY_SILENT_S = 2 * BEAT_S + 0.5
@@ -34,7 +33,7 @@ class LocalView:
         self._world = world
         self._addresses = dict(addresses)
         self._history: deque[NodeStatus] = deque()
-        self._began = datetime.now(UTC)
+        self._reports = ReportBuilder(command="run")
         self.last: Report | None = None
 
     def see(self, status: NodeStatus) -> None:
@@ -76,16 +75,12 @@ class LocalView:
         verdict = verdict_of(findings, now=now, visible_since=since)
         if verdict is None:
             return None
-        self.last = Report(
-            tool_version=__version__,
-            command="run",
-            started=self._began.isoformat(timespec="milliseconds"),
-            duration_s=round(max(0.0, (now - self._began).total_seconds()), 3),
+        self.last = self._reports.build(
+            now=now,
             world=self._world,
             status=Status.FAULT,
             verdict=keep_first_detection(verdict, self.last.verdict if self.last is not None else None),
             findings=findings,
-            not_checked=(),
         )
         return self.last
 

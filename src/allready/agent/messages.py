@@ -1,23 +1,25 @@
-"""What node 0 and the nodes of a job say to each other over the exchange; all bodies are JSON.
+"""What node 0 and the nodes of a job send to each other through the hub; all bodies are JSON.
 
-Nodes to node 0: OFFER once after joining, STARTED, STATUS (a `NodeStatus`), EVIDENCE (a `NodeEvidence`), ENDED, WISH.
-Node 0 to the nodes: PLAN starts an attempt, GATHER asks for evidence, VERDICT tells the report as it stands, STOP ends
-an attempt, FINISH ends the job.
+Nodes to node 0: OFFER after joining, STARTED, STATUS (a `NodeStatus`), EVIDENCE (a `NodeEvidence`), ENDED, REQUEST.
+Of JAX jobs: WAITING and LEFT, what a process says at its node's socket, and node 0's MEETING.
+Node 0 to the nodes: PLAN starts an attempt, GATHER (a `model.Gather`) asks for evidence, VERDICT carries the report as
+it stands, STOP ends an attempt, FINISH ends the job, OVERVIEW (statuses of all nodes) goes to nodes that are watched.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
 
-from allready.launch.outcome import RankOutcome
+from msgspec import Meta, Struct
 
-OFFER, STARTED, STATUS, EVIDENCE, ENDED, WISH = "offer", "started", "status", "evidence", "ended", "wish"
-PLAN, GATHER, VERDICT, STOP, FINISH = "plan", "gather", "verdict", "stop", "finish"
-OVERVIEW = "overview"
-"""Node 0 to nodes that somebody watches: the statuses of all nodes."""
+from allready.model import JobOutcome, ProcessEnd, Report
+
+OFFER, STARTED, STATUS, EVIDENCE, ENDED, REQUEST = "offer", "started", "status", "evidence", "ended", "request"
+WAITING, LEFT, MEETING = "waiting", "left", "meeting"
+PLAN, GATHER, VERDICT, STOP, FINISH, OVERVIEW = "plan", "gather", "verdict", "stop", "finish", "overview"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """What a node brings: its part of the job as asked for on it."""
 
     nproc_per_node: int
@@ -27,10 +29,10 @@ class Offer:
     addresses: tuple[str, ...] = ()
     name: str = ""
     coordinator_ports: tuple[int, ...] = ()  # JAX: free ones, in case it gets process 0
+    missing_script: str = ""  # what the ranks are to run, where it does not exist on this node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """One attempt, for one node.  `place`: of the node in the order of ranks; torchelastic calls it the group rank."""
 
     attempt: int
@@ -48,11 +50,10 @@ class Plan:
     coordinator_ports: tuple[int, ...] = ()
     token: str = ""
     nodes: tuple[tuple[str, int], ...] = ()  # name and number of ranks, in the order of ranks
-    ranks_of_nodes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    ranks_of_nodes: Mapping[int, tuple[int, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Struct, frozen=True, kw_only=True):
     """The ranks of one node run."""
 
     attempt: int
@@ -60,52 +61,92 @@ class Started:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How one rank ended."""
-
-    rank: int
-    exit_code: int | None
-    signal: str | None
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(Struct, frozen=True, kw_only=True):
     """A node's part in an attempt is over: all its ranks ended and were reaped.
 
     `problem`: why the ranks could not be started or kept, in the launcher's words.  `was_stopped`: we ended them.
     """
 
     attempt: int
-    ends: tuple[End, ...] = ()
+    ends: tuple[ProcessEnd, ...] = ()  # of all its ranks
     problem: str | None = None
     problem_kind: str = ""  # as `launch.plan.AttemptResult`
     was_stopped: bool = False
-    outcomes: tuple[RankOutcome, ...] = ()  # of all its ranks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gather:
-    """Evidence is wanted now."""
+class Request(Struct, frozen=True, kw_only=True):
+    """A node asks node 0 for something: to end the job (the name of the signal that it got), to send the statuses of
+    all nodes or no longer to, to gather evidence now."""
+
+    stop: str | None = None
+    watch: bool | None = None
+    gather: bool = False
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A JAX process that waits for the others.  `coordinator`, `bind`: what the script gives, "" where it is ours;
+    `failed`: attempts that JAX itself used up; `patience_s`: go on at least so long (the script's own time-out).
+
+    Its agent adds `address` (where it listens for process 0), `is_ready` (it listens, or process 0 is reached) and
+    `problem` (why not).
+    """
+
+    process: Annotated[int, Meta(ge=0)]
+    num_processes: Annotated[int, Meta(ge=1, le=1 << 22)]
+    coordinator: str = ""
+    bind: str = ""
+    failed: int = 0
+    patience_s: float = 0.0
+    address: str = ""
+    is_ready: bool = False
+    problem: str = ""
+
+
+class Meeting(Struct, frozen=True, kw_only=True):
+    """The JAX processes that name the same `coordinator` ("" is ours).  `why`: what they wait for now; `notes`: one for
+    each attempt that failed; `address`: where process 0 listens; `go` or `give_up` ends it."""
 
     number: int
+    coordinator: str
+    num_processes: int
     why: str = ""
-    keep: bool = True
+    notes: tuple[str, ...] = ()
+    address: str = ""
+    failed: int = 0
+    go: str = ""
+    give_up: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the processes go on, or give up."""
+        return bool(self.go or self.give_up)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The report as it stands.  `is_final`: the job was interrupted, and this is the report of the moment before."""
+
+    report: Report
+    is_final: bool = False
+
+
+class StopCause(StrEnum):
+    """Why node 0 ends an attempt that does not end by itself."""
+
+    RANK_FAILED = "a rank failed"
+    INTERRUPTED = "interrupted by a signal"
+    HUNG = "it hung (--on-hang)"
+
+
+class Stop(Struct, frozen=True, kw_only=True):
     """End the ranks of an attempt."""
 
     attempt: int
-    why: str
+    cause: StopCause
     signal: str = "SIGTERM"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(Struct, frozen=True, kw_only=True):
     """The job is over."""
 
-    exit_code: int
+    job: JobOutcome
     why: str = ""

@@ -1,164 +1,153 @@
-"""A node other than node 0: finds it (the roll call of `check`), brings its part, follows its orders."""
+"""A node other than node 0: finds it (the roll call of `check`), brings its part, does what node 0 says."""
 
 import asyncio
 import contextlib
 import logging
 import time
-from typing import Any
 
 from msgspec.structs import replace
 
 from allready.agent import messages
-from allready.agent.context import AgentContext
+from allready.agent.closing import closed
+from allready.agent.context import AgentContext, Clock
 from allready.agent.coordinator import JobEnd
+from allready.agent.interruption import Interruption, interrupted
 from allready.agent.local_verdict import LocalView
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
-from allready.launch.request import RunRequest
+from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
-from allready.model import NodeStatus, Report, World, WorldNode
-from allready.preflight.check.participant import Participant
+from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
+from allready.preflight.check.context import CheckContext
+from allready.preflight.check.joining import Joiner, world_of_one
+from allready.preflight.check.participant import leaving
+from allready.preflight.check.roll_call import FACTS
+from allready.text.reasons import reason
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.5
+SAMPLE_EVERY_S = 0.5
+NOT_BEGUN = JobOutcome(exit_code=1, outcome=EndCause.RENDEZVOUS, attempts=0)
 
 
-class JobParticipant(Participant):
+class JobParticipant:
     """One job on a node other than node 0.  `run_job` once."""
 
-    terms: AgentContext
-    job: RunRequest
+    def __init__(self, check: CheckContext, agent: AgentContext) -> None:
+        self._check = check
+        self._context = agent
+        self._joiner = Joiner(check)
+        self._agents: list[NodeAgent] = []  # this node's, once node 0 has let it in
+        self._interruption: Interruption | None = None
 
-    def equip(self, job: RunRequest, terms: AgentContext) -> None:
-        """Give it what a job needs beyond a roll call; before `run_job`."""
-        self.job, self.terms = job, terms
-        self._agent: NodeAgent | None = None
-        self._interrupted: str | None = None
+    @property
+    def can_be_interrupted(self) -> bool:
+        """Whether node 0 let us in: from then on a signal ends the job in order, before that at once."""
+        return bool(self._agents)
+
+    def interrupt(self, signal: str) -> None:
+        """A signal came to this node's agent."""
+        self._context.state.reports.hold()
+        if self._interruption is None:
+            self._interruption = Interruption(signal=signal, node=self._check.launch.node_rank, time_s=time.time())
+        for agent in self._agents:
+            agent.interrupt(signal)
 
     async def run_job(self) -> JobEnd:
         """From the first try to node 0's FINISH, or to this node's own end when node 0 is lost."""
-        try:
-            link = await self._find_node_0()
-        finally:
-            self._contact.close()
+        link = await self._joiner.find_node_0()
         if link is None:
-            report = await self._judge_alone(waiting=False)
-            return JobEnd(exit_code=1, report=report, why="node 0 was not reached")
-        why: str | None = None
-        agent = NodeAgent(link, self.job, self.terms)
-        self._agent = agent
-        self.terms.on_wish = agent.wish
-        facts = asyncio.ensure_future(self._send_facts_late(link))
-        view = self._own_view()
-        eyes = asyncio.ensure_future(self._watch_own_link(view, link))
-        try:
-            await self._offer(link)
-            over = await agent.follow()
-            return JobEnd(exit_code=over.exit_code or 0, report=self.terms.last_report, why=over.why)
-        except ExchangeError as error:
-            return await self._without_node_0(agent, view, link, str(error))
-        except asyncio.CancelledError:
-            why = "interrupted on that node"
-            raise
-        except Exception as error:
-            why = f"failed on that node: {type(error).__name__}: {error}"
-            raise
-        finally:
-            facts.cancel()
-            eyes.cancel()
-            await asyncio.wait({facts, eyes}, timeout=1.0)
-            if eyes.done() and not eyes.cancelled() and eyes.exception() is not None:
-                log.error("looking at this node's own link failed", exc_info=eyes.exception())
-            await agent.close()
-            with contextlib.suppress(asyncio.CancelledError):
-                await link.close(why)
-
-    def interrupt(self, name: str) -> None:
-        """A signal came to this node's agent."""
-        self._interrupted = name
-        if self._agent is not None:
-            task = asyncio.ensure_future(self._agent.interrupt(name))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    @property
-    def has_joined(self) -> bool:
-        """Whether node 0 let us in: from then on a signal ends the job in order, before that at once."""
-        return self._agent is not None
+            report = await self._joiner.judge_alone(waiting=False)
+            return JobEnd(job=NOT_BEGUN, report=closed(report, NOT_BEGUN), why="node 0 was not reached")
+        async with leaving(link):
+            agent = NodeAgent(link, self._context)
+            self._agents.append(agent)
+            view = self._local_view()
+            tasks = {
+                asyncio.ensure_future(self._send_facts(link)),
+                asyncio.ensure_future(self._watch_own_link(view, link)),
+            }
+            try:
+                await self._offer(link)
+                finish = await agent.follow()
+                return JobEnd(job=finish.job, report=closed(self._last(), finish.job), why=finish.why)
+            except ExchangeError as error:
+                return await self._without_node_0(agent, view, link, loss_of(error))
+            finally:
+                for task in tasks:
+                    task.cancel()
+                for result in await asyncio.gather(*tasks, return_exceptions=True):
+                    if isinstance(result, Exception):
+                        log.error("work beside the job failed", exc_info=result)
+                await agent.close()
 
     async def _offer(self, link: Link) -> None:
         with contextlib.suppress(DeadlineExceeded):
             clock = await link.measure_clock(timeout_s=1.0)
-            self.terms.clock = (clock.offset_s, clock.uncertainty_s)
-        await link.send(
-            messages.OFFER,
-            messages.Offer(
-                nproc_per_node=self.job.nproc_per_node,
-                start_rank=self.job.start_rank,
-                clock_offset_s=self.terms.clock[0],
-                clock_uncertainty_s=self.terms.clock[1],
-                addresses=self.terms.addresses,
-                name=self.terms.name,
-                coordinator_ports=self.terms.coordinator_ports(),
-            ),
-        )
+            self._context.state.clock = Clock(clock.offset_s, clock.uncertainty_s)
+        await link.send(messages.OFFER, self._context.offer())
 
-    async def _send_facts_late(self, link: Link) -> None:
+    async def _send_facts(self, link: Link) -> None:
         """The ranks do not wait for the comparison of facts; it comes beside their imports."""
-        facts = await asyncio.shield(self._own_facts)
+        facts = await asyncio.shield(self._check.own_facts)
         with contextlib.suppress(ExchangeError):
-            await link.send("facts", to_json(replace(facts, master_contact=self._contact.facts)))
+            await link.send(FACTS, to_json(replace(facts, master_contact=self._joiner.contact)))
 
-    def _own_view(self) -> LocalView:
-        launch, contact = self._launch, self._contact.facts
-        known = self._inquiry.last.world if self._inquiry.last is not None else None
-        first = launch.node_rank * launch.nproc_per_node
-        me = WorldNode(
-            node_rank=launch.node_rank,
-            name=self.terms.name,
-            ranks=tuple(range(first, first + launch.nproc_per_node)),
-        )
-        world = known if known is not None and any(n.node_rank == launch.node_rank for n in known.nodes) else None
+    def _local_view(self) -> LocalView:
+        node, contact = self._check.launch.node_rank, self._joiner.contact
+        last = self._check.inquiry.last
+        is_known = last is not None and any(n.node_rank == node for n in last.world.nodes)
         return LocalView(
-            launch.node_rank,
-            world
-            or World(num_nodes=launch.num_nodes, world_size=launch.num_nodes * launch.nproc_per_node, nodes=(me,)),
-            {0: (contact.address,) if contact.address else contact.addresses, launch.node_rank: self.terms.addresses},
+            node,
+            last.world if last is not None and is_known else world_of_one(self._check, self._context.name),
+            {0: (contact.address,) if contact.address else contact.addresses, node: self._context.addresses},
         )
 
     async def _watch_own_link(self, view: LocalView, link: Link) -> None:
-        """Tell at once when this node's own interface is what separates it from node 0, and when it no longer does."""
+        """Report at once when this node's own interface is what separates it from node 0, and when it no longer is."""
+        state = self._context.state
         before: Report | None = None
-        seen: NodeStatus | None = None
+        sampled: NodeStatus | None = None
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            status = self.terms.statuses.get(self._launch.node_rank)
-            if status is None or status is seen:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            status = state.statuses.get(self._check.launch.node_rank)
+            if status is None or status is sampled:
                 continue
-            seen = status
+            sampled = status
             view.see(status)
-            told = view.last if view.last is not None and self.terms.last_report is view.last else None
+            is_shown = view.last is not None and state.reports.last is view.last
             report = view.judge(time.time(), silent_s=link.silent_s)
-            if report is not None and told is None:
-                before = self.terms.last_report
-                self.terms.publish(report)
+            if report is not None and not is_shown:
+                before = state.reports.last
+                state.reports.publish(report)
             elif report is not None:
-                self.terms.last_report = report  # the same, with newer numbers
-            elif told is not None and before is not None:
-                self.terms.publish(before)
+                state.reports.amend(report)
+            elif is_shown and before is not None:
+                state.reports.publish(before)
 
-    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, why: str) -> JobEnd:
-        """Node 0's agent is gone: keep what can be seen here, end the ranks, say so."""
+    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, loss: Loss) -> JobEnd:
+        """Node 0's agent is gone: keep what can be seen here, end the ranks, and judge alone."""
+        reports = self._context.state.reports
+        last = self._last()
+        job = JobOutcome(exit_code=1, outcome=EndCause.NODE_LOST, attempts=self._context.state.attempt + 1)
+        if self._interruption is not None:
+            job = replace(job, outcome=EndCause.STOPPED)
+            report = closed(interrupted(last, self._interruption), job)
+            await agent.end_ranks()
+            reports.publish(report, is_final=True)
+            return JobEnd(job=job, report=report, why=f"interrupted; node 0 was lost: {loss}")
+        evidence = None
         with contextlib.suppress(OSError, ExchangeError):
-            await agent.look_now()
-        report = view.judge(time.time(), silent_s=link.silent_s, evidence=agent.last_evidence)
+            evidence = await agent.gather_now()
+        local = view.judge(time.time(), silent_s=link.silent_s, evidence=evidence)
         await agent.end_ranks()
-        if report is None:
-            report = await self._judge_loss(why)
+        if local is None:
+            local = await self._joiner.judge_loss(loss)
         else:
-            self.terms.publish(report)
-        return JobEnd(exit_code=1, report=report, why=f"node 0 was lost: {why}")
+            reports.publish(local)
+        return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
 
-    def _judged(self) -> Any:
-        return self.terms.last_report
+    def _last(self) -> Report:
+        reports, inquiry = self._context.state.reports, self._check.inquiry
+        return reports.last or inquiry.last or inquiry.failed("job", reason(UncheckedKind.JOB_OVER))

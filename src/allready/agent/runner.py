@@ -5,24 +5,24 @@ import signal as signals
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from allready.agent import messages
 from allready.launch import logs
 from allready.launch import plan as planning
-from allready.launch.outcome import TAIL_BYTES, RankOutcome, rank_outcome
+from allready.launch.outcome import TAIL_BYTES, explained
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Note, RunRequest
-from allready.launch.workers import WorkerEnd, WorkerGroup
-from allready.live import beacon, run_paths
-from allready.live.beacon.environment import beacon_environment, installed_torch
+from allready.launch.workers import WorkerGroup
+from allready.live import run_paths
+from allready.live.environment import WRAPPER, beacon_environment, installed_torch, rank_environment
 from allready.live.node.handle import RankHandle
+from allready.model import ProcessEnd
 
-LOOK_BEFORE_END_S = 2.5
-"""After a rank has failed, the others are looked at for at most this long before they are ended."""
-WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
-"""By its path: with -m Python would look for its own modules in the working directory first."""
+GATHER_BEFORE_END_S = 2.5
+"""After a rank has failed, the others are sampled for at most this long before they are ended."""
 
 
 class Runner:
@@ -37,7 +37,7 @@ class Runner:
         self._report_dir = report_dir
         self._say = say
         self._pids: Mapping[int, int] = {}
-        self._on_end: Callable[[messages.End], None] = lambda _end: None
+        self._on_end: Callable[[ProcessEnd], None] = lambda _end: None
         self._log_dirs = {
             rank: run_paths.rank_log_dir(report_dir.absolute(), plan.attempt, plan.node_rank, rank)
             for rank in plan.ranks
@@ -65,7 +65,7 @@ class Runner:
         *,
         stop: threading.Event,
         on_started: Callable[[Mapping[int, int], tuple[str, ...]], None],
-        on_end: Callable[[messages.End], None],
+        on_end: Callable[[ProcessEnd], None],
     ) -> messages.Ended:
         """Start the ranks, watch them to their end."""
         self._on_end = on_end
@@ -76,22 +76,17 @@ class Runner:
 
         plan = self._plan()
         result = self._run_attempt(plan, stop, started)
-        ends = tuple(
-            messages.End(rank=e.rank, exit_code=e.exit_code, signal=e.signal, time_s=e.time_s)
-            for _, e in sorted(result.ends.items())
-        )
         return messages.Ended(
             attempt=self._orders.attempt,
-            ends=ends,
+            ends=tuple(self._explained(rank, end, result) for rank, end in sorted(result.ends.items())),
             problem=result.problem or None,
             problem_kind=result.problem_kind,
             was_stopped=result.is_stopped,
-            outcomes=tuple(self._outcome(end, result) for end in result.ends.values()),
         )
 
-    def _outcome(self, end: WorkerEnd, result: AttemptResult) -> RankOutcome:
-        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[end.rank]))
-        return rank_outcome(end, tail, by_us=end.rank in result.ended_by_us, error=result.errors.get(end.rank, ""))
+    def _explained(self, rank: int, end: ProcessEnd, result: AttemptResult) -> ProcessEnd:
+        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[rank]))
+        return explained(end, tail, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def handles(self) -> Mapping[int, RankHandle]:
         """What the observer needs to know."""
@@ -114,7 +109,7 @@ class Runner:
             self._group.signal(number)
 
     def wake(self) -> None:
-        """Have `run` look at its `stop`."""
+        """Have `run` check its `stop`."""
         self._group.wake()
 
     def close(self) -> None:
@@ -124,73 +119,71 @@ class Runner:
     def _run_attempt(
         self, plan: AttemptPlan, stop: threading.Event, started: Callable[[Mapping[int, int]], None]
     ) -> AttemptResult:
-        if self._request.framework == "jax":
+        if self._request.framework == "jax" or find_spec("torch") is None:
             from allready.launch.plain import run_attempt
         else:
             from allready.launch.elastic import run_attempt
 
-        def before_stop(_ends: Mapping[int, WorkerEnd]) -> None:
-            """A rank has failed: the others live until node 0 has heard what they were doing."""
+        def before_stop(_ends: Mapping[int, ProcessEnd]) -> None:
+            """A rank has failed: the others live until node 0 has received what they were doing."""
             if self._request.diagnosis:
-                stop.wait(LOOK_BEFORE_END_S + 1.0)
+                stop.wait(GATHER_BEFORE_END_S + 1.0)
 
         return run_attempt(plan, self._group, stop=stop, on_started=started, before_stop=before_stop)
 
     def _plan(self) -> AttemptPlan:
-        request, told = self._request, self._orders
+        request, orders = self._request, self._orders
         environ = dict(os.environ)
         env: dict[str, str] = dict(request.environment)
         notes: list[Note] = []
-        for added, said in (
+        for added, remarks in (
             planning.omp_threads(environ | env, request.nproc_per_node),
             planning.visible_devices(environ | env, request.devices),
         ):
             env |= added
-            notes += said
+            notes += remarks
         rank_env: dict[int, dict[str, str]] = {}
-        for number, rank in enumerate(told.ranks):
-            own, said = planning.nccl_log(
+        for number, rank in enumerate(orders.ranks):
+            own, remarks = planning.nccl_log(
                 environ | env, self._log_dirs[rank], request.nccl_log, request.nccl_log_subsystems
             )
-            notes += said if number == 0 else []
+            notes += remarks if number == 0 else []
             rank_env[number] = own
         wrapper: tuple[str, ...] = ()
         if not request.command.is_program and (request.diagnosis or request.framework == "jax"):
             wrapper = (WRAPPER,)  # JAX's part needs it, with or without a beacon
-            for number in range(len(told.ranks)):
+            for number in range(len(orders.ranks)):
                 rank_env[number] |= {"ALLREADY_PARENT_PID": str(os.getpid())}
         if wrapper and request.diagnosis:
             env |= beacon_environment(environ | env, torch_version=installed_torch())
-            for number, rank in enumerate(told.ranks):
-                rank_env[number] |= {
-                    "ALLREADY_RUN_DIR": str(self._run_dir),
-                    "ALLREADY_RANK_DIR": str(run_paths.make_rank_dir(self._run_dir, rank)),
-                }
+            for number, rank in enumerate(orders.ranks):
+                run_paths.make_rank_dir(self._run_dir, rank)
+                rank_env[number] |= rank_environment(self._run_dir, rank)
         if request.framework == "jax":
             self._jax(environ | env, rank_env)
-        if told.attempt == 0:
+        if orders.attempt == 0:
             for note in notes:
                 self._say(note)
         return AttemptPlan(
             command=request.command,
-            num_nodes=told.num_nodes,
-            node_rank=told.place,
-            nproc_per_node=len(told.ranks),
-            log_dirs=tuple(self._log_dirs[rank] for rank in told.ranks),
-            first_rank=told.ranks[0],
-            world_size=told.world_size,
-            job_id=told.job_id,
-            rdzv_id=f"{told.job_id}-{told.instance}-{told.attempt}",
-            attempt=told.attempt,
-            max_restarts=told.max_restarts,
-            master_addr=told.master_addr,
-            store_port=told.store_port,
+            num_nodes=orders.num_nodes,
+            node_rank=orders.place,
+            nproc_per_node=len(orders.ranks),
+            log_dirs=tuple(self._log_dirs[rank] for rank in orders.ranks),
+            first_rank=orders.ranks[0],
+            world_size=orders.world_size,
+            job_id=orders.job_id,
+            rdzv_id=f"{orders.job_id}-{orders.instance}-{orders.attempt}",
+            attempt=orders.attempt,
+            max_restarts=orders.max_restarts,
+            master_addr=orders.master_addr,
+            store_port=orders.store_port,
             local_addr=request.local_addr,
             role=request.role,
             wrapper=wrapper,
             env=env,
             rank_env=rank_env,
-            split=frozenset(n for n in range(len(told.ranks)) if self._show.needs_split(n)),
+            split=frozenset(n for n in range(len(orders.ranks)) if self._show.needs_split(n)),
             copies=self._copies(),
             virtual_local_rank="virtual_local_rank" in request.torchrun,
             monitor_interval_s=request.monitor_interval_s,
@@ -209,24 +202,26 @@ class Runner:
         }
 
     def _jax(self, env: Mapping[str, str], rank_env: dict[int, dict[str, str]]) -> None:
+        from allready.facts.gpu import count_visible
+        from allready.facts.live import LiveHost
         from allready.launch.jax import jax_environment
 
-        told = self._orders
-        for number, rank in enumerate(told.ranks):
+        orders = self._orders
+        for number, rank in enumerate(orders.ranks):
             rank_env[number] |= jax_environment(
                 self._request,
                 process_id=rank,
                 local_rank=number,
-                nodes=told.nodes,
-                host=told.coordinator,
-                ports=told.coordinator_ports,
-                token=told.token,
-                num_gpus=len(self._request.devices) or _num_gpus(),
+                num_processes=orders.world_size,
+                host=orders.coordinator,
+                port=orders.coordinator_ports[0],
+                run_dir=str(self._run_dir),
+                num_gpus=len(self._request.devices) or count_visible(LiveHost(), timeout_s=5.0),
                 environ=env,
             )
 
-    def _ended(self, end: WorkerEnd) -> None:
-        self._on_end(messages.End(rank=end.rank, exit_code=end.exit_code, signal=end.signal, time_s=end.time_s))
+    def _ended(self, end: ProcessEnd) -> None:
+        self._on_end(end)
 
 
 def _show_of(request: RunRequest) -> logs.Show:
@@ -238,18 +233,6 @@ def _show_of(request: RunRequest) -> logs.Show:
         quiet_ranks=frozenset(request.quiet_ranks),
         local_ranks=frozenset(request.shown_local_ranks),
     )
-
-
-def _num_gpus() -> int:
-    """GPUs that the ranks see; 0 where none can be asked."""
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=5.0).visible)
-    except FactUnavailable:
-        return 0
 
 
 def _gpu_of(local_rank: int, devices: tuple[str, ...]) -> int | None:

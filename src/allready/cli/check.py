@@ -10,19 +10,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
+from allready.cli.options import (
+    add_both_spellings,
+    add_common,
+    configure_logging,
+    count,
+    count_gpus,
+    port_range,
+    positive_s,
+    size_bytes,
+)
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
-from allready.model import Report, Status
+from allready.model import Report, Status, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+from allready.text.reasons import reason
 
 EXIT_OF_STATUS = {
     Status.HEALTHY: EXIT_HEALTHY,
     Status.FAULT: EXIT_FAULT,
     Status.WAITING: EXIT_UNCHECKED,
     Status.UNKNOWN: EXIT_UNCHECKED,
+    Status.INTERRUPTED: EXIT_UNCHECKED,
 }
 
 FLOAT32_BYTES = 4
@@ -91,7 +104,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
         )
         return EXIT_HEALTHY
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     request = _request(args, layout)
     from allready.cli.output import Output
 
@@ -126,14 +139,15 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.interrupted("check", "cancelled"), EXIT_BUG
+            return inquiry.failed("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
-        report = inquiry.interrupted(stage, f"interrupted by {name} during stage {stage}")
+        report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
         output.narrator.log("check.interrupted", signal=name, stage=stage)
     except Exception as error:
         ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
-        output.interim(inquiry.interrupted(position[0]() if position else "start", f"{ours}{error}"))
+        why = reason(UncheckedKind.FAILED, error=f"{ours}{error}")
+        output.interim(inquiry.failed(position[0]() if position else "start", why))
         raise
     return report, EXIT_OF_STATUS[report.status]
 
@@ -158,18 +172,7 @@ def _layout(args: argparse.Namespace) -> Layout:
         "job_id": args.job_id,
         "devices": devices,
     }
-    return lay_out(flags, os.environ, count_gpus=_count_gpus, backend=args.backend, framework=args.framework)
-
-
-def _count_gpus() -> int:
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
-    except FactUnavailable:
-        return 0
+    return lay_out(flags, os.environ, count_gpus=count_gpus, backend=args.backend, framework=args.framework)
 
 
 def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
@@ -180,8 +183,9 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
         raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
     script = args.script[0] if args.script else None
+    is_missing = script is not None and not Path(script).exists()
     return CheckRequest(
-        launch=layout.launch,
+        launch=replace(layout.launch, missing_script=script or "") if is_missing else layout.launch,
         wait_s=args.wait,
         stages=stages,
         collective_stages=collective_stages,
@@ -197,8 +201,6 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         isolate=args.isolate,
         grow=args.grow,
         stage_deadline_s=args.stage_timeout,
-        report_dir=str(Path(args.report_dir).absolute()) if args.report_dir else None,
-        explicit_port="master_port" in layout.launch.sources,
     )
 
 
@@ -211,7 +213,7 @@ def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         valid = ", ".join((*STAGES, *COLLECTIVE_STAGES))
         raise UsageError(f"--stages {text!r}: {', '.join(unknown) or 'nothing'} is not a stage; there are {valid}")
     single = tuple(part for part in asked if part in COLLECTIVE_STAGES)
-    # Nodes must have met before anything else can be looked at.
+    # Nodes must have met before anything else can be checked.
     chosen = {"roll", "facts", *(part for part in asked if part in STAGES), *(["collectives"] if single else [])}
     return tuple(stage for stage in STAGES if stage in chosen), single
 
@@ -223,10 +225,3 @@ def _nnodes(text: str) -> int:
     if high and high != low:
         raise argparse.ArgumentTypeError(f"{text}: a roll call needs one number, not a range; how many do you expect?")
     return int(low)
-
-
-def _configure_logging(verbose: int) -> None:
-    import logging
-
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

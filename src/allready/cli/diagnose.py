@@ -2,24 +2,22 @@
 
 import argparse
 import re
-import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from allready.cli.diagnose_common import read_options, refuse_nothing, report_on
 from allready.cli.diagnose_time import since
 from allready.cli.interrupts import Interrupts
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, add_common, count, positive_s
+from allready.cli.main import EXIT_UNCHECKED
+from allready.cli.options import add_both_spellings, add_common, configure_logging, count, positive_s
 from allready.errors import UsageError
 
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
     from allready.cli.output import Output
-    from allready.evidence.read import Progress, ReaderPool, ReadOptions
+    from allready.evidence.read import Progress, ReaderPool
     from allready.evidence.reading import Reading
-    from allready.model import Report
 
 KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report")
 _KIND_NAMES = {"flight": "flight recorder", "error": "elastic error"}
@@ -94,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError("--follow goes with files and folders, not with --baseline or standard input")
     if args.until_idle and not args.follow:
         raise UsageError("--until-idle goes with --follow")
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     if args.follow:
         from allready.cli.diagnose_follow import follow
 
@@ -122,13 +120,6 @@ def _once(args: argparse.Namespace) -> int:
     return code
 
 
-def read_options(args: argparse.Namespace) -> "ReadOptions":
-    """What the readers are asked."""
-    from allready.evidence.read import ReadOptions
-
-    return ReadOptions(kinds=args.only or frozenset(), iteration_marker=args.iteration_marker)
-
-
 def _question(args: argparse.Namespace) -> "Question":
     from allready.cli.diagnose_judge import Question, run_evidence_of
 
@@ -141,31 +132,6 @@ def _question(args: argparse.Namespace) -> "Question":
         refuse_nothing(readings, option="--baseline ")
         good = run_evidence_of(readings, Question(ranks=args.rank))
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
-
-
-def report_on(
-    readings: "Sequence[Reading]", question: "Question", args: argparse.Namespace, *, started: datetime
-) -> "tuple[Report, int]":
-    """The report and the exit code; writes the trace when one is wanted."""
-    from allready.cli.diagnose_judge import is_readable, judge_readings
-    from allready.model import Status
-
-    report, after = judge_readings(readings, question, started=started)
-    if not is_readable(readings):
-        what = ", ".join(sorted({r.source.kind for r in readings}))
-        sys.stderr.write(
-            f"allready diagnose: nothing to read a verdict from in the input (found: {what or 'nothing'})\n"
-        )
-    if args.trace:
-        from allready.evidence.trace import write_trace
-
-        assert report.ruins is not None
-        try:
-            write_trace(args.trace, report.ruins, after, [d for r in readings for d in r.dumps])
-        except OSError as error:
-            raise UsageError(f"--trace {args.trace}: {error.strerror or error}") from error
-    codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}
-    return report, codes.get(report.status, EXIT_UNCHECKED)
 
 
 def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
@@ -190,8 +156,8 @@ def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
 def _load_what_comes_next() -> None:
     import allready.cli.diagnose_judge
     import allready.evidence.digest
-    import allready.evidence.join  # noqa: F401
-    from allready.rules.registry import load
+    import allready.judging.assemble  # noqa: F401
+    from allready.judging.registry import load
 
     load()
 
@@ -210,13 +176,6 @@ def progress_values(done_bytes: int, total_bytes: int | None, elapsed_s: float) 
     values["total"] = units.size(total_bytes)
     values["left"] = units.time(max(0.0, total_bytes - done_bytes) / rate if rate else None)
     return "diagnose.reading", values
-
-
-def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:
-    """Raises UsageError when none of what was named is there."""
-    missing = [r.source for r in readings if r.source.kind == "missing"]
-    if missing and len(missing) == len(readings):
-        raise UsageError(option + "; ".join(f"{s.path}: {s.problem}" for s in missing[:8]))
 
 
 def _check_trace(path: str | None) -> None:
@@ -273,10 +232,3 @@ def marker(text: str) -> str:
     if not pattern.groups:
         raise argparse.ArgumentTypeError(rf"{text!r} has no group for the number; write for example 'step (\d+)'")
     return text
-
-
-def _configure_logging(verbose: int) -> None:
-    import logging
-
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

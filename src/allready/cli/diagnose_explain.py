@@ -8,16 +8,18 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
-from allready.model import Confidence, Culprits, Finding, clock_time
-from allready.model.fill import NOBODY, fill
-from allready.rules import _arithmetic as arithmetic
-from allready.rules.registry import placeholders
+from allready.judging import transfer
+from allready.judging.registry import placeholders
+from allready.model import Confidence, Culprits, Finding, Remedy, clock_time
+from allready.model.fill import NOBODY, fill, fill_steps, placeholders_of
 from allready.signatures import Signature, of_line
-from allready.signatures.table import hint_of
-from allready.text.catalog import choose_language, say
+from allready.signatures.conditions import hint_of
+from allready.text.catalog import choose_language, remedy_text, say
 from allready.text.ui import ui
 
 SCHEMA = "allready.explain/1"
@@ -70,7 +72,7 @@ def _lines(text: str) -> list[str]:
 def meaning_of(line: str) -> dict[str, Any]:
     """Everything known of one line, in English, for JSON and for `rows`.
 
-    Keys: line, known, writer (of the prefix), time, meanings (the one that is meant first), arithmetic.
+    Keys: line, known, writer (of the prefix), time, meanings (the one that is meant first), transfer.
     """
     prefix = parse(line, Clock(time.time()))
     found = list(of_line(prefix.rest)) or list(of_line(line))
@@ -103,6 +105,7 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
         "title": finding.title,
         "message": finding.message,
         "remedy": finding.remedy,
+        "remedies": msgspec.to_builtins(finding.remedies),
         "variables": list(signature.variables),
         "fill": finding.values,
     }
@@ -110,9 +113,10 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
 
 def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
     assert signature.code is not None
-    names = placeholders(signature.message) | placeholders(signature.remedy)
+    names = placeholders(signature.message) | placeholders_of(signature.steps)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
-    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature, prefix.rest) | dict(values)
+    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
+    remedies = fill_steps(signature.steps, filled)
     return Finding(
         code=signature.code,
         severity=signature.severity,
@@ -120,7 +124,8 @@ def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) ->
         confidence=Confidence.POSSIBLE,
         culprits=Culprits(),
         message=fill(signature.message, filled),
-        remedy=fill(signature.remedy, filled, is_command=True),
+        remedy=remedy_text(remedies, "en"),
+        remedies=remedies,
         title=signature.title,
         values=filled,
     )
@@ -141,23 +146,23 @@ def arithmetic_of(text: str, time_s: float | None) -> dict[str, Any]:
     timeout_s = int(match["timeout_ms"]) / 1000 if match["timeout_ms"] else None
     waited_s = int(match["ran_ms"]) / 1000 if match["ran_ms"] else timeout_s
     if elements:
-        low, high = arithmetic.size_range(elements)
+        low, high = transfer.size_range(elements)
         found |= {
             "elements": elements,
             "size_bytes": [low, high],
             "transfer_s": [
-                arithmetic.transfer_time_s(high, arithmetic.SLOW_LINK_GB_PER_S),
-                arithmetic.transfer_time_s(high, arithmetic.NVLINK_GB_PER_S),
+                transfer.transfer_time_s(high, transfer.SLOW_LINK_GB_PER_S),
+                transfer.transfer_time_s(high, transfer.NVLINK_GB_PER_S),
             ],
         }
         if waited_s:
-            found["cannot_be_transfer"] = arithmetic.is_never_transfer(high, waited_s)
+            found["cannot_be_transfer"] = transfer.is_never_transfer(high, waited_s)
     if waited_s is not None:
         found["waited_s"] = waited_s
     if timeout_s is not None:
-        found |= {"timeout_s": timeout_s, "timeout_is": arithmetic.default_timeout_of(timeout_s, "nccl")}
+        found |= {"timeout_s": timeout_s, "timeout_is": transfer.default_timeout_of(timeout_s, "nccl")}
     if time_s is not None and waited_s is not None:
-        found["onset"] = clock_time(arithmetic.onset_s(time_s, waited_s))
+        found["onset"] = clock_time(transfer.onset_s(time_s, waited_s))
     return found
 
 
@@ -222,6 +227,7 @@ def _in_language(meaning: Mapping[str, Any], language: str) -> tuple[str, str, s
         culprits=Culprits(),
         message=meaning["message"],
         remedy=meaning["remedy"],
+        remedies=tuple(Remedy(**step) for step in meaning["remedies"]),
         title=meaning["title"],
         values=dict(meaning["fill"]),
     )
@@ -241,7 +247,7 @@ def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:
         yield t("arith_never" if sums["cannot_be_transfer"] else "arith_slow_possible", waited=waited)
     if "timeout_s" in sums:
         seconds = f"{sums['timeout_s']:g}"
-        name = arithmetic.default_timeout_name(sums["timeout_s"], "nccl")
+        name = transfer.default_timeout_name(sums["timeout_s"], "nccl")
         if name:
             yield t("arith_default", seconds=seconds, meaning=t(f"timeout_{name}"))
         else:

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from allready.cli.diagnose import read_options, refuse_nothing, report_on
+from allready.cli.diagnose_common import read_options, refuse_nothing, report_on
 from allready.cli.diagnose_judge import Question
 from allready.text.catalog import choose_language
 

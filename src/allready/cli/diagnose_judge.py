@@ -10,9 +10,10 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
-from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status
-from allready.rules.engine import in_order
-from allready.rules.registry import load
+from allready.judging.arbiter import in_order
+from allready.judging.registry import load
+from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status, UncheckedKind
+from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that only a live check can look at."""
@@ -45,7 +46,7 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
     Raises:
         UsageError: a relative --since, and no line has a time.
     """
-    from allready.evidence.join import assemble
+    from allready.judging.assemble import assemble
 
     since_s = None
     if question.since is not None:
@@ -56,14 +57,13 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
-    from allready import __version__
-    from allready.evidence.baseline import compare
     from allready.evidence.digest import digest
-    from allready.evidence.join import only_ranks
     from allready.evidence.secrets import masked_all
-    from allready.rules.engine import judge
-    from allready.rules.hang._when import onset
-    from allready.rules.verdict import status_of, verdict_of
+    from allready.judging.assemble import only_ranks
+    from allready.judging.baseline import compare
+    from allready.judging.engine import crashed, judge
+    from allready.judging.onset import onset
+    from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
@@ -71,7 +71,6 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     findings, unchecked = judge(fleet)
     if question.since is None:
         findings = with_live(findings, saved.runs)
-    crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     ruins = digest(shown, onset_s=onset(run_evidence))
@@ -80,13 +79,10 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         differences: tuple[Difference, ...] = compare(good, shown)
         ruins = replace(ruins, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
-    report = Report(
-        tool_version=__version__,
-        command="diagnose",
-        started=started.isoformat(timespec="milliseconds"),
-        duration_s=round((now - started).total_seconds(), 3),
+    report = ReportBuilder(command="diagnose", started=started).build(
+        now=now,
         world=fleet.world,
-        status=status_of(findings, (*open_questions, *crashed), waiting=False),
+        status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
         not_checked=(*open_questions, *unseen_speed(run_evidence), *unchecked),
@@ -167,8 +163,8 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
-    from allready.evidence.join import world_of
     from allready.facts.saved import fleet_from_report
+    from allready.judging.assemble import world_of
 
     if checked is None:
         return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, inapplicable=INAPPLICABLE)
@@ -188,9 +184,7 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
     operations in all dumps are complete is not: a dump is a moment, and a rank can be stuck outside of them.
     """
     if not is_readable(readings):
-        return (
-            NotChecked(code=INPUT, node=None, why="nothing in the input is a log, a dump, a stack or an answer of RAS"),
-        )
+        return (not_checked(INPUT, reason(UncheckedKind.INPUT_UNREADABLE)),)
     expected, checked = run_evidence.expected_ranks, saved.check
     if saved.has_ended_well and expected in {0, saved.runs[0].world.world_size}:  # else the logs are of another job
         return ()
@@ -200,12 +194,12 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
         return () if checked.status is Status.HEALTHY else _open_in(checked)
     if expected and run_evidence.ended_well:
         missing = expected - len(run_evidence.ended_well)
-        why = f"{missing} of {expected} ranks do not say how they ended"
+        why = reason(UncheckedKind.ENDS_MISSING, missing=missing, expected=expected)
     elif run_evidence.deaths or any(e.signature in ENDED_BY for e in run_evidence.events):
-        why = "nobody says that the run ended well"
+        why = reason(UncheckedKind.NOT_ENDED_WELL)
     else:
-        why = "nothing read says how the run ended"
-    return (NotChecked(code=INPUT, node=None, why=why),)
+        why = reason(UncheckedKind.END_UNKNOWN)
+    return (not_checked(INPUT, why),)
 
 
 def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
@@ -213,16 +207,11 @@ def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
     is_timed = any(q.time_s is not None for p in run_evidence.progress for q in p.positions.values())
     if run_evidence.lags or is_timed or not any(p.op_counts for p in run_evidence.processes):
         return ()
-    why = (
-        "no operation has a time, so a slow rank cannot be seen: NCCL_DEBUG_TIMESTAMP_LEVELS=ALL or the flight "
-        "recorder's dumps would show it"
-    )
-    return (NotChecked(code="SLW001", node=None, why=why),)
+    return (not_checked("SLW001", reason(UncheckedKind.NO_TIMES)),)
 
 
 def _open_in(checked: Report) -> tuple[NotChecked, ...]:
-    why = f"the check itself ended {checked.status}"
-    return (NotChecked(code=INPUT, node=None, why=why),)
+    return (not_checked(INPUT, reason(UncheckedKind.CHECK_ENDED, status=checked.status)),)
 
 
 def notes(readings: Sequence[Reading]) -> list[str]:

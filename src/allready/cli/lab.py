@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_in.add_argument("node", metavar="NODE", help="0 or node0")
     run_in.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its arguments")
 
-    from allready.cli import lab_run, lab_score
+    from allready.cli import lab_run
 
     text = "a command on every node, with faults at an exact rank and step; exits with the job's exit code"
     running = actions.add_parser("run", help=text, description=text, parents=[speaking], allow_abbrev=False)
     lab_run.add_arguments(running)
-    text = "play the fault suite against allready run: detected, class, culprits, time to the verdict, false alarms"
-    scoring = actions.add_parser("score", help=text, description=text, parents=[speaking], allow_abbrev=False)
-    lab_score.add_arguments(scoring)
+    text = "play the fault suite of a checkout, benchmarks/fault_suite, with its options: --help shows them"
+    score = actions.add_parser("score", help=text, add_help=False, prefix_chars="\0")
+    score.add_argument("options", nargs=argparse.REMAINDER)
 
     text = "what runs and which faults are in force, in all labs or in one"
     status = actions.add_parser("status", help=text, description=text, parents=[speaking], allow_abbrev=False)
@@ -85,14 +85,25 @@ def run(args: argparse.Namespace) -> int:
         UsageError: there is no such lab, node or fault, or there is one already.
         LabError: this machine cannot do it.
     """
+    if args.action == "score":
+        return _score(args.options)
     language = choose_language(args.lang)
-    if args.action in {"run", "score"}:
-        from allready.cli import lab_run, lab_score
+    if args.action == "run":
+        from allready.cli import lab_run
 
-        return {"run": lab_run.run, "score": lab_score.run}[args.action](args, language)
+        return lab_run.run(args, language)
     if args.action == "fault":
         return {"list": _list_faults, "apply": _apply, "lift": _lift}[args.verb](args, language)
     return {"up": _up, "exec": _exec, "status": _status, "down": _down}[args.action](args, language)
+
+
+def _score(options: list[str]) -> int:
+    """Become the fault suite, which is no part of an installed package."""
+    suite = Path(__file__).resolve().parents[3] / "benchmarks" / "fault_suite"
+    if not suite.is_dir():
+        raise UsageError("the fault suite is in the repository only; in a checkout: python benchmarks/fault_suite")
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, str(suite), *options])  # noqa: S606 - our own arguments
 
 
 def _up(args: argparse.Namespace, language: str) -> int:

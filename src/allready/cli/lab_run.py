@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from allready.lab import Lab
     from allready.lab.inject.commands import NodeCommand
     from allready.lab.inject.job import Job
-    from allready.lab.inject.plan import Plan
+    from allready.lab.inject.plan import FaultPlan
     from allready.lab.inject.truth import Injected
 
 _TIMED_OUT = 124
@@ -104,7 +104,9 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def _run(args: argparse.Namespace, language: str, command: list[str], lab: "Lab", plan: "Plan", folder: Path) -> int:
+def _run(
+    args: argparse.Namespace, language: str, command: list[str], lab: "Lab", plan: "FaultPlan", folder: Path
+) -> int:
     from allready.lab.inject.commands import Layout, node_commands
     from allready.lab.inject.job import Job
 

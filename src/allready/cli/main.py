@@ -15,6 +15,7 @@ COMMANDS = {
     "run": ("allready.cli.run", "drop-in for torchrun: names who does not come, hangs, dies or crawls, within seconds"),
     "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),
     "diagnose": ("allready.cli.diagnose", "after the fact: whatever is left of a run, and what it says"),
+    "explain": ("allready.cli.explain", "the page of a finding: what it checks, why it matters, when it is harmless"),
     "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
 }
 

@@ -77,7 +77,7 @@ class Output:
     def interim(self, report: Report) -> None:
         """Rewrite the JSON files; a full disk costs the file, not the check."""
         if self._json_files:
-            _write(self._json_files, json_report.encode(report))
+            write_all(self._json_files, json_report.encode(report))
 
     def finish(self, report: Report) -> None:
         """Everything, for the last time.
@@ -86,11 +86,11 @@ class Output:
             UsageError: standard output takes nothing (a full disk).  A reader that went away is no error.
         """
         self.narrator.close()
-        written = _write(self._json_files, json_report.encode(report)) if self._json_files else []
+        written = write_all(self._json_files, json_report.encode(report)) if self._json_files else []
         if self._html_files:
             from allready.report import html
 
-            written += _write(self._html_files, html.render(report, language=self._language).encode())
+            written += write_all(self._html_files, html.render(report, language=self._language).encode())
         try:
             if self._json_to_stdout:
                 sys.stdout.buffer.write(json_report.encode(report))
@@ -113,7 +113,7 @@ class Output:
             raise UsageError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
-def _write(paths: Sequence[Path], data: bytes) -> list[Path]:
+def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
     """Write what can be written; returns those files."""
     written = []
     for path in paths:

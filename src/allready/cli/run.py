@@ -2,20 +2,25 @@
 
 import argparse
 import asyncio
-import logging
 import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allready.cli.interrupts import Interrupts
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_common
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
 from allready.launch.request import Note
 from allready.report.safe import encodable, plain
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
+
+if TYPE_CHECKING:
+    from allready.agent.coordinator import JobEnd
+    from allready.agent.entry import Job
 
 EPILOG = """\
 Use it as torchrun; every flag of torchrun is taken:
@@ -46,19 +51,22 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.launch.flags import request_from
 
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     if getattr(args, "hosts", None):
         return _run_on_hosts(args, interrupts)
-    request = request_from(args, os.environ, count_gpus=_count_gpus)
+    request = request_from(args, os.environ, count_gpus=count_gpus)
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
-    from allready.agent.entry import Job, default_report_dir
+    from allready.agent.entry import Job, default_report_dir, is_excluded
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
 
+    if request.excluded_nodes and is_excluded(request):
+        sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
+        return EXIT_HEALTHY
     folder = ReportFolder(
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
@@ -81,18 +89,21 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             say=show.say,
             on_start=show.ranks_begin,
             narrator=show.narrator,
+            report_path=show.report_path,
         )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
+    except Exception as error:
+        show.abandon(error)
+        raise
+    else:
         show.finish(end)
-        return int(end.exit_code)
+        return end.job.exit_code
     finally:
         show.close()
         folder.close()
 
 
-async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> Any:
-    from allready.agent.coordinator import JobEnd
-
+async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
     task = asyncio.ensure_future(job.run())
 
     def stop() -> None:
@@ -107,14 +118,14 @@ async def _follow(job: Any, interrupts: Interrupts, *, end_with_stdin: bool) -> 
     except asyncio.CancelledError:
         if not interrupts.caught and watch is None:
             raise
-        return JobEnd(exit_code=EXIT_FAULT, report=None, why=f"ended by {(interrupts.caught or ['its caller'])[0]}")
+        return job.interrupted((interrupts.caught or ["its caller"])[0])
     finally:
         if watch is not None:
             watch.cancel()
 
 
-async def _until_stdin_ends(stop: Any) -> None:
-    """For agents that somebody else started: when the connection to him is gone, so is the reason to go on."""
+async def _until_stdin_ends(stop: Callable[[], None]) -> None:
+    """For agents that were started over ssh: when that connection is gone, so is the reason to go on."""
     from allready.launch.ssh import until_stdin_ends
 
     await until_stdin_ends()
@@ -137,13 +148,13 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
             target.write(encodable(line, getattr(target, "encoding", None) or "utf-8") + "\n")
             target.flush()
         except (OSError, ValueError):
-            return  # nobody reads any more; the job goes on
+            return  # the reader is gone; the job goes on
 
-    def note(said: Note) -> None:
-        sys.stderr.write(f"allready run: {plain(ui(said.key, language, **said.values), most=2000)}\n")
+    def write(note: Note) -> None:
+        sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
-        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=note))
+        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=write))
         with interrupts.cancelling(task.cancel):
             try:
                 return int(await task)
@@ -155,19 +166,3 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
 def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
-
-
-def _count_gpus() -> int:
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
-    except FactUnavailable:
-        return 0
-
-
-def _configure_logging(verbose: int) -> None:
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

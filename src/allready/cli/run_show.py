@@ -1,27 +1,31 @@
-"""What `allready run` shows and writes: ranks' lines on stdout, its own words on stderr, the report's files."""
+"""What `allready run` shows and writes: ranks' lines on stdout, its own lines on stderr, the report's files."""
 
 import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
+from allready.cli.output import write_all
 from allready.launch.request import Note, RunRequest
-from allready.model import Report, Status
+from allready.model import Report, Status, UncheckedKind
 from allready.report import json_report, terminal
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
 from allready.report.words import sentence
 from allready.text.catalog import choose_language
+from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
 
 log = logging.getLogger(__name__)
 
 WAITING_AGAIN_S = 30.0
-"""What the ranks wait for is said again after this, if it is another rank; a fault is said at once."""
+"""What the ranks wait for is repeated after this, if it is another rank; a fault is shown at once."""
 
 
 class RunShow:
@@ -34,7 +38,7 @@ class RunShow:
         self._language = choose_language(args.lang)
         self._last: Report | None = None
         self._shown: tuple[Any, ...] | None = None
-        self._waited_said_s = float("-inf")
+        self._shown_waiting_s = float("-inf")
         self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
         self._is_narrating = True
 
@@ -50,14 +54,19 @@ class RunShow:
                 self._write(ui("run.goes_on", self._language))
             self._shown = None
             return
-        said = (report.status, verdict.culprits)
+        state = (report.status, verdict.culprits)
+        if report.status is Status.INTERRUPTED:
+            if state != self._shown:
+                self._shown = state
+                self._write(ui("run.interrupted", self._language, sentence=sentence(report, self._language)))
+            return
         if report.status is Status.WAITING:
             now = time.monotonic()
-            if said != self._shown and (now - self._waited_said_s >= WAITING_AGAIN_S or self._shown is None):
-                self._shown, self._waited_said_s = said, now
+            if state != self._shown and (now - self._shown_waiting_s >= WAITING_AGAIN_S or self._shown is None):
+                self._shown, self._shown_waiting_s = state, now
                 self._write(ui("run.waiting", self._language, sentence=sentence(report, self._language)))
             return
-        fault = (*said, verdict.code, verdict.confidence)
+        fault = (*state, verdict.code, verdict.confidence)
         if fault != self._shown:
             self._shown = fault
             self._block(report)
@@ -81,22 +90,30 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def finish(self, end: Any) -> None:
+    def finish(self, end: JobEnd) -> None:
         """The last report, and where everything lies."""
         self.narrator.close()
-        report = end.report or self._last
-        if report is not None:
-            self._last = report
-            self._write_json(report)
-            self._write_html(report)
+        self._write_json(end.report)
+        self._write_html(end.report)
+        if self._args.json == "-":
+            sys.stdout.buffer.write(json_report.encode(end.report))
+            sys.stdout.buffer.flush()
         if self._args.quiet:
             return
-        if end.exit_code != 0 or end.why:
-            text = ui("run.ended", self._language, code=end.exit_code, why=end.why or "-")
+        if end.job.exit_code != 0 or end.why:
+            text = ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-")
             self._write(text)
-        if end.exit_code != 0 or (report is not None and report.verdict is not None):
-            place = self._folder.path / f"{self._folder.report_name()}.html"
+        if end.job.exit_code != 0 or end.report.verdict is not None:
+            place = self.report_path().with_suffix(".html")
             self._write(ui("run.report", self._language, path=str(place)))
+
+    def abandon(self, error: Exception) -> None:
+        """The command itself fails: a report that was written before must not pass for the result."""
+        if self._last is not None:
+            why = not_checked("run", reason(UncheckedKind.FAILED, error=f"{type(error).__name__}: {error}"[:500]))
+            is_fault = self._last.status is Status.FAULT
+            status = Status.FAULT if is_fault else Status.UNKNOWN
+            self._write_json(replace(self._last, status=status, not_checked=(why, *self._last.not_checked)))
 
     def close(self) -> None:
         """Take the live line away."""
@@ -112,35 +129,20 @@ class RunShow:
         except (OSError, ValueError) as error:
             log.debug("standard error is gone: %s", error)
 
-    def _write_json(self, report: Report) -> None:
-        paths = [self._folder.path / f"{self._folder.report_name()}.json"]
-        data = json_report.encode(report)
-        if self._args.json == "-":
-            pass  # at the end only: standard output belongs to the ranks meanwhile
-        elif self._args.json:
-            from pathlib import Path
+    def report_path(self) -> Path:
+        """Where the report goes, without its ending."""
+        return self._folder.path / self._folder.report_name()
 
+    def _write_json(self, report: Report) -> None:
+        paths = [self.report_path().with_suffix(".json")]
+        if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
             paths.append(Path(self._args.json))
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
+        write_all(paths, json_report.encode(report))
 
     def _write_html(self, report: Report) -> None:
-        from pathlib import Path
+        from allready.report import html  # not before it is needed
 
-        from allready.report import html
-
-        paths = [self._folder.path / f"{self._folder.report_name()}.html"]
+        paths = [self.report_path().with_suffix(".html")]
         if self._args.html:
             paths.append(Path(self._args.html))
-        data = html.render(report, language=self._language).encode()
-        for path in paths:
-            try:
-                json_report.write_atomic(path, data)
-            except OSError as error:
-                log.warning("cannot write %s: %s", path, error.strerror or error)
-        if self._args.json == "-":
-            sys.stdout.buffer.write(json_report.encode(report))
-            sys.stdout.buffer.flush()
+        write_all(paths, html.render(report, language=self._language).encode())

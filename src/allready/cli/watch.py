@@ -88,7 +88,7 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
     from allready.live.watch.screen import plain_text
     from allready.live.watch.state import as_json
 
-    state = view.look_once()
+    state = view.read_once()
     if state is None:
         raise UsageError("the job has just ended")
     folder, notes = view.gather() if args.stacks else (None, ())
@@ -141,7 +141,7 @@ def _live(args: argparse.Namespace, view: "View", language: str) -> int:
     from allready.live.watch.view import Poller
     from allready.report.terminal import is_terminal, wants_colour
 
-    first = view.look()
+    first = view.read()
     if first is None:
         raise UsageError("the job has just ended")
     server: MetricsServer | None = None

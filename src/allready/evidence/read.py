@@ -164,9 +164,9 @@ class ReaderPool:
     """Context manager: shares the files among as many workers as they are worth, reads them, ends the workers.
 
     A process may be forked only while it has one thread.  So entering first imports the readers, with numpy kept from
-    starting threads of its own, and then forks the workers, which takes milliseconds; they begin at once.  Threads may be
-    started, and whatever this process needs later is best imported, between entering and `read`.  Where this process has
-    threads already, the workers are spawned instead.
+    starting threads of its own, and then forks the workers, which takes milliseconds; they begin at once.  Start
+    threads, and import what this process needs later, between entering and `read`.  Where this process has threads
+    already, the workers are spawned instead.
     """
 
     def __init__(

@@ -43,6 +43,14 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
     )
 
 
+def count_visible(host: Host, *, timeout_s: float) -> int:
+    """GPUs that a process of this node sees; 0 where none can be asked."""
+    try:
+        return len(collect_gpu(host, timeout_s=timeout_s).visible)
+    except FactUnavailable:
+        return 0
+
+
 def has_driver(host: Host) -> bool:
     """Whether an NVIDIA driver shows itself: /proc/driver/nvidia, /dev/nvidiactl, or /dev/dxg (WSL)."""
     try:
@@ -144,7 +152,7 @@ def _rows(text: str, width: int) -> Iterator[list[str]]:
 def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
     """A process as this node sees it.
 
-    In a container NVML may give a number of the outer world, which here is nobody or somebody else.  Only a process
+    In a container NVML may give a pid of the host, which here is no process or another one.  Only a process
     that has mapped the driver is named.
     """
     used = used_bytes if isinstance(used_bytes, int) and used_bytes >= 0 else None

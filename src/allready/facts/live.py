@@ -1,21 +1,21 @@
 """`LiveHost`: this machine."""
 
-import encodings.idna  # noqa: F401 - every look-up of a name needs it; imported in a thread beside others it may fail
+import encodings.idna  # noqa: F401 - every name resolution needs it; imported in a thread beside others it may fail
 import os
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.files import opened, words_of
 
 if TYPE_CHECKING:
     import subprocess
 
 MAX_FILE_BYTES = 16 * 2**20
 SYSTEM_DIRS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
-"""Looked through after PATH: administrators' tools are often not on a user's PATH."""
+"""Searched after PATH: administrators' tools are often not on a user's PATH."""
 REAP_S = 2.0  # a killed process in an uninterruptible system call cannot be waited for; do not wait for ever
 
 
@@ -40,7 +40,7 @@ class LiveHost:
         try:
             return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - names, not paths
         except (OSError, ValueError) as error:
-            raise FactUnavailable(f"{path}: {_words(error)}") from error
+            raise FactUnavailable(f"{path}: {words_of(error)}") from error
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> str:
         program = self._program(argv[0])
@@ -59,7 +59,7 @@ class LiveHost:
                 env={**self._environ, "LC_ALL": "C"},
             )
         except (OSError, ValueError) as error:
-            raise FactUnavailable(f"{name}: {_words(error)}") from error
+            raise FactUnavailable(f"{name}: {words_of(error)}") from error
         try:
             out, err = child.communicate(timeout=max(0.01, timeout_s))
         except subprocess.TimeoutExpired:
@@ -96,7 +96,7 @@ class LiveHost:
         except socket.gaierror as error:
             raise FactUnavailable(error.strerror or str(error)) from error
         except (OSError, ValueError) as error:  # UnicodeError is a ValueError: not a possible host name
-            raise FactUnavailable(_words(error)) from error
+            raise FactUnavailable(words_of(error)) from error
         return tuple(dict.fromkeys(str(row[4][0]).partition("%")[0] for row in rows))
 
     def _program(self, name: str) -> str | None:
@@ -107,44 +107,6 @@ class LiveHost:
             if folder.startswith("/") and os.access(path, os.X_OK) and Path(path).is_file():
                 return path
         return None
-
-
-def opened(path: str) -> "_Reader":
-    """A regular file, opened without ever blocking on a pipe or a device."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise FactUnavailable(f"{path}: {_words(error)}") from error
-    mode = os.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(fd)
-        raise FactUnavailable(f"{path}: {'a directory' if stat.S_ISDIR(mode) else 'not a regular file'}")
-    return _Reader(fd, path)
-
-
-class _Reader:
-    """Read bytes of an open file; errors become FactUnavailable; closes at the end of the with block."""
-
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd = fd
-        self._path = path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def read(self, limit_bytes: int) -> bytes:
-        parts: list[bytes] = []
-        left = limit_bytes
-        try:
-            while left > 0 and (part := os.read(self._fd, min(left, 2**18))):
-                parts.append(part)
-                left -= len(part)
-        except OSError as error:
-            raise FactUnavailable(f"{self._path}: {_words(error)}") from error
-        return b"".join(parts)
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
@@ -165,9 +127,3 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         # In an uninterruptible call (a broken GPU or file system); it is reaped when that ends, or by init.
         child.returncode = -signal.SIGKILL
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__

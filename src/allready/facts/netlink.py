@@ -52,7 +52,7 @@ def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
 
 
 def ethtool(sock: socket.socket, name: str) -> tuple[str | None, int | None]:
-    """Driver and speed in Mbit/s of an interface, each None where the driver does not say."""
+    """Driver and speed in Mbit/s of an interface, each None where the driver does not report it."""
     info = _ethtool(sock, name, ETHTOOL_GDRVINFO, 196)
     settings = _ethtool(sock, name, ETHTOOL_GSET, 44)
     driver = info[4:36].split(b"\0")[0].decode(errors="replace") if info else ""

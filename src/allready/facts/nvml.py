@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def ask() -> dict[str, Any]:
-    """What NVML says; one GPU that does not answer is listed with its error and the others are whole."""
+    """What NVML reports; one GPU that does not answer is listed with its error and the others are whole."""
     import pynvml as nvml
 
     try:

@@ -27,7 +27,7 @@ class Socket(NamedTuple):
 
 
 def port_holder(host: Host, port: int) -> PortHolder | None:
-    """Who listens on a TCP port of this node; None when nobody does.
+    """Who listens on a TCP port of this node; None when no process does.
 
     Raises:
         FactUnavailable: the kernel's table cannot be read.
@@ -38,13 +38,9 @@ def port_holder(host: Host, port: int) -> PortHolder | None:
     return None
 
 
-def listening_ports(host: Host) -> tuple[int, ...]:
-    """All TCP ports that somebody listens on, sorted.
-
-    Raises:
-        FactUnavailable: the kernel's table cannot be read.
-    """
-    return tuple(sorted({row.port for row in _sockets(host) if row.state == LISTEN}))
+def process_holder(host: Host, pid: int) -> PortHolder:
+    """A process of this node as the holder of a port."""
+    return PortHolder(pid=pid, command=command_of(host, pid), user=user_of(host, pid), started=started_at(host, pid))
 
 
 def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
@@ -100,4 +96,4 @@ def _holder(host: Host, uid: str, inode: str) -> PortHolder:
         pid = None
     if not isinstance(pid, int):
         return PortHolder(pid=None, user=user_name(host, uid))
-    return PortHolder(pid=pid, command=command_of(host, pid), user=user_of(host, pid), started=started_at(host, pid))
+    return process_holder(host, pid)

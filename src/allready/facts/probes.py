@@ -143,7 +143,7 @@ def _digest(path: str) -> dict[str, Any]:
     """SHA-256 and size of a regular file's content."""
     import hashlib
 
-    from allready.facts.live import opened
+    from allready.facts.files import opened
 
     digest, size = hashlib.sha256(), 0
     with opened(path) as file:
@@ -157,15 +157,9 @@ def _digest(path: str) -> dict[str, Any]:
 
 def _socket_owner(inode: str) -> int | None:
     """The process that holds a socket; None when it belongs to a user whose processes we may not see."""
-    wanted = f"socket:[{inode}]"
-    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names, not paths
-        with contextlib.suppress(OSError):
-            folder = f"/proc/{pid}/fd"
-            for fd in os.listdir(folder):  # noqa: PTH208
-                with contextlib.suppress(OSError):
-                    if os.readlink(f"{folder}/{fd}") == wanted:  # noqa: PTH115
-                        return int(pid)
-    return None
+    from allready.proc.process import all_pids, socket_inodes
+
+    return next((pid for pid in all_pids() if inode in map(str, socket_inodes(pid))), None)
 
 
 def _user(uid: str) -> str:

@@ -5,21 +5,20 @@ from datetime import UTC, datetime
 from allready.errors import FactUnavailable
 from allready.facts.env import redact
 from allready.facts.host import Host
+from allready.proc.process import TICKS_PER_S, parse_command, parse_stat, status_field
 
 MAX_COMMAND_CHARS = 200
-CLOCK_TICKS_PER_S = 100  # USER_HZ, the same on every architecture that Linux runs GPUs on
 DIRECTORY_TIMEOUT_S = 1.0
 
 
 def command_of(host: Host, pid: int) -> str | None:
     """The command line (at most 200 characters, secrets removed), or "[name]" where there is none."""
     try:
-        words = host.read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-        if not words:
-            words = f"[{host.read(f'/proc/{pid}/comm').strip()}]"
+        command = parse_command(host.read(f"/proc/{pid}/cmdline"), "")
+        command = command or parse_command("", host.read(f"/proc/{pid}/comm"))
     except FactUnavailable:
         return None
-    return redact("", " ".join(words.split()))[:MAX_COMMAND_CHARS]
+    return redact("", command)[:MAX_COMMAND_CHARS]
 
 
 def user_of(host: Host, pid: int) -> str | None:
@@ -28,8 +27,7 @@ def user_of(host: Host, pid: int) -> str | None:
         status = host.read(f"/proc/{pid}/status")
     except FactUnavailable:
         return None
-    line = next((row for row in status.splitlines() if row.startswith("Uid:")), "")
-    uids = line.split()[1:2]
+    uids = status_field(status, "Uid").split()
     return user_name(host, uids[0]) if uids else None
 
 
@@ -48,10 +46,11 @@ def user_name(host: Host, uid: str) -> str:
 def started_at(host: Host, pid: int) -> str | None:
     """When a process started, ISO-8601 in UTC, to the second."""
     try:
-        # The command stands in brackets and may itself contain blanks and brackets.
-        after = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        stat = parse_stat(pid, host.read(f"/proc/{pid}/stat"))
         boot = next(line for line in host.read("/proc/stat").splitlines() if line.startswith("btime "))
-        seconds = int(boot.split()[1]) + int(after[19]) / CLOCK_TICKS_PER_S
+        if stat is None:
+            return None
+        seconds = int(boot.split()[1]) + stat.start_ticks / TICKS_PER_S
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     except (FactUnavailable, StopIteration, IndexError, ValueError, OverflowError, OSError):
         return None

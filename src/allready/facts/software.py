@@ -38,7 +38,7 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
             found[name] = number
     if "torch" in modules:
         built = literals(_read(host, f"{modules['torch']}/version.py"))
-        # A CPU build says so by None: then there is nothing to compare.
+        # A CPU build has None here: then there is nothing to compare.
         found.update({f"torch-{k}": built[k] for k in ("cuda", "hip") if built.get(k)})
     if nccl := _nccl(host, listed, path, prefix, found.get("torch-cuda", "")):
         found["nccl"] = nccl
@@ -95,7 +95,7 @@ class _Listings:
 
 
 def _module_version(host: Host, listed: _Listings, name: str, folder: str) -> str | None:
-    """What the code says of itself, else what its installer wrote beside it."""
+    """What the code reports, else what its installer wrote beside it."""
     written = literals(_read(host, f"{folder}/version.py"))
     if name == "torch" and written.get("__version__"):
         return written["__version__"]

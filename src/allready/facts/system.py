@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
 from allready.model import HostFacts
+from allready.proc.cgroup import parse_cgroup
+from allready.proc.process import status_field
 
 CGROUP = "/sys/fs/cgroup"
 CONTAINER_WORDS = {
@@ -63,8 +65,7 @@ def container(host: Host) -> str | None:
 
 def usable_cpus(host: Host) -> int | None:
     """CPUs of this process's affinity, cut by the cgroup's quota; at least 1."""
-    allowed = _field(_read(host, "/proc/self/status"), "Cpus_allowed_list:")
-    count = _list_length(allowed)
+    count = _list_length(status_field(_read(host, "/proc/self/status"), "Cpus_allowed_list"))
     if count is None:
         return None
     for text in _cgroup_files(host, "cpu.max"):
@@ -79,7 +80,7 @@ def usable_cpus(host: Host) -> int | None:
 
 def usable_memory_bytes(host: Host) -> int | None:
     """Installed memory, cut by the cgroup's limit."""
-    words = _field(_read(host, "/proc/meminfo"), "MemTotal:").split()
+    words = status_field(_read(host, "/proc/meminfo"), "MemTotal").split()
     if not words or not _is_number(words[0]):
         return None
     limits = [*_cgroup_files(host, "memory.max"), _read(host, f"{CGROUP}/memory/memory.limit_in_bytes")]
@@ -88,10 +89,10 @@ def usable_memory_bytes(host: Host) -> int | None:
 
 def _cgroup_files(host: Host, name: str) -> Iterator[str]:
     """The file `name` of this process's version 2 group and of all groups above it; the tightest one counts."""
-    line = next((row for row in _read(host, "/proc/self/cgroup").splitlines() if row.startswith("0::/")), None)
-    if line is None:
+    path = parse_cgroup(_read(host, "/proc/self/cgroup")).get("")
+    if path is None:
         return
-    parts = [p for p in line[4:].split("/") if p not in {"", ".", ".."}][:32]
+    parts = [p for p in path.split("/") if p not in {"", ".", ".."}][:32]
     for depth in range(len(parts), -1, -1):
         text = _read(host, "/".join([CGROUP, *parts[:depth], name]))
         if text:
@@ -107,10 +108,6 @@ def _list_length(text: str) -> int | None:
             return None
         total += int(high) - int(low) + 1 if dash else 1
     return total if total > 0 else None
-
-
-def _field(text: str, name: str) -> str:
-    return next((row[len(name) :].strip() for row in text.splitlines() if row.startswith(name)), "")
 
 
 def _is_number(text: str) -> bool:

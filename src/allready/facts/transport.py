@@ -13,7 +13,7 @@ from allready.facts.host import Host
 from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, TransportFacts
 
 MAX_NCCL_INTERFACES = 16
-NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and looks at IFF_RUNNING
+NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and checks IFF_RUNNING
 LOOPBACK = "127.0.0.1"
 
 Named = tuple[str, str]  # (interface, address)
@@ -49,7 +49,7 @@ def choose_nccl(
 
     Args:
         interfaces: in the order of getifaddrs(3), as `NetFacts.interfaces` are.
-        environ: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_COMM_ID are looked at.
+        environ: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_COMM_ID are read.
         version: NCCL's (major, minor); None is taken as the newest known.
         resolve: addresses of a host name in NCCL_COMM_ID; may raise FactUnavailable.  None: only numeric ones.
     """
@@ -59,7 +59,7 @@ def choose_nccl(
     found, reason = _search(interfaces, rows, environ, pattern, newer=newer, resolve=resolve)
     error = None if found else _nccl_error(interfaces, environ, pattern)
     comm_id = environ.get("NCCL_COMM_ID")
-    if comm_id:  # the bootstrap then looks at nothing else
+    if comm_id:  # the bootstrap then reads nothing else
         first = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
         if first is None:
             error = f"no interface here is in the subnet of NCCL_COMM_ID ({comm_id})"
@@ -83,7 +83,7 @@ def choose_gloo(
 
     Args:
         interfaces: in the order of getifaddrs(3).
-        environ: GLOO_SOCKET_IFNAME is looked at.
+        environ: GLOO_SOCKET_IFNAME is read.
         own_addresses: what this machine's host name resolves to, in the resolver's order; () when it does not.
     """
     variable = "GLOO_SOCKET_IFNAME"
@@ -152,7 +152,7 @@ def _matching(rows: Sequence[Named], pattern: str) -> list[Named]:
     exclude = pattern.startswith("^")
     rest = pattern[exclude:]
     exact = rest.startswith("=")
-    # Entries are not trimmed; what follows ":" is a port, which the address search does not look at.
+    # Entries are not trimmed; what follows ":" is a port, which the address search ignores.
     entries = [e.partition(":")[0] for e in rest[exact:].split(",")]
     entries = [e for e in entries if e][:MAX_NCCL_INTERFACES]
 

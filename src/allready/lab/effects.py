@@ -60,7 +60,7 @@ def netlink_answer(text: str) -> list[str]:
     """What was skipped, because it was optional and this kernel cannot do it.
 
     Raises:
-        LabError: the operations failed; says which and why.
+        LabError: the operations failed; names it and the reason.
     """
     try:
         answer: dict[str, Any] = json.loads(text)

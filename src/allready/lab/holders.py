@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allready.errors import LabError
-from allready.lab.processes import ProcessId, end, identify, reap
+from allready.proc.kill import kill_all, reap
+from allready.proc.process import ProcessId, identify
 
 END_TIMEOUT_S = 5.0
 _SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -47,7 +48,7 @@ def tool(name: str, package: str) -> str:
 
 
 class Holder:
-    """A holder that has not been told to settle yet; `close` without `settle` ends it."""
+    """A holder that has not been confirmed yet; `close` without `confirm` ends it."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         """Start `argv` in a session of its own.
@@ -75,7 +76,7 @@ class Holder:
         """Wait until the namespaces are there.
 
         Raises:
-            LabError: they could not be made; says why in the kernel's or the tool's words.
+            LabError: they could not be made; with the kernel's or the tool's reason.
         """
         text = b""
         while b"ready\n" not in text:
@@ -94,8 +95,8 @@ class Holder:
             raise LabError("a holder of the lab was killed while it started")
         return process
 
-    def settle(self) -> None:
-        """Tell it to stay; from now on only a signal ends it."""
+    def confirm(self) -> None:
+        """Let it stay; from now on only a signal ends it."""
         try:
             os.write(self._gate, b"go\n")
         except BrokenPipeError as error:
@@ -103,7 +104,7 @@ class Holder:
         self._settled = True
 
     def close(self) -> None:
-        """Give back our ends of the pipes, and reap a holder that was never told to settle."""
+        """Give back our ends of the pipes, and reap a holder that was never confirmed."""
         for descriptor in (self._gate, self._answer):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -111,7 +112,7 @@ class Holder:
         if self.pid > 0 and not self._settled:
             process = identify(self.pid)  # our child until we reap it, so it is this one and no other
             if process is not None:
-                end([process], timeout_s=END_TIMEOUT_S)
+                kill_all([process], timeout_s=END_TIMEOUT_S)
                 reap(process)
         self.pid = 0
 
@@ -155,7 +156,7 @@ def user_namespaces_forbidden() -> str:
 
 
 def _forbidden() -> str:
-    """The kernel settings that forbid the other namespaces to everybody: there the kernel says "No space left"."""
+    """The kernel settings that forbid the other namespaces to all users: there the kernel reports "No space left"."""
     found = _set_to({f"user.max_{kind}_namespaces": "0" for kind in ("net", "mnt", "uts")})
     return f"; namespaces are forbidden by {found}" if found else ""
 

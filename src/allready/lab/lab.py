@@ -13,11 +13,12 @@ from typing import IO, Any, Self
 import msgspec
 
 from allready.errors import DeadlineExceeded, LabError, UsageError
-from allready.lab import effects, holders, lifecycle, processes, record
+from allready.lab import effects, holders, lifecycle, record
 from allready.lab.faults import Fault, from_mapping
 from allready.lab.faults.base import Effect
 from allready.lab.network import LabView
 from allready.lab.record import ActiveFault, Record
+from allready.proc.process import identify, is_running
 
 Stream = int | IO[Any] | None
 
@@ -79,7 +80,7 @@ class Lab:
 
         Raises:
             UsageError: bad arguments, or there is a lab of that name.
-            LabError: this machine does not allow it; says why.  Nothing is left.
+            LabError: this machine does not allow it; with the reason.  Nothing is left.
         """
         view = LabView.checked(num_nodes, subnet, subnet6 if Path("/proc/sys/net/ipv6").exists() else "", mtu_bytes)
         state_dir = record.default_state_dir() if state_dir is None else state_dir
@@ -118,7 +119,7 @@ class Lab:
                 record.remove(state_dir, folder)
 
     def record(self) -> Record:
-        """The lab's record, after a look whether the lab is whole.
+        """The lab's record, after a check that the lab is whole.
 
         Raises:
             UsageError: there is no lab of that name (any more).
@@ -129,7 +130,7 @@ class Lab:
 
     def _whole(self, folder: Path) -> Record:
         found = record.read(folder)
-        if found is None or not found.ready or not all(processes.is_running(p) for p in found.holders):
+        if found is None or not found.ready or not all(is_running(p) for p in found.holders):
             raise LabError(f"the lab {self.name!r} is not whole; remove it with: allready lab down --name {self.name}")
         return found
 
@@ -162,7 +163,7 @@ class Lab:
                 }
                 for n, p in enumerate(own.nodes)
             ],
-            "commands": [p.pid for p in own.processes if processes.is_running(p)],
+            "commands": [p.pid for p in own.processes if is_running(p)],
             "faults": [{"id": active.id, "values": active.fault} for active in own.faults],
         }
 
@@ -209,9 +210,9 @@ class Lab:
                 start_new_session=True,
             )
             self._started.append(process)
-            started = processes.identify(process.pid)
+            started = identify(process.pid)
             if started is not None:
-                running = tuple(p for p in own.processes if processes.is_running(p))
+                running = tuple(p for p in own.processes if is_running(p))
                 record.write(folder, msgspec.structs.replace(own, processes=(*running, started)))
         return process
 
@@ -262,7 +263,7 @@ class Lab:
         """
         if fault.scenario_only:
             raise UsageError(
-                f"fault {fault.kind} says how a scenario starts its commands; a running lab cannot have it"
+                f"fault {fault.kind} is about how a scenario starts its commands; a running lab cannot have it"
             )
 
         def change(own: Record, folder: Path) -> Record:

@@ -4,18 +4,19 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from allready.errors import LabError
-from allready.lab import effects, holders, processes, record
+from allready.lab import effects, holders, record
 from allready.lab.hosts import render
 from allready.lab.network import LabView, build
-from allready.lab.processes import ProcessId
 from allready.lab.record import Record
+from allready.proc.kill import kill_all, reap
+from allready.proc.process import ProcessId, all_pids, identify, is_running, namespace, read_stat
 
 UP_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 5.0
@@ -27,8 +28,9 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
     Raises:
         LabError: this machine does not allow it; `remove` takes away what there is.
     """
+    _need_pidfds()
     deadline = time.monotonic() + UP_TIMEOUT_S
-    creator, pid_namespace = processes.identify(os.getpid()), processes.namespace("self", "pid")
+    creator, pid_namespace = identify(os.getpid()), namespace("self", "pid")
     assert creator is not None
     assert pid_namespace is not None
     own = Record(
@@ -51,7 +53,7 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
         except LabError as error:
             raise LabError(f"{error}{holders.user_namespaces_forbidden() if own.user_namespace else ''}") from error
         record.write(folder, own)
-        hub.settle()
+        hub.confirm()
         with subprocess.Popen(  # starts Python and its imports while the nodes come up
             effects.netlink_argv(own),
             stdin=subprocess.PIPE,
@@ -75,6 +77,13 @@ def make(folder: Path, name: str, view: LabView, user_namespace: bool | None) ->
         own = msgspec.structs.replace(own, subnet6="")
         effects.write_hosts(own, folder, ())
     record.write(folder, msgspec.structs.replace(own, ready=True))
+
+
+def _need_pidfds() -> None:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        raise LabError(f"pidfd_open: {error.strerror}; the lab needs Linux 5.3 or newer") from error
 
 
 def _make_nodes(folder: Path, own: Record, view: LabView, stack: contextlib.ExitStack, deadline: float) -> Record:
@@ -103,7 +112,7 @@ def _make_nodes(folder: Path, own: Record, view: LabView, stack: contextlib.Exit
     own = msgspec.structs.replace(own, nodes=tuple(holder.wait_ready(deadline) for holder in started))
     record.write(folder, own)
     for holder in started:
-        holder.settle()
+        holder.confirm()
     return own
 
 
@@ -119,24 +128,40 @@ def remove(state_dir: Path, folder: Path, started: Sequence[subprocess.Popen[Any
         for process in started:
             process.wait(END_TIMEOUT_S)
         for holder in found.holders:
-            processes.reap(holder)
+            reap(holder)
     record.remove(state_dir, folder)
 
 
 def _end_all(found: Record) -> None:
     """End first what runs in the nodes, then the holders: while a holder lives, its namespace is certainly ours."""
     deadline = time.monotonic() + END_TIMEOUT_S
-    alive = {holder for holder in found.holders if processes.is_running(holder)}
-    namespaces = frozenset(n for holder in alive if (n := processes.namespace(holder.pid, "net")) is not None)
-    namespaces -= {processes.namespace("self", "net"), processes.namespace(1, "net")}  # whatever a record says
-    while members := processes.belonging_to(found.processes, namespaces) - alive:
+    alive = {holder for holder in found.holders if is_running(holder)}
+    namespaces = frozenset(n for holder in alive if (n := namespace(holder.pid, "net")) is not None)
+    namespaces -= {namespace("self", "net"), namespace(1, "net")}  # whatever the record contains
+    while members := belonging_to(found.processes, namespaces) - alive:
         _end(members)
         if time.monotonic() > deadline:
             raise LabError("processes of the lab start faster than they can be killed")
     _end(alive)
 
 
+def belonging_to(leaders: Iterable[ProcessId], namespaces: frozenset[int]) -> set[ProcessId]:
+    """Running processes that are `leaders`, in a leader's group or session, or inside one of these net namespaces.
+
+    The caller vouches that each namespace is held by a running process of its own: an inode may be reused as well.
+    """
+    running = {leader.pid for leader in leaders if is_running(leader)}
+    found = set()
+    for pid in all_pids():
+        stat = read_stat(pid)
+        if stat is None or not stat.is_running:
+            continue
+        if {pid, stat.group, stat.session} & running or (namespaces and namespace(pid, "net") in namespaces):
+            found.add(stat.id)
+    return found
+
+
 def _end(found: set[ProcessId]) -> None:
-    if stuck := processes.end(found, timeout_s=END_TIMEOUT_S):
+    if stuck := kill_all(found, timeout_s=END_TIMEOUT_S):
         pids = ", ".join(str(pid) for pid in sorted(process.pid for process in stuck))
         raise LabError(f"processes of the lab cannot be killed (uninterruptible sleep?): {pids}")

@@ -122,7 +122,7 @@ def main() -> int:
     """Read the plan, carry it out, answer.  Exit code 0 when everything was done."""
     try:
         plan = json.load(sys.stdin)
-    except ValueError:  # whoever started us is gone
+    except ValueError:  # the process that started us is gone
         return 1
     try:
         answer = _carry_out(plan)

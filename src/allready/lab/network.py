@@ -87,7 +87,7 @@ def build(lab: LabView) -> list[Op]:
     """The operations that turn bare namespaces into a network.
 
     Segmentation offload is off on every interface, so that what crosses a cable are packets of real sizes: a rule
-    that drops by length or by chance then means what it says.
+    that drops by length or by chance then affects single packets.
     """
     ops: list[Op] = [
         {"op": "up", "at": HUB, "name": "lo"},

@@ -4,7 +4,7 @@
         record.json       processes by (pid, start time), addresses, active faults; replaced atomically
         hosts-node0 ...   bind-mounted over /etc/hosts in each node
 
-The folder itself is the lock (flock): whoever changes the lab holds it, and a killed holder frees it.
+The folder itself is the lock (flock): a process that changes the lab holds it, and a killed holder frees it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded, LabError, UsageError
-from allready.lab.processes import ProcessId, is_running, namespace
+from allready.proc.process import ProcessId, is_running, namespace
 
 VERSION = 1
 LOCK_TIMEOUT_S = 20.0
@@ -166,7 +166,7 @@ def locked(state_dir: Path, name: str) -> Iterator[Path]:
 
     Raises:
         UsageError: no lab of that name.
-        DeadlineExceeded: somebody else has held the lock for 20 s.
+        DeadlineExceeded: another process has held the lock for 20 s.
     """
     folder = state_dir / check_name(name)
     try:

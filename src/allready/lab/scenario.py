@@ -14,7 +14,6 @@ from typing import IO
 from allready.errors import UsageError
 from allready.lab.faults import DoNotStart, Fault, StartLate
 from allready.lab.lab import AppliedFault, Lab, end_group
-from allready.lab.processes import open_pidfd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +154,7 @@ class _Player:
             stderr=self._file(node, "err"),
         )
         self._stack.callback(end_group, process)
-        pidfd = open_pidfd(process.pid)
+        pidfd = os.pidfd_open(process.pid)
         self._stack.callback(os.close, pidfd)
         self._running[node] = _Running(process=process, start_s=self.now_s(), pidfd=pidfd)
 

@@ -3,14 +3,14 @@
 import json
 import os
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from allready.launch.outcome import End, Outcome
+from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
+from allready.model import EndCause
 
 RECORD = "attempts.jsonl"
 
@@ -32,7 +32,7 @@ class Attempt:
     number: int
     started_s: float
     ended_s: float
-    end: End
+    end: EndCause
     reason: str
     exit_code: int
     num_nodes: int = 1
@@ -46,7 +46,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RestartChoice:
     """What comes after an attempt.  `why`: "" for another attempt, else "success", "not_worth", "budget", "stopped"."""
 
     again: bool
@@ -71,7 +71,7 @@ class Attempts:
         self.problem = ""
         self._backoff = backoff
         self._path = None if folder is None else folder / RECORD
-        self._random = random.Random(seed)  # noqa: S311 - nobody gains by guessing it
+        self._random = random.Random(seed)  # noqa: S311 - no secret
 
     @property
     def left(self) -> int:
@@ -79,12 +79,12 @@ class Attempts:
         return self.max_restarts - self.number
 
     def exclude(self, node: str, why: str) -> None:
-        """From the next attempt on this node (name or address) takes no part; told in the record."""
+        """From the next attempt on this node (name or address) takes no part; the record has the reason."""
         self.excluded.setdefault(node, why)
 
     def ended(
         self, outcome: Outcome, *, started_s: float, ended_s: float, num_nodes: int = 1, world_size: int = 0
-    ) -> Decision:
+    ) -> RestartChoice:
         """Decide what comes after this attempt, and write it down.  With `again`, `number` is the next one's."""
         decision = self._decide(outcome)
         attempt = Attempt(
@@ -109,16 +109,16 @@ class Attempts:
             self.number += 1
         return decision
 
-    def _decide(self, outcome: Outcome) -> Decision:
-        if outcome.end is End.SUCCESS:
-            return Decision(again=False, why="success")
-        if outcome.end is End.STOPPED:
-            return Decision(again=False, why="stopped")
+    def _decide(self, outcome: Outcome) -> RestartChoice:
+        if outcome.end is EndCause.SUCCESS:
+            return RestartChoice(again=False, why="success")
+        if outcome.end is EndCause.STOPPED:
+            return RestartChoice(again=False, why="stopped")
         if not outcome.worth_retry:
-            return Decision(again=False, why="not_worth")
+            return RestartChoice(again=False, why="not_worth")
         if self.left <= 0:
-            return Decision(again=False, why="budget")
-        return Decision(again=True, wait_s=wait_s(self._backoff, self.number, self._random))
+            return RestartChoice(again=False, why="budget")
+        return RestartChoice(again=True, wait_s=wait_s(self._backoff, self.number, self._random))
 
     def _write(self, attempt: Attempt) -> None:
         if self._path is None:
@@ -159,8 +159,3 @@ def to_json(attempt: Attempt, why_excluded: dict[str, str] | None = None) -> dic
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def total_wait_s(attempts: Sequence[Attempt]) -> float:
-    """Seconds waited between attempts so far."""
-    return sum(a.wait_s or 0.0 for a in attempts)

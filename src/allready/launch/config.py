@@ -18,13 +18,13 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from allready.errors import UsageError
 from allready.launch.config_check import check_nodes
 from allready.launch.config_lines import line_of
+from allready.launch.config_model import ConfigFile, Section, Settings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
 from allready.launch.identity import Identity, own_identity
@@ -50,45 +50,6 @@ _SHOWN = {
     "numbers": "a list such as [0, 1]", "backoff": "[base, most, jitter]", "level": 'a level such as "INFO"',
     "streams": 'a string such as "3"', "settings": "a table or a string", "text": "a string", "switch": "true or false",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the file says for one node; flag's dest -> value, and where it stands."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    script: str | None = None
-    arguments: tuple[str, ...] = ()
-    node: str | None = None  # the section that was picked
-    num_nodes: int | None = None  # sections; None where there are none
-    master: str | None = None  # address of the node that is marked, or known to be node 0
-    is_master: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """[job] or one [node]."""
-
-    name: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    script: str | None = None
-    arguments: tuple[str, ...] = ()
-    address: str | None = None
-    master: bool = False
-    where: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFile:
-    """A whole file, read and checked for keys and types."""
-
-    path: str
-    job: Section
-    nodes: tuple[Section, ...] = ()
 
 
 def read_config(
@@ -165,10 +126,10 @@ def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identit
         return fits[0]
     if fits:
         both = " and ".join(f'[node."{s.name}"]' for s in fits)
-        raise UsageError(f"{file.path}: {both} are both this machine; say which with --node-name")
+        raise UsageError(f"{file.path}: {both} are both this machine; choose one with --node-name")
     raise UsageError(
         f"{file.path}: no [node] is this machine ({', '.join((*me.names, *me.addresses))}); there are: {listed}.  "
-        "Add a section, or say which with --node-name"
+        "Add a section, or choose one with --node-name"
     )
 
 
@@ -200,7 +161,7 @@ def settings_of(file: ConfigFile, section: Section | None) -> Settings:
 def node_order(file: ConfigFile) -> list[str]:
     """Names by node rank, when the file lists the whole job and gives no node rank: the master, then as they stand.
 
-    Empty when the nodes have to agree instead: nnodes says something else than the number of sections.
+    Empty when the nodes have to agree instead: nnodes is not the number of sections.
     """
     asked = file.job.values.get("nnodes")
     if any("node_rank" in s.values for s in file.nodes) or (asked and asked != (len(file.nodes),) * 2):
@@ -225,7 +186,7 @@ class _Reader:
         self._text = text
 
     def at(self, keys: tuple[str, ...]) -> str:
-        """FILE:LINE of a key, or FILE where the line cannot be told."""
+        """FILE:LINE of a key, or FILE where the line is not known."""
         line = line_of(self._text, keys)
         return f"{self._path}:{line}" if line else self._path
 
@@ -265,7 +226,7 @@ class _Reader:
             return {"environment": _environment(at, value)}
         if key == "master":
             if not isinstance(value, bool):
-                raise UsageError(f"{at}: master is true or false; where node 0 is is said by master-addr in [job]")
+                raise UsageError(f"{at}: master is true or false; the address of node 0 is master-addr in [job]")
             return {"master": value}
         if key == "arguments":
             if not isinstance(value, list) or not all(isinstance(v, str | int | float) for v in value):

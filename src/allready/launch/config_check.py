@@ -1,16 +1,13 @@
-"""Whether the [node] sections of a configuration file fit together, as far as the file alone can tell."""
+"""Whether the [node] sections of a configuration file fit together, as far as the file alone shows."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from allready.errors import UsageError
+from allready.launch.config_model import ConfigFile, Section
 from allready.launch.ranks import Entry, RanksError, assign
 
-if TYPE_CHECKING:
-    from allready.launch.config import ConfigFile, Section
 
-
-def check_nodes(file: "ConfigFile") -> None:
+def check_nodes(file: ConfigFile) -> None:
     """Raises UsageError: duplicates, gaps, overlaps, or given for some nodes only; both parties are named."""
     nodes = file.nodes
     if not nodes:
@@ -38,8 +35,8 @@ def check_nodes(file: "ConfigFile") -> None:
     _ranks_fit(file)
 
 
-def num_ranks(file: "ConfigFile", section: "Section") -> int | None:
-    """Ranks of a node as the file says, None where only the node itself knows (gpu, auto)."""
+def num_ranks(file: ConfigFile, section: Section) -> int | None:
+    """Ranks of a node by the file, None where only the node itself knows (gpu, auto)."""
     values = {**file.job.values, **section.values}
     if "nproc_per_node" in values:
         nproc = values["nproc_per_node"]
@@ -47,7 +44,7 @@ def num_ranks(file: "ConfigFile", section: "Section") -> int | None:
     return len(values["devices"]) if "devices" in values else 1
 
 
-def _devices_fit(file: "ConfigFile", section: "Section") -> None:
+def _devices_fit(file: ConfigFile, section: Section) -> None:
     values = {**file.job.values, **section.values}
     devices, nproc = values.get("devices"), values.get("nproc_per_node")
     if not devices:
@@ -62,7 +59,7 @@ def _devices_fit(file: "ConfigFile", section: "Section") -> None:
         )
 
 
-def _ranks_fit(file: "ConfigFile") -> None:
+def _ranks_fit(file: ConfigFile) -> None:
     nodes = file.nodes
     if "start_rank" not in nodes[0].values:
         return
@@ -87,7 +84,7 @@ def _ranks_fit(file: "ConfigFile") -> None:
         raise UsageError(f"{first.sources['start_rank']}: {error}") from None
 
 
-def _some_only(nodes: "tuple[Section, ...]", dest: str) -> None:
+def _some_only(nodes: tuple[Section, ...], dest: str) -> None:
     with_it = [s for s in nodes if dest in s.values]
     without = [s for s in nodes if dest not in s.values]
     if with_it and without:
@@ -98,7 +95,7 @@ def _some_only(nodes: "tuple[Section, ...]", dest: str) -> None:
         )
 
 
-def _unique(what: str, pairs: "Sequence[tuple[str | int, Section]]") -> None:
+def _unique(what: str, pairs: Sequence[tuple[str | int, Section]]) -> None:
     seen: dict[str | int, Section] = {}
     for value, section in pairs:
         key = value.lower() if isinstance(value, str) else value
@@ -108,5 +105,5 @@ def _unique(what: str, pairs: "Sequence[tuple[str | int, Section]]") -> None:
             raise UsageError(f"{line}: {_shown(section)} and {_shown(other)} both have {what} {value}")
 
 
-def _shown(section: "Section") -> str:
+def _shown(section: Section) -> str:
     return f'[node."{section.name}"]'

@@ -1,4 +1,4 @@
-"""On which line of a TOML text a key stands: tomllib does not tell, and a message without a line helps little."""
+"""On which line of a TOML text a key stands: tomllib does not report it, and a message without a line helps little."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ _KEY = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+|\s*\.\s*)+
 def line_of(text: str, keys: tuple[str, ...]) -> int | None:
     """Line (from 1) where `keys` is given, as a header or as a key; else that of the closest table above it.
 
-    A guess for texts inside multi-line strings, which may look like keys; only messages use it.
+    A guess for texts inside multi-line strings, which may resemble keys; only messages use it.
     """
     best: tuple[int, int] | None = None  # depth, line
     table: tuple[str, ...] = ()

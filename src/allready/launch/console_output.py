@@ -42,18 +42,18 @@ class ConsoleOutput:
         self._sources: dict[int, _Source] = {}
         self._paths: dict[int, str] = {}
         self._dirty: set[int] = set()
-        self._said: set[str] = set()
-        self._keeping: LogRelayClient | None = None
+        self._reported: set[str] = set()
+        self._relay: LogRelayClient | None = None
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._restarted_s = 0.0
         self._num_taken = 0
         self._closing = False
 
-    def start(self, keeping: LogRelayClient) -> None:
+    def start(self, relay: LogRelayClient) -> None:
         """Start the thread, or do nothing if it runs."""
         if self._thread is None:
-            self._keeping = keeping
+            self._relay = relay
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
             self._thread.start()
@@ -84,7 +84,7 @@ class ConsoleOutput:
                 self._dirty.add(key)
         self._poke()
 
-    def settle(self, timeout_s: float) -> bool:
+    def drain(self, timeout_s: float) -> bool:
         """Wait until the lines of all finished logs are passed on; False when that takes longer."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -115,7 +115,7 @@ class ConsoleOutput:
         os.close(self._wake)
         self._wake = -1
 
-    # -- called by the keeper's messages, in the thread
+    # -- called by the log relay's messages, in the thread
 
     def grown(self, keys: Sequence[int]) -> None:
         """These files have grown."""
@@ -133,19 +133,19 @@ class ConsoleOutput:
         """A file cannot be written any more."""
         with self._lock:
             path = self._paths.get(key, "")
-        self.say_lost(path, number)
+        self.report_lost(path, number)
 
-    def say_lost(self, path: str, number: int) -> None:
-        """Say once for each reason that output is lost."""
-        self._say_once("workers.log_not_written", path=path, why=os.strerror(number))
+    def report_lost(self, path: str, number: int) -> None:
+        """Report once for each reason that output is lost."""
+        self._report_once("workers.log_not_written", path=path, why=os.strerror(number))
 
     # -- the thread
 
     def _run(self) -> None:
-        assert self._keeping is not None
+        assert self._relay is not None
         took = False  # since the last batch: a file is known to be read up only one round after its last line
         while True:
-            self._await_news(self._keeping)
+            self._await_news(self._relay)
             took = self._read_dirty() or took
             took = self._tick() or took
             if took and not self._dirty:
@@ -156,10 +156,10 @@ class ConsoleOutput:
                 if self._closing and not self._sources:
                     return
 
-    def _await_news(self, keeping: LogRelayClient) -> None:
+    def _await_news(self, relay: LogRelayClient) -> None:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        channel = keeping.fileno()
+        channel = relay.fileno()
         if channel >= 0:
             poll.register(channel, select.POLLIN)
         with self._lock:
@@ -168,29 +168,29 @@ class ConsoleOutput:
         for fd, events in poll.poll(timeout_s * 1000):
             if fd == self._wake:
                 os.eventfd_read(self._wake)
-            elif not self._hear(keeping, events):
+            elif not self._receive(relay, events):
                 break
-        if keeping.fileno() < 0 and not self._closing:
-            self._replace(keeping)
+        if relay.fileno() < 0 and not self._closing:
+            self._replace(relay)
 
-    def _hear(self, keeping: LogRelayClient, events: int) -> bool:
+    def _receive(self, relay: LogRelayClient, events: int) -> bool:
         for _ in range(_MAX_MESSAGES):
-            if not keeping.hear():
+            if not relay.receive():
                 return False
-            if not _has_more(keeping.fileno()):
+            if not _has_more(relay.fileno()):
                 break
         return bool(events)
 
-    def _replace(self, keeping: LogRelayClient) -> None:
-        """The keeper was killed: another one takes over."""
+    def _replace(self, relay: LogRelayClient) -> None:
+        """The log relay was killed: another one takes over."""
         now = time.monotonic()
         if now - self._restarted_s < _RESTART_EVERY_S:
             return
         self._restarted_s = now
         try:
-            keeping.start()
+            relay.start()
         except OSError as error:
-            self._say_once("workers.no_keeper", why=error.strerror or str(error))
+            self._report_once("workers.no_log_relay", why=error.strerror or str(error))
         with self._lock:
             self._dirty.update(self._sources)
 
@@ -203,7 +203,7 @@ class ConsoleOutput:
             try:
                 data = source.tail.read()
             except OSError as error:
-                self.say_lost(self._paths.get(key, ""), error.errno or 0)
+                self.report_lost(self._paths.get(key, ""), error.errno or 0)
                 data = b""
             if data:
                 took = True
@@ -234,12 +234,12 @@ class ConsoleOutput:
             for line in lines:
                 self._on_line(source.rank, source.stream, line)
 
-    def _say_once(self, key: str, **values: str) -> None:
+    def _report_once(self, key: str, **values: str) -> None:
         with self._lock:
-            told = f"{key} {values.get('why')}"
-            if told in self._said:
+            message = f"{key} {values.get('why')}"
+            if message in self._reported:
                 return
-            self._said.add(told)
+            self._reported.add(message)
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
 

@@ -15,7 +15,7 @@ class Flag:
     """One flag.
 
     `kind` is a key of `flag_kinds.KINDS`, "switch" (no value) or "choice" (one of `choices`).  `default` is what holds
-    when nobody says anything, as text.  `where`: "job" if it may stand in [job] of the configuration file, "node" if
+    when it is not set, as text.  `where`: "job" if it may stand in [job] of the configuration file, "node" if
     in [node."..."] too, "" if in neither.  `idle`: it is accepted and does nothing, for the reason
     in the text `launch.idle_...`.
     """
@@ -83,7 +83,7 @@ TORCHRUN = (
     _t("run-path", "switch", "run SCRIPT by runpy.run_path"),
     _t("max-restarts", "count", "how often the ranks are started again (default 0)", group="watch", metavar="N",
        default="0"),
-    _t("monitor-interval", "number", "seconds between looks at the ranks (0.1)", metavar="S", default="0.1"),
+    _t("monitor-interval", "number", "seconds between polls of the ranks (0.1)", metavar="S", default="0.1"),
     _t("role", "text", "name of the ranks' role", metavar="NAME", default="default"),
     _t("local-addr", "text", "address of this node for the others", metavar="HOST", where="node"),
     _t("log-dir", "text", "parent of the run's folder", metavar="DIR", where="node"),
@@ -117,7 +117,7 @@ OURS = (
          help="a folder that all nodes see: they find node 0 through it"),
     Flag(name="exclude-nodes", kind="names", group="nodes", metavar="A,B", help="nodes that may not take part"),
     Flag(name="framework", kind="choice", group="nodes", choices=("auto", "torch", "jax"), default="auto",
-         help="auto looks at what SCRIPT imports"),
+         help="auto decides by what SCRIPT imports"),
     Flag(name="on-hang", kind="choice", group="watch", choices=ON_HANG, default="report",
          help="what to do when the job hangs (report)"),
     Flag(name="hang-after", kind="seconds_or_auto", group="watch", metavar="S",

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config import Settings, read_config
+from allready.launch.config import read_config
+from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
 from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
-from allready.launch.option_sources import Said
-from allready.launch.rendezvous import Meeting
+from allready.launch.option_sources import OptionSources
+from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
 
 DEFAULT_GRACE_S = 30.0
@@ -45,7 +46,7 @@ def _abbreviate_only_torchruns(parser: argparse.ArgumentParser) -> None:
     if not hasattr(parser, "_get_option_tuples"):  # an argparse of another kind
         parser.allow_abbrev = False
         return
-    find: Callable[[str], list[Any]] = parser._get_option_tuples  # noqa: SLF001 - where abbreviations are looked up
+    find: Callable[[str], list[Any]] = parser._get_option_tuples  # noqa: SLF001 - where abbreviations are resolved
     names = {"help", *(flag.name for flag in TORCHRUN if not flag.hidden)}
     torchruns = {f"--{spelled}" for name in names for spelled in (name, name.replace("-", "_"))}
 
@@ -93,31 +94,33 @@ def request_from(
 
     Args:
         args: from a parser of `add_arguments`; `report_dir` and `lang` are taken from it where they are.
-        environ: the environment to look in.
+        environ: the environment to read.
         count_gpus: called only when the number of GPUs matters.
-        read_config: (path, node name or None) -> what the file says for this node.
+        read_config: (path, node name or None) -> what the file sets for this node.
 
     Raises:
         UsageError: something needed is missing, malformed, out of range, contradictory or cannot work.
     """
     settings = read_config(args.config, args.node_name) if args.config else Settings()
-    said = Said(args, environ, settings)
-    command = _command(args, said, settings)
-    meeting = Meeting(said)
-    layout = _layout(said, meeting, environ, settings, count_gpus)
+    options = OptionSources(args, environ, settings)
+    command = _command(args, options, settings)
+    rendezvous = Rendezvous(options)
+    layout = _layout(options, rendezvous, environ, settings, count_gpus)
     launch, sources = layout.launch, layout.launch.sources
-    framework = _framework(said, command)
-    least, most = _num_nodes(said, meeting, launch.num_nodes)
-    node_rank = _node_rank(said, meeting, sources, launch.node_rank, most)
-    devices = _devices(said, launch.nproc_per_node, framework)
-    master_addr, master_port = _master(said, meeting, layout, environ, most)
-    start_rank = said.value("start_rank")
+    framework = _framework(options, command)
+    least, most = _num_nodes(options, rendezvous, launch.num_nodes)
+    node_rank = _node_rank(options, rendezvous, sources, launch.node_rank, most)
+    devices = _devices(options, launch.nproc_per_node, framework)
+    master_addr, master_port = _master(options, rendezvous, layout, environ, most)
+    start_rank = options.value("start_rank")
     if start_rank is not None and least != most:
-        raise UsageError(f"{said.where('start_rank')}: with {least} to {most} nodes the ranks are not known beforehand")
-    wait_s = said.value("wait") or meeting.wait_s or DEFAULT_WAIT_S
-    log_dir = said.value("log_dir")
+        raise UsageError(
+            f"{options.where('start_rank')}: with {least} to {most} nodes the ranks are not known beforehand"
+        )
+    wait_s = options.value("wait") or rendezvous.wait_s or DEFAULT_WAIT_S
+    log_dir = options.value("log_dir")
     report_dir = getattr(args, "report_dir", None)
-    subsystems = said.value("nccl_log_subsystems")
+    subsystems = options.value("nccl_log_subsystems")
     return RunRequest(
         command=command,
         min_nodes=least,
@@ -127,41 +130,41 @@ def request_from(
         start_rank=start_rank,
         master_addr=master_addr,
         master_port=master_port,
-        is_master=_is_master(meeting, settings, node_rank, most),
+        is_master=_is_master(rendezvous, settings, node_rank, most),
         job_id=launch.job_id,
         scheduler=launch.scheduler,
         framework=framework,
         devices=devices,
-        local_addr=said.value("local_addr"),
+        local_addr=options.value("local_addr"),
         wait_s=wait_s,
-        sync_dir=_absolute(said.value("sync_dir")),
-        max_restarts=said.value("max_restarts"),
-        backoff=said.value("backoff"),
-        retry_user_errors=bool(said.value("retry_user_errors")),
-        excluded_nodes=said.value("exclude_nodes") or (),
+        sync_dir=_absolute(options.value("sync_dir")),
+        max_restarts=options.value("max_restarts"),
+        backoff=options.value("backoff"),
+        retry_user_errors=bool(options.value("retry_user_errors")),
+        excluded_nodes=options.value("exclude_nodes") or (),
         report_dir=_absolute(report_dir),
-        quiet_ranks=said.value("quiet_ranks") or (),
-        shown_local_ranks=_shown(said, launch.nproc_per_node),
-        nccl_log=said.value("nccl_log") or ("INFO" if subsystems else None),
+        quiet_ranks=options.value("quiet_ranks") or (),
+        shown_local_ranks=_shown(options, launch.nproc_per_node),
+        nccl_log=options.value("nccl_log") or ("INFO" if subsystems else None),
         nccl_log_subsystems=subsystems,
-        monitor_interval_s=said.value("monitor_interval"),
-        grace_s=_grace(said, environ),
-        on_hang=said.value("on_hang"),
-        hang_after_s=said.value("hang_after"),
-        diagnosis=not said.value("no_diagnosis"),
-        jax_attempts=said.value("jax_attempts"),
-        jax_timeout_s=said.value("jax_timeout"),
-        jax_backoff=said.value("jax_backoff"),
-        role=said.value("role"),
+        monitor_interval_s=options.value("monitor_interval"),
+        grace_s=_grace(options, environ),
+        on_hang=options.value("on_hang"),
+        hang_after_s=options.value("hang_after"),
+        diagnosis=not options.value("no_diagnosis"),
+        jax_attempts=options.value("jax_attempts"),
+        jax_timeout_s=options.value("jax_timeout"),
+        jax_backoff=options.value("jax_backoff"),
+        role=options.value("role"),
         environment=dict(settings.environment),
-        torchrun=_of_torchrun(said),
+        torchrun=_of_torchrun(options),
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,
         local_rank=layout.local_rank,
         log_base=_absolute(log_dir),
         end_with_stdin=bool(args.end_with_stdin),
-        sources=_sources(said, sources),
-        notes=tuple(said.notes),
+        sources=_sources(options, sources),
+        notes=tuple(options.notes),
     )
 
 
@@ -200,24 +203,26 @@ def _spelled(flag: Flag, value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def _sources(said: Said, of_layout: Mapping[str, str]) -> dict[str, str]:
+def _sources(options: OptionSources, of_layout: Mapping[str, str]) -> dict[str, str]:
     names = {"num_nodes": "nnodes", "job_id": "rdzv_id"}
     from_environment = {
         name: source for name, source in of_layout.items() if source != FROM_FALLBACK and not source.startswith("--")
     }
-    decided = {name: said.sources[names.get(name, name)] for name in of_layout if names.get(name, name) in said.sources}
-    return {**said.sources, **from_environment, **{n: s for n, s in decided.items() if n not in from_environment}}
+    decided = {
+        name: options.sources[names.get(name, name)] for name in of_layout if names.get(name, name) in options.sources
+    }
+    return {**options.sources, **from_environment, **{n: s for n, s in decided.items() if n not in from_environment}}
 
 
-def _command(args: argparse.Namespace, said: Said, settings: Settings) -> Command:
+def _command(args: argparse.Namespace, options: OptionSources, settings: Settings) -> Command:
     target, arguments = args.script, tuple(args.script_args or ())
     if target is None:
         target, arguments = settings.script, settings.arguments
     if not target:
         raise UsageError("which script?  Name it behind the flags: allready run --nproc-per-node 2 train.py")
-    if target.upper() in NCCL_LEVELS and said.by_hand("nccl_log") and arguments:
+    if target.upper() in NCCL_LEVELS and options.by_hand("nccl_log") and arguments:
         raise UsageError(f"{target} would be the script here; the level is chosen by --nccl-log={target.upper()}")
-    module, program, run_path = (bool(said.value(name)) for name in ("module", "no_python", "run_path"))
+    module, program, run_path = (bool(options.value(name)) for name in ("module", "no_python", "run_path"))
     if module and program and not run_path:
         raise UsageError("--module and --no-python exclude each other: a module needs Python")
     return Command(
@@ -230,34 +235,38 @@ def _command(args: argparse.Namespace, said: Said, settings: Settings) -> Comman
 
 
 def _layout(
-    said: Said, meeting: Meeting, environ: Mapping[str, str], settings: Settings, count_gpus: Callable[[], int]
+    options: OptionSources,
+    rendezvous: Rendezvous,
+    environ: Mapping[str, str],
+    settings: Settings,
+    count_gpus: Callable[[], int],
 ) -> Layout:
-    asked = said.by_hand("nnodes")
+    asked = options.by_hand("nnodes")
     cleaned = {name: value for name, value in environ.items() if name != "PET_NNODES"}
     if "PET_NNODES" in environ:
         cleaned["PET_NNODES"] = str(asked[1]) if asked else ""  # a range is read already
-    nproc, spare = said.by_hand("nproc_per_node"), said.filed("nproc_per_node")
-    devices = said.value("devices") or ()
+    nproc, spare = options.by_hand("nproc_per_node"), options.filed("nproc_per_node")
+    devices = options.value("devices") or ()
     if nproc is None and devices:
-        nproc = spare or len(devices)  # whoever names devices knows better than the scheduler
-    num_nodes = 1 if meeting.standalone and not asked else asked and asked[1]
-    node_rank = None if meeting.is_agreed else said.by_hand("node_rank")
+        nproc = spare or len(devices)  # devices that are named go before the scheduler
+    num_nodes = 1 if rendezvous.standalone and not asked else asked and asked[1]
+    node_rank = None if rendezvous.is_agreed else options.by_hand("node_rank")
     flags = {
         "num_nodes": num_nodes,
         "node_rank": 0 if num_nodes == 1 and node_rank is None else node_rank,
         "nproc_per_node": as_number(nproc, count_gpus),
-        "master_addr": meeting.addr,
-        "master_port": meeting.port or None,
-        "job_id": said.by_hand("rdzv_id"),
+        "master_addr": rendezvous.addr,
+        "master_port": rendezvous.port or None,
+        "job_id": options.by_hand("rdzv_id"),
     }
-    filed = said.filed("nnodes")
+    filed = options.filed("nnodes")
     fallback = {
         "num_nodes": filed[1] if filed else settings.num_nodes,
-        "node_rank": said.filed("node_rank"),
+        "node_rank": options.filed("node_rank"),
         "nproc_per_node": 1 if nproc is not None else as_number(spare or 1, count_gpus),
-        "master_addr": said.filed("master_addr") or settings.master,
-        "master_port": said.filed("master_port"),
-        "job_id": said.filed("rdzv_id"),
+        "master_addr": options.filed("master_addr") or settings.master,
+        "master_port": options.filed("master_port"),
+        "job_id": options.filed("rdzv_id"),
     }
     return lay_out(flags, cleaned, count_gpus=count_gpus, fallback=fallback, by_agreement=True)
 
@@ -283,35 +292,37 @@ def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | N
     return num_gpus or num_cpus
 
 
-def _num_nodes(said: Said, meeting: Meeting, num_nodes: int) -> tuple[int, int]:
-    if meeting.standalone and num_nodes > 1:
-        raise UsageError(f"--standalone is for one node, {said.where('nnodes')} says {num_nodes}")
-    asked = said.by_hand("nnodes") or said.filed("nnodes")
+def _num_nodes(options: OptionSources, rendezvous: Rendezvous, num_nodes: int) -> tuple[int, int]:
+    if rendezvous.standalone and num_nodes > 1:
+        raise UsageError(f"--standalone is for one node, {options.where('nnodes')} gives {num_nodes}")
+    asked = options.by_hand("nnodes") or options.filed("nnodes")
     return (asked[0], num_nodes) if asked and asked[1] == num_nodes else (num_nodes, num_nodes)
 
 
-def _node_rank(said: Said, meeting: Meeting, sources: Mapping[str, str], found: int, num_nodes: int) -> int | None:
+def _node_rank(
+    options: OptionSources, rendezvous: Rendezvous, sources: Mapping[str, str], found: int, num_nodes: int
+) -> int | None:
     if num_nodes == 1:
         return 0
-    if meeting.is_agreed:  # torchrun, too: c10d agrees on the order itself
-        if said.by_hand("node_rank") is not None:
-            said.note("node_rank_agreed", source=said.where("node_rank"))
-        filed: int | None = said.filed("node_rank")
+    if rendezvous.is_agreed:  # torchrun, too: c10d agrees on the order itself
+        if options.by_hand("node_rank") is not None:
+            options.note("node_rank_agreed", source=options.where("node_rank"))
+        filed: int | None = options.filed("node_rank")
         return filed
     return found if "node_rank" in sources else None
 
 
 def _master(
-    said: Said, meeting: Meeting, layout: Layout, environ: Mapping[str, str], num_nodes: int
+    options: OptionSources, rendezvous: Rendezvous, layout: Layout, environ: Mapping[str, str], num_nodes: int
 ) -> tuple[str, int]:
     launch, sources = layout.launch, layout.launch.sources
     if num_nodes == 1:
-        by_hand = meeting.addr or said.filed("master_addr")
-        named = meeting.port or said.filed("master_port")
-        if named is None and not meeting.standalone and sources.get("master_port") == "MASTER_PORT":
+        by_hand = rendezvous.addr or options.filed("master_addr")
+        named = rendezvous.port or options.filed("master_port")
+        if named is None and not rendezvous.standalone and sources.get("master_port") == "MASTER_PORT":
             named = launch.master_port
         return by_hand or "127.0.0.1", named or 0
-    if "master_addr" not in sources and not said.value("sync_dir"):
+    if "master_addr" not in sources and not options.value("sync_dir"):
         scheduler = detect(environ)
         hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
         raise UsageError(
@@ -321,76 +332,79 @@ def _master(
     return launch.master_addr, launch.master_port if "master_port" in sources else DEFAULT_MASTER_PORT
 
 
-def _is_master(meeting: Meeting, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
+def _is_master(rendezvous: Rendezvous, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
     if num_nodes == 1:
         return True
-    if meeting.is_host is not None:
-        return meeting.is_host
-    if settings.is_master is not None and meeting.addr is None:
+    if rendezvous.is_host is not None:
+        return rendezvous.is_host
+    if settings.is_master is not None and rendezvous.addr is None:
         return settings.is_master
     return None if node_rank is None else node_rank == 0
 
 
-def _devices(said: Said, nproc: int, framework: str) -> tuple[str, ...]:
+def _devices(options: OptionSources, nproc: int, framework: str) -> tuple[str, ...]:
     """One entry per rank.  A process of JAX may have several devices: `0,1,2,3` for two are `0,1` and `2,3`."""
-    devices: tuple[str, ...] = said.value("devices") or ()
+    devices: tuple[str, ...] = options.value("devices") or ()
     if not devices or len(devices) == nproc:
         return devices
     if framework == "jax" and len(devices) % nproc == 0:
         each = len(devices) // nproc
         return tuple(",".join(devices[at : at + each]) for at in range(0, len(devices), each))
     raise UsageError(
-        f"{said.where('devices')} names {len(devices)} devices, {said.where('nproc_per_node')} says {nproc} ranks"
+        f"{options.where('devices')} names {len(devices)} devices, "
+        f"{options.where('nproc_per_node')} gives {nproc} ranks"
     )
 
 
-def _framework(said: Said, command: Command) -> str:
-    asked: str = said.value("framework")
+def _framework(options: OptionSources, command: Command) -> str:
+    asked: str = options.value("framework")
     if asked != "auto":
         return asked
     return "torch" if command.is_program else framework_of(command.target, is_module=command.is_module)
 
 
-def _shown(said: Said, nproc: int) -> tuple[int, ...]:
+def _shown(options: OptionSources, nproc: int) -> tuple[int, ...]:
     """Local ranks whose lines are shown, empty for all."""
-    shown: tuple[int, ...] = said.value("local_ranks_filter") or ()
+    shown: tuple[int, ...] = options.value("local_ranks_filter") or ()
     wrong = [rank for rank in shown if rank >= nproc]
     if wrong:
-        raise UsageError(f"{said.where('local_ranks_filter')}: local rank {wrong[0]} does not exist, there are {nproc}")
+        raise UsageError(
+            f"{options.where('local_ranks_filter')}: local rank {wrong[0]} does not exist, there are {nproc}"
+        )
     return shown
 
 
-def _grace(said: Said, environ: Mapping[str, str]) -> float:
+def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:
     variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
     for dest in ("grace", "shutdown_timeout"):
-        if said.by_hand(dest) is not None:
-            return float(said.by_hand(dest))
+        if options.by_hand(dest) is not None:
+            return float(options.by_hand(dest))
     if environ.get(variable):
         try:
             return float(KINDS["number"](environ[variable]))
         except ValueError as error:
             raise UsageError(f"{variable}: {error}") from None
     for dest in ("grace", "shutdown_timeout"):
-        if said.filed(dest) is not None:
-            return float(said.filed(dest))
+        if options.filed(dest) is not None:
+            return float(options.filed(dest))
     return DEFAULT_GRACE_S
 
 
-def _of_torchrun(said: Said) -> dict[str, str]:
+def _of_torchrun(options: OptionSources) -> dict[str, str]:
     """What only the agent can do something with, by torchrun's names."""
     found = {}
-    if said.value("numa_binding"):
-        found["numa_binding"] = said.value("numa_binding")
-    if said.value("virtual_local_rank"):
+    if options.value("numa_binding"):
+        found["numa_binding"] = options.value("numa_binding")
+    if options.value("virtual_local_rank"):
         found["virtual_local_rank"] = "1"
     for dest in ("redirects", "tee"):  # which streams reach the terminal: `allready.launch.logs`
-        if said.value(dest):
-            found[dest] = _spelled(BY_DEST[dest], said.value(dest))
-    names = said.value("signals_to_handle")
+        if options.value(dest):
+            found[dest] = _spelled(BY_DEST[dest], options.value(dest))
+    names = options.value("signals_to_handle")
     if names:
         unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]
         if unknown:
-            raise UsageError(f"{said.where('signals_to_handle')}: there is no signal {unknown[0]}")
+            raise UsageError(f"{options.where('signals_to_handle')}: there is no signal {unknown[0]}")
         found["signals_to_handle"] = ",".join(names)
     return found
 

@@ -1,4 +1,4 @@
-"""Is a script torch's or JAX's?  A cheap look at what it imports; nothing is executed."""
+"""Is a script torch's or JAX's?  A cheap scan of what it imports; nothing is executed."""
 
 import ast
 import warnings
@@ -12,15 +12,15 @@ _JAX = {"jax", "flax", "optax", "orbax", "equinox", "haiku", "maxtext"}
 def framework_of(path: str, *, is_module: bool = False) -> str:
     """ "jax" if the file imports JAX or a library on top of it, and nothing of torch; else "torch".
 
-    What cannot be read or parsed is "torch", too: then torch's launcher works as it always did.  `is_module` looks for
-    `a.b` as a/b.py or a/b/__main__.py below the working directory.
+    What cannot be read or parsed is "torch", too: then torch's launcher works as it always did.  `is_module` searches
+    for `a.b` as a/b.py or a/b/__main__.py below the working directory.
     """
     file = _file(path, is_module)
     try:
         if file is None or not file.is_file():  # a pipe would never end
             return "torch"
         with file.open("rb") as source, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the script's own text: its ranks will hear them
+            warnings.simplefilter("ignore")  # about the script's own text: its ranks print them
             tree = ast.parse(source.read(MAX_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "torch"

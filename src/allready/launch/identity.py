@@ -38,7 +38,7 @@ class Identity:
         return False
 
     def has_address(self, word: str) -> bool:
-        """An own address, or a name that resolves to one; loopback is nobody's."""
+        """An own address, or a name that resolves to one; loopback does not count."""
         own = {_address(text) for text in self.addresses}
         plain = _address(word.strip("[]"))
         found = {plain} if plain is not None else {_address(text) for text in self.resolve(word)}

@@ -48,11 +48,11 @@ def lay_out(
     Args:
         flags: field -> value, None where the user gave none; `nproc_per_node` may be "gpu", "cpu" or "auto",
             `devices` a tuple of device names.
-        environ: the environment to look in.
+        environ: the environment to read.
         count_gpus: called only when the number of GPUs matters.
         backend: nccl, gloo or None (to be chosen by what is there).
         framework: torch or jax.
-        fallback: field -> value where neither flag nor scheduler says anything (a configuration file).
+        fallback: field -> value where neither flag nor scheduler sets it (a configuration file).
         by_agreement: the nodes can agree on node ranks and meet elsewhere: neither a missing node rank nor a missing
             master is an error.  `sources` then lacks `node_rank` or `master_addr`.
 
@@ -142,7 +142,7 @@ def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
     if variable.name == "PET_NNODES" and tail:
         # torchrun's elastic form MIN:MAX; a roll call needs one number.
         if head != tail:
-            raise UsageError(f"PET_NNODES={text} is a range; say how many nodes to expect: --nnodes {tail}")
+            raise UsageError(f"PET_NNODES={text} is a range; give the number of nodes to expect: --nnodes {tail}")
         text = head
     try:
         return int(text)
@@ -176,7 +176,7 @@ def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], 
         asked = int(asked)
     if isinstance(asked, int):
         if devices and len(devices) != asked:
-            raise UsageError(f"--devices names {len(devices)} devices, --nproc-per-node says {asked}")
+            raise UsageError(f"--devices names {len(devices)} devices, --nproc-per-node is {asked}")
         return asked
     if devices:
         return len(devices)

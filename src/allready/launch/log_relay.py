@@ -5,10 +5,11 @@ from their pipes into their files, and when the agent is gone, however that happ
 agent had started, writes down what was still in the pipes, and ends itself.  It imports nothing of ours and next to
 nothing of Python's, so that it is there within milliseconds.
 
-Messages on the socket (SOCK_SEQPACKET), the first byte says which:
+Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
 
     from the agent   M mark        processes with this text in their environment are the agent's
-                     R path        a folder of the agent's, to be removed with everything in it when the agent is gone
+                     R path        a folder of the agent's: when the agent is gone, `LAST_REPORT` in it is put in its
+                                   place, and the folder is removed with everything in it
                      A key [fds]   read the pipe fds[0] into the files fds[1:]; key: 4 bytes
                      G pid / g pid a process group that is (is no longer) the agent's
                      F number      write everything that is in the pipes now, then answer f number
@@ -29,10 +30,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LAST_REPORT = "if-killed"
+"""A file in the agent's folder: a path in its first line, and what shall stand there when the agent was killed."""
+
 _READ_BYTES = 256 * 1024
 _MESSAGE_BYTES = 60_000
 _TELL_EVERY_S = 0.02
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _ENDING_S = 10.0
 _ENVIRON_BYTES = 4 << 20
 _BACKLOG_BYTES = 8 << 20  # of what neither the disk nor the agent takes now
@@ -117,13 +121,13 @@ class LogRelay:
         try:
             self.agent_fd = os.pidfd_open(agent)
             self.poll.register(self.agent_fd, select.POLLIN)
-        except (OSError, AttributeError):  # an old kernel: the parent's number tells, a second later
+        except (OSError, AttributeError):  # an old kernel: the parent's pid changes, seen a second later
             pass
 
     def run(self) -> None:
-        """Until the agent says goodbye or is gone."""
+        """Until the agent sends B or is gone."""
         while True:
-            wait_s = _LOOK_EVERY_S
+            wait_s = _POLL_EVERY_S
             if self.dirty:
                 wait_s = max(0.0, self.told_s + _TELL_EVERY_S - time.monotonic())
             elif self.backlog:
@@ -131,14 +135,14 @@ class LogRelay:
             for fd, _ in self.poll.poll(wait_s * 1000 + (1 if wait_s else 0)):
                 if fd in self.streams:
                     self.move(self.streams[fd])
-                elif fd == self.agent_fd or not self.hear():
+                elif fd == self.agent_fd or not self.receive():
                     return self.end()
             if self.agent_fd < 0 and os.getppid() != self.agent:
                 return self.end()
-            self.tell()
+            self.notify()
 
-    def hear(self) -> bool:
-        """One message of the agent's; False when it is gone or has said goodbye."""
+    def receive(self) -> bool:
+        """One message of the agent's; False when it is gone or has sent B."""
         room = 4 * 16 + 64
         try:
             data, extra, _, _ = self.socket.recvmsg(_MESSAGE_BYTES, room)
@@ -168,7 +172,7 @@ class LogRelay:
             self.groups.discard(int(rest))
         elif kind == b"F":
             self.drain()
-            self.tell(at_once=True)
+            self.notify(at_once=True)
             self.send(b"f" + rest)
         elif kind == b"B":
             self.groups.clear()
@@ -204,8 +208,8 @@ class LogRelay:
                 if not self.move(stream):
                     break
 
-    def tell(self, *, at_once: bool = False) -> None:
-        """Say which files have grown; not too often, and not to somebody who does not listen."""
+    def notify(self, *, at_once: bool = False) -> None:
+        """Report which files have grown; not too often, and not to an agent that does not read."""
         now = time.monotonic()
         self.catch_up()
         if self.dirty and (at_once or now - self.told_s >= _TELL_EVERY_S):
@@ -255,7 +259,21 @@ class LogRelay:
             time.sleep(0.02)
         self.drain()
         if self.scratch:
+            put_report(self.scratch + b"/" + LAST_REPORT.encode())
             remove(self.scratch)
+
+
+def put_report(draft: bytes) -> None:
+    """Write the report that the agent left for the case that it is killed: whole or not at all."""
+    try:
+        with open(draft, "rb") as file:  # noqa: PTH123 - pathlib is one import more
+            path, content = file.readline().rstrip(b"\n"), file.read()
+        part = path + b".part"
+        with open(part, "wb") as file:  # noqa: PTH123
+            file.write(content)
+        os.replace(part, path)  # noqa: PTH105
+    except OSError:  # there is none, or the disk takes it no more
+        return
 
 
 def remove(folder: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The agent's end of the keeper: start it, give it pipes and groups, hear which logs have grown."""
+"""The agent's end of the log relay: start it, give it pipes and groups, learn which logs have grown."""
 
 import array
 import contextlib
@@ -22,11 +22,11 @@ _MESSAGE_BYTES = 64 * 1024
 
 
 class LogRelayClient:
-    """One keeper and what it was told, so that another one can take over if it is killed.
+    """One log relay and what it was sent, so that another one can take over if it is killed.
 
-    `scratch`: a folder of the agent's that the keeper removes when the agent is gone without a goodbye.
-    `on_grown(keys)`, `on_unsaved(key, data)` and `on_lost(key, errno)` are called from `hear`, which one thread calls
-    in a loop; everything else may be called from any thread.
+    `scratch`: a folder of the agent's that the log relay removes when the agent is gone without a goodbye.
+    `on_grown(keys)`, `on_unsaved(key, data)` and `on_lost(key, errno)` are called from `receive`, which one thread
+    calls in a loop; everything else may be called from any thread.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class LogRelayClient:
 
     @property
     def pid(self) -> int | None:
-        """The keeper's process."""
+        """The log relay's process."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the keeper, or do nothing if there is one.
+        """Start the log relay, or do nothing if there is one.
 
         Raises:
             OSError: no process or socket can be had; nothing is left behind.
@@ -96,7 +96,7 @@ class LogRelayClient:
                 self._send(b"A" + key.to_bytes(4, "big"), fds)
 
     def fileno(self) -> int:
-        """The socket to wait on; -1 when there is no keeper."""
+        """The socket to wait on; -1 when there is no log relay."""
         with self._lock:
             return -1 if self._socket is None else self._socket.fileno()
 
@@ -132,15 +132,15 @@ class LogRelayClient:
             if not self._send(b"F" + str(asked).encode()):
                 return False
         with self._answered:
-            if self._answer < self._overdue:  # a disk that hangs: nobody shall wait again and again
+            if self._answer < self._overdue:  # a disk that hangs: do not wait again and again
                 timeout_s = 0.0
             in_time = self._answered.wait_for(lambda: self._answer >= asked, timeout_s)
             if not in_time:
                 self._overdue = asked
             return in_time
 
-    def hear(self) -> bool:
-        """Take one message, if there is one; False when the keeper is gone."""
+    def receive(self) -> bool:
+        """Take one message, if there is one; False when the log relay is gone."""
         with self._lock:
             channel = self._socket
         if channel is None:
@@ -168,7 +168,7 @@ class LogRelayClient:
         return True
 
     def close(self) -> None:
-        """Say goodbye and wait for the keeper's end.  The groups must have been ended before."""
+        """Dismiss the relay and wait for its end.  The groups must have been ended before."""
         with self._lock:
             self._closed = True
             self._send(b"B")
@@ -187,7 +187,7 @@ class LogRelayClient:
         extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
         try:
             self._socket.sendmsg([message], extra)
-        except OSError:  # it is gone (`hear` will see it), or does not read
+        except OSError:  # it is gone (`receive` will see it), or does not read
             return False
         return True
 

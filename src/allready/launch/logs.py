@@ -78,7 +78,7 @@ class Show:
         return std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
 
     def needs_split(self, local_rank: int) -> bool:
-        """Whether stdout and stderr of a rank must be told apart; then their order among each other is lost."""
+        """Whether stdout and stderr of a rank must be kept apart; then their order among each other is lost."""
         return self.own_files(local_rank) != Std.NONE
 
 
@@ -170,7 +170,7 @@ class Tail:
             return b""
         data = os.pread(self._fd, _READ_BYTES, self._at)
         if not data and os.fstat(self._fd).st_size < self._at:
-            self._at = 0  # somebody emptied it
+            self._at = 0  # it was truncated
             data = os.pread(self._fd, _READ_BYTES, 0)
         self._at += len(data)
         return data
@@ -226,7 +226,7 @@ class Terminal:
         while view and not self.is_closed:
             try:
                 view = view[os.write(self._fd, view) :]
-            except BlockingIOError:  # somebody made it non-blocking
+            except BlockingIOError:  # another process made it non-blocking
                 _await_writable(self._fd)
             except OSError as error:
                 self.is_closed = True

@@ -1,11 +1,11 @@
-"""Who said what: flag, PET_ variable, configuration file, default; and the notes that come up on the way."""
+"""Where an option was set: flag, PET_ variable, configuration file, default; and the notes that come up on the way."""
 
 import argparse
 from collections.abc import Mapping
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config import Settings
+from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import BY_DEST, FLAGS, Flag
 from allready.launch.request import Note
@@ -13,7 +13,7 @@ from allready.launch.request import Note
 _ASKS_NOTHING: tuple[object, ...] = ("spawn", "null", "", False)
 
 
-class Said:
+class OptionSources:
     """Reads once; `sources` and `notes` grow while the orders are put together."""
 
     def __init__(self, args: argparse.Namespace, environ: Mapping[str, str], settings: Settings) -> None:
@@ -57,12 +57,12 @@ class Said:
         return self.sources.get(dest, f"--{BY_DEST[dest].name}")
 
     def note(self, key: str, **values: object) -> None:
-        """Something to be told once at the start: the text `launch.KEY`."""
+        """A note to print once at the start: the text `launch.KEY`."""
         self.notes.append(Note(key=f"launch.{key}", values={name: str(value) for name, value in values.items()}))
 
 
 def of_variable(flag: Flag, environ: Mapping[str, str]) -> Any:
-    """What PET_NAME says, None where it is unset or empty.
+    """The value of PET_NAME, None where it is unset or empty.
 
     Raises:
         UsageError: it cannot be read.

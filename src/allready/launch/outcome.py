@@ -1,6 +1,6 @@
 """How an attempt ended, and whether another one is worth it.
 
-Each node describes its ranks' ends with what their logs say last (`rank_outcome`); node 0 puts those of all nodes
+Each node explains its ranks' ends by the last lines of their logs (`explained`); node 0 puts those of all nodes
 together (`outcome_of`).  What log lines mean is known to `allready.signatures` and the readers of `allready.evidence`.
 """
 
@@ -8,11 +8,25 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from allready.launch.workers import WorkerEnd
-from allready.model import Confidence, Death, Event, FaultClass, Origin, Role, Severity, Verdict
+from msgspec.structs import replace
+
+from allready.judging.layers import Layer
+from allready.model import (
+    Confidence,
+    Death,
+    EndCause,
+    EndKind,
+    Event,
+    FaultClass,
+    Origin,
+    ProcessEnd,
+    Role,
+    Severity,
+    Verdict,
+)
+from allready.model.process import signal_number
 
 if TYPE_CHECKING:
     from allready.evidence.reading import Reading
@@ -21,86 +35,49 @@ TAIL_BYTES = 64 * 1024
 _MAX_TEXT = 500
 
 
-class End(StrEnum):
-    """How one rank ended, or a whole attempt."""
+WORTH_RETRY = frozenset({
+    EndCause.HARDWARE, EndCause.NETWORK, EndCause.PORT_IN_USE, EndCause.RENDEZVOUS, EndCause.KILLED, EndCause.CRASHED,
+    EndCause.NODE_LOST, EndCause.HUNG, EndCause.UNKNOWN,
+})  # fmt: skip
+"""After these another attempt may succeed."""
 
-    SUCCESS = "success"
-    USER_EXCEPTION = "user_exception"  # the program's own mistake, as far as anybody can tell
-    EXIT_CODE = "exit_code"  # the program chose a code other than 0 and said no more
-    USAGE = "usage"  # wrong arguments, a program that cannot be run
-    IMPORT_ERROR = "import_error"  # a module or library is missing or does not fit
-    OUT_OF_MEMORY = "out_of_memory"  # of a GPU or of the host
-    ENVIRONMENT = "environment"  # driver, limits, disk, /dev/shm: nothing that a second try mends
-    HARDWARE = "hardware"  # a GPU, a link or memory failed
-    NETWORK = "network"  # a connection broke, a peer or the store did not answer
-    PORT_IN_USE = "port_in_use"
-    RENDEZVOUS = "rendezvous"  # the nodes did not meet
-    KILLED = "killed"  # by a signal from outside: preemption, an operator, a scheduler
-    CRASHED = "crashed"  # SIGSEGV, SIGBUS, SIGABRT, ... without a better explanation
-    NODE_LOST = "node_lost"
-    HUNG = "hung"  # ended by us because it hung, as asked
-    STOPPED = "stopped"  # ended by us: the user wished it, or another rank had failed
-    UNKNOWN = "unknown"
-
-
-WORTH_RETRY: Mapping[End, bool] = {
-    End.SUCCESS: False,
-    End.USER_EXCEPTION: False,
-    End.EXIT_CODE: False,
-    End.USAGE: False,
-    End.IMPORT_ERROR: False,
-    End.OUT_OF_MEMORY: False,
-    End.ENVIRONMENT: False,
-    End.HARDWARE: True,
-    End.NETWORK: True,
-    End.PORT_IN_USE: True,
-    End.RENDEZVOUS: True,
-    End.KILLED: True,
-    End.CRASHED: True,
-    End.NODE_LOST: True,
-    End.HUNG: True,
-    End.STOPPED: False,
-    End.UNKNOWN: True,
-}
-"""Whether the same again may go better, by kind."""
-
-USER_ERRORS = frozenset({End.USER_EXCEPTION, End.EXIT_CODE, End.OUT_OF_MEMORY, End.IMPORT_ERROR})
+USER_ERRORS = frozenset({EndCause.USER_EXCEPTION, EndCause.EXIT_CODE, EndCause.OUT_OF_MEMORY, EndCause.IMPORT_ERROR})
 """What `--retry-user-errors` retries as well."""
 
-_CONSEQUENCES = frozenset({End.NETWORK, End.STOPPED, End.RENDEZVOUS})
+_CONSEQUENCES = frozenset({EndCause.NETWORK, EndCause.STOPPED, EndCause.RENDEZVOUS})
 """Kinds that another rank's end brings about; a rank with another kind explains these."""
 
-_WEAK = _CONSEQUENCES | {End.EXIT_CODE, End.UNKNOWN}
+_WEAK = _CONSEQUENCES | {EndCause.EXIT_CODE, EndCause.UNKNOWN}
 """A rank that only ends with a code may be the cause, or may have caught what the others did not."""
 
 _OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM"})
 
-_BY_SIGNATURE: Mapping[str, End] = {
-    "store.address_in_use": End.PORT_IN_USE,
-    "nccl.address_in_use": End.PORT_IN_USE,
-    "python.module_missing": End.IMPORT_ERROR,
-    "python.unfit_library": End.IMPORT_ERROR,
-    "cuda.out_of_memory": End.OUT_OF_MEMORY,
-    "cuda.jax_out_of_memory": End.OUT_OF_MEMORY,
-    "nccl.gpu_out_of_memory": End.OUT_OF_MEMORY,
-    "python.host_memory": End.OUT_OF_MEMORY,
-    "kernel.oom_killer": End.OUT_OF_MEMORY,
-    "launcher.slurm_oom": End.OUT_OF_MEMORY,
-    "launcher.slurm_task_oom": End.OUT_OF_MEMORY,
-    "launcher.slurm_preempted": End.KILLED,
-    "launcher.slurm_node_failure": End.NODE_LOST,
-    "python.storage_error": End.HARDWARE,
+_BY_SIGNATURE: Mapping[str, EndCause] = {
+    "store.address_in_use": EndCause.PORT_IN_USE,
+    "nccl.address_in_use": EndCause.PORT_IN_USE,
+    "python.module_missing": EndCause.IMPORT_ERROR,
+    "python.unfit_library": EndCause.IMPORT_ERROR,
+    "cuda.out_of_memory": EndCause.OUT_OF_MEMORY,
+    "cuda.jax_out_of_memory": EndCause.OUT_OF_MEMORY,
+    "nccl.gpu_out_of_memory": EndCause.OUT_OF_MEMORY,
+    "python.host_memory": EndCause.OUT_OF_MEMORY,
+    "kernel.oom_killer": EndCause.OUT_OF_MEMORY,
+    "launcher.slurm_oom": EndCause.OUT_OF_MEMORY,
+    "launcher.slurm_task_oom": EndCause.OUT_OF_MEMORY,
+    "launcher.slurm_preempted": EndCause.KILLED,
+    "launcher.slurm_node_failure": EndCause.NODE_LOST,
+    "python.storage_error": EndCause.HARDWARE,
 }
-_BY_CLASS: Mapping[FaultClass, End] = {
-    FaultClass.ENV_LIMIT: End.ENVIRONMENT,
-    FaultClass.ENV_MISMATCH: End.ENVIRONMENT,
-    FaultClass.START_NAME: End.ENVIRONMENT,
-    FaultClass.HW_HANG: End.HARDWARE,
-    FaultClass.NET_BROKEN: End.NETWORK,
-    FaultClass.START_PATH: End.NETWORK,
-    FaultClass.START_ABSENT: End.NETWORK,
-    FaultClass.DESYNC_FLOW: End.USER_EXCEPTION,
-    FaultClass.DESYNC_ARGS: End.USER_EXCEPTION,
+_BY_CLASS: Mapping[FaultClass, EndCause] = {
+    FaultClass.ENV_LIMIT: EndCause.ENVIRONMENT,
+    FaultClass.ENV_MISMATCH: EndCause.ENVIRONMENT,
+    FaultClass.START_NAME: EndCause.ENVIRONMENT,
+    FaultClass.HW_HANG: EndCause.HARDWARE,
+    FaultClass.NET_BROKEN: EndCause.NETWORK,
+    FaultClass.START_PATH: EndCause.NETWORK,
+    FaultClass.START_ABSENT: EndCause.NETWORK,
+    FaultClass.DESYNC_FLOW: EndCause.USER_EXCEPTION,
+    FaultClass.DESYNC_ARGS: EndCause.USER_EXCEPTION,
 }
 _TRANSPORT_FAMILIES = frozenset({"store", "gloo", "nccl", "jax", "elastic", "torch"})
 
@@ -119,69 +96,44 @@ _SYNTAX_WORDS = re.compile(rb"^((?:Syntax|Indentation|Tab)Error: .*)$", re.MULTI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankOutcome:
-    """How one rank ended; small enough for the side channel.  `text`: its own last words about it."""
-
-    rank: int
-    end: End
-    exit_code: int | None = None
-    signal: str | None = None
-    time_s: float = 0.0  # wall clock of its node
-    text: str = ""
-    signature: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How an attempt ended.
 
     `first`: the rank that failed first by the clock; `cause`: the one that explains the others, mostly the same.
-    `exit_code`: what the job should end with now.  `reason`: one English sentence for the record; for people there is
-    the text `workers.end_<end>`.
+    `exit_code`: what the job should end with now.  `reason`: one English sentence for the record.
     """
 
-    end: End
+    end: EndCause
     worth_retry: bool
     exit_code: int
     reason: str
-    first: RankOutcome | None = None
-    cause: RankOutcome | None = None
-    failed: tuple[RankOutcome, ...] = field(default_factory=tuple)  # by time, without those that we ended
+    first: ProcessEnd | None = None
+    cause: ProcessEnd | None = None
+    failed: tuple[ProcessEnd, ...] = field(default_factory=tuple)  # by time, without those that we ended
     lost_nodes: tuple[int, ...] = ()
 
 
-def rank_outcome(
-    end: WorkerEnd, tail: bytes, *, by_us: bool = False, oom_killed: bool = False, error: str = ""
-) -> RankOutcome:
-    """How one rank ended.
+def explained(end: ProcessEnd, tail: bytes, *, by_us: bool = False, error: str = "") -> ProcessEnd:
+    """The end of a rank with its cause.
 
     Args:
         end: its exit code or signal.
         tail: the last of its output (TAIL_BYTES are enough).
-        by_us: it lived when we ended the attempt, so that its end says nothing.
-        oom_killed: the kernel killed it for want of memory.
+        by_us: it ran when we terminated the attempt, so that its end is no cause.
         error: the content of torch's error file, if it wrote one.
     """
-    kind, text, signature = End.SUCCESS, "", None
-    if by_us and not end.is_success:
-        kind = End.STOPPED
-    elif not end.is_success:
-        kind, text, signature = _explain(end, tail, error)
-        if oom_killed or (kind is End.KILLED and signature == "kernel.oom_killer"):
-            kind = End.OUT_OF_MEMORY
-    return RankOutcome(
-        rank=end.rank,
-        end=kind,
-        exit_code=end.exit_code,
-        signal=end.signal,
-        time_s=end.time_s,
-        text=" ".join(text.split())[:_MAX_TEXT],
-        signature=signature,
-    )
+    if end.is_success:
+        return replace(end, cause=EndCause.SUCCESS)
+    if by_us:
+        return replace(end, cause=EndCause.STOPPED, by_launcher=True)
+    cause, text, signature = _explain(end, tail, error)
+    if end.kind is EndKind.OOM or (cause is EndCause.KILLED and signature == "kernel.oom_killer"):
+        cause = EndCause.OUT_OF_MEMORY
+    return replace(end, cause=cause, text=" ".join(text.split())[:_MAX_TEXT], signature=signature)
 
 
 def outcome_of(
-    ranks: Iterable[RankOutcome],
+    ranks: Iterable[ProcessEnd],
     *,
     clock_offsets_s: Mapping[int, float] | None = None,
     lost_nodes: Mapping[int, str] | None = None,
@@ -192,7 +144,7 @@ def outcome_of(
     verdict: Verdict | None = None,
     retry_user_errors: bool = False,
 ) -> Outcome:
-    """How the attempt ended, of what all nodes tell.
+    """How the attempt ended, by the reports of all nodes.
 
     Args:
         ranks: of all nodes.
@@ -208,14 +160,14 @@ def outcome_of(
     ranks = tuple(ranks)
     failed = tuple(
         sorted(
-            (r for r in ranks if r.end not in (End.SUCCESS, End.STOPPED)),
-            key=lambda r: (r.time_s - offsets.get(r.rank, 0.0), r.rank),
+            (r for r in ranks if r.cause not in (EndCause.SUCCESS, EndCause.STOPPED)),
+            key=lambda r: ((r.time_s or 0.0) - offsets.get(r.rank or 0, 0.0), r.rank or 0),
         )
     )
     first = failed[0] if failed else None
     cause = _cause(failed)
     end, reason = _overall(ranks, cause, lost, stopped_by, problem, problem_kind, verdict)
-    worth = WORTH_RETRY[end] or (retry_user_errors and end in USER_ERRORS)
+    worth = end in WORTH_RETRY or (retry_user_errors and end in USER_ERRORS)
     return Outcome(
         end=end,
         worth_retry=worth,
@@ -228,71 +180,59 @@ def outcome_of(
     )
 
 
-def text_key(end: End) -> str:
-    """Key of the text that tells people how an attempt ended."""
-    return f"workers.end_{end}"
-
-
-def exit_code_of(end: WorkerEnd | RankOutcome) -> int:
-    """As a shell gives it: a signal is 128 + its number; 1 where nothing is known."""
-    if end.exit_code is not None:
-        return end.exit_code
-    return 128 + number if (number := _number_of(end.signal)) else 1
-
-
-def _cause(failed: tuple[RankOutcome, ...]) -> RankOutcome | None:
-    """The earliest that says what happened to it; where none does, the earliest."""
-    return next((r for r in failed if r.end not in _WEAK), failed[0] if failed else None)
+def _cause(failed: tuple[ProcessEnd, ...]) -> ProcessEnd | None:
+    """The earliest with an explanation; where none has one, the earliest."""
+    return next((r for r in failed if r.cause not in _WEAK), failed[0] if failed else None)
 
 
 def _overall(
-    ranks: tuple[RankOutcome, ...],
-    cause: RankOutcome | None,
+    ranks: tuple[ProcessEnd, ...],
+    cause: ProcessEnd | None,
     lost: Mapping[int, str],
     stopped_by: str,
     problem: str,
     problem_kind: str,
     verdict: Verdict | None,
-) -> tuple[End, str]:
+) -> tuple[EndCause, str]:
     if stopped_by == "user":
-        return End.STOPPED, "stopped by a signal to the launcher"
+        return EndCause.STOPPED, "stopped by a signal to the launcher"
     if stopped_by == "hang":
         sentence = verdict.sentence if verdict is not None else "it made no progress"
-        return End.HUNG, f"stopped because it hung: {sentence}"
-    if cause is not None and cause.end not in _CONSEQUENCES:
-        return cause.end, _sentence(cause)
+        return EndCause.HUNG, f"stopped because it hung: {sentence}"
+    if cause is not None and cause.cause not in _CONSEQUENCES:
+        return cause.cause, _sentence(cause)
     if lost:
         node = min(lost)
-        return End.NODE_LOST, f"node {node} was lost: {lost[node]}"
+        return EndCause.NODE_LOST, f"node {node} was lost: {lost[node]}"
     if verdict is not None and verdict.confidence is not Confidence.POSSIBLE and verdict.fault_class in _BY_CLASS:
         return _BY_CLASS[verdict.fault_class], verdict.sentence
     if cause is not None:
-        return cause.end, _sentence(cause)
+        return cause.cause, _sentence(cause)
     if problem:
-        kinds = {"program": End.USAGE, "port": End.PORT_IN_USE, "rendezvous": End.RENDEZVOUS}
-        return kinds.get(problem_kind, End.UNKNOWN), problem
-    if ranks and all(r.end is End.SUCCESS for r in ranks):
-        return End.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
-    return End.UNKNOWN, "some ranks were ended and none says why"
+        kinds = {"program": EndCause.USAGE, "port": EndCause.PORT_IN_USE, "rendezvous": EndCause.RENDEZVOUS}
+        return kinds.get(problem_kind, EndCause.UNKNOWN), problem
+    if ranks and all(r.cause is EndCause.SUCCESS for r in ranks):
+        return EndCause.SUCCESS, f"all {len(ranks)} ranks ended with exit code 0"
+    return EndCause.UNKNOWN, "some ranks ended without an explanation"
 
 
-def _sentence(cause: RankOutcome) -> str:
+def _sentence(cause: ProcessEnd) -> str:
     how = f"signal {cause.signal}" if cause.signal else f"exit code {cause.exit_code}"
     return f"rank {cause.rank} ended with {how}" + (f": {cause.text}" if cause.text else "")
 
 
-def _exit_code(end: End, first: RankOutcome | None, stop_signal: str) -> int:
-    if end is End.SUCCESS:
+def _exit_code(end: EndCause, first: ProcessEnd | None, stop_signal: str) -> int:
+    if end is EndCause.SUCCESS:
         return 0
-    if end is End.STOPPED and stop_signal:
-        return 128 + _number_of(stop_signal)
-    return 1 if first is None or end is End.HUNG else exit_code_of(first) or 1
+    if end is EndCause.STOPPED and stop_signal:
+        return 128 + signal_number(stop_signal)
+    return 1 if first is None or end is EndCause.HUNG else first.shell_code or 1
 
 
-def _explain(end: WorkerEnd, tail: bytes, error: str) -> tuple[End, str, str | None]:
+def _explain(end: ProcessEnd, tail: bytes, error: str) -> tuple[EndCause, str, str | None]:
     """Kind, words and signature of an end that is no success."""
     reading = _read(tail)
-    event = _telling(reading.events)
+    event = _main_event(reading.events)
     death = _own_death(reading.deaths)
     words = _error_file(error)
     own = death.text if death is not None else ""
@@ -302,52 +242,55 @@ def _explain(end: WorkerEnd, tail: bytes, error: str) -> tuple[End, str, str | N
         words = text = found[1].decode("utf-8", "replace")
     if words and death is None:
         death = Death(kind="exception", origin=Origin(source="error.json"), text=words)
-    kind = _by_words(end, death, event, text, tail)
-    if kind is End.USER_EXCEPTION and death is not None and _root_of_event(event, death) is None:
+    kind = _cause_of_lines(end, death, event, text, tail)
+    if kind is EndCause.USER_EXCEPTION and death is not None and _root_of_event(event, death) is None:
         signature = None
     return kind, text, signature
 
 
-def _by_words(end: WorkerEnd, death: Death | None, event: Event | None, text: str, tail: bytes) -> End:
+def _cause_of_lines(end: ProcessEnd, death: Death | None, event: Event | None, text: str, tail: bytes) -> EndCause:
     if death is not None and _IMPORT_NAMES.search(text.partition(":")[0]):
-        return End.IMPORT_ERROR
+        return EndCause.IMPORT_ERROR
     if _MEMORY_NAMES.search(text.partition(":")[0]):
-        return End.OUT_OF_MEMORY
+        return EndCause.OUT_OF_MEMORY
     if _PORT_WORDS.search(text):
-        return End.PORT_IN_USE
+        return EndCause.PORT_IN_USE
     if event is not None and (known := _BY_SIGNATURE.get(event.signature)) is not None:
         return known
     if death is not None and death.is_collective_error:
-        return _of_event(event) or End.NETWORK
+        return _of_event(event) or EndCause.NETWORK
     if end.signal in _OUTSIDE:
-        return End.KILLED
+        return EndCause.KILLED
     if death is not None and death.kind == "exception":
-        return _root_of_event(event, death) or End.USER_EXCEPTION
+        return _root_of_event(event, death) or EndCause.USER_EXCEPTION
     if (kind := _of_event(event)) is not None:
         return kind
-    if end.signal is not None:
-        return End.CRASHED
-    if end.exit_code is None:
-        return End.UNKNOWN
-    if end.exit_code in (2, 126, 127) and _USAGE_WORDS.search(tail.decode("utf-8", "replace")[-4096:]):
-        return End.USAGE
-    if end.exit_code == 1 and b": No module named " in tail[-4096:]:
-        return End.IMPORT_ERROR  # python -m with a module that is not there
-    return End.EXIT_CODE
+    return EndCause.CRASHED if end.signal is not None else _cause_of_code(end.exit_code, tail)
 
 
-def _of_event(event: Event | None) -> End | None:
+def _cause_of_code(code: int | None, tail: bytes) -> EndCause:
+    """Of an end that no line explains."""
+    if code is None:
+        return EndCause.UNKNOWN
+    if code in (2, 126, 127) and _USAGE_WORDS.search(tail.decode("utf-8", "replace")[-4096:]):
+        return EndCause.USAGE
+    if code == 1 and b": No module named " in tail[-4096:]:
+        return EndCause.IMPORT_ERROR  # python -m with a module that is not there
+    return EndCause.EXIT_CODE
+
+
+def _of_event(event: Event | None) -> EndCause | None:
     """What a line means for the attempt; of the collectives' libraries anything else is a connection."""
     if event is None:
         return None
     signature = _signatures()[event.signature]
     kind = _BY_CLASS.get(signature.fault_class)
     if kind is None and signature.family in _TRANSPORT_FAMILIES:
-        kind = End.NETWORK
+        kind = EndCause.NETWORK
     return kind
 
 
-def _root_of_event(event: Event | None, death: Death) -> End | None:
+def _root_of_event(event: Event | None, death: Death) -> EndCause | None:
     """The same, only where the line is a cause of its own and no older than the exception it may explain."""
     if event is None or event.role is not Role.ROOT:
         return None
@@ -356,13 +299,13 @@ def _root_of_event(event: Event | None, death: Death) -> End | None:
     return _of_event(event) if _signatures()[event.signature].severity in (Severity.ERROR, Severity.BLOCKER) else None
 
 
-def _telling(events: list[Event]) -> Event | None:
-    """The line that says most: a cause before a record before a consequence, the deepest first."""
+def _main_event(events: list[Event]) -> Event | None:
+    """The line that explains most: a cause before a record before a consequence, the deepest first."""
     order = {Role.ROOT: 0, Role.RECORD: 1, Role.CASCADE: 2}
     signatures = _signatures()
     known = [e for e in events if e.signature in signatures and e.role in order]
     known = [e for e in known if signatures[e.signature].severity is not Severity.INFO or e.role is Role.CASCADE]
-    return min(known, key=lambda e: (order[e.role], signatures[e.signature].depth), default=None)
+    return min(known, key=lambda e: (order[e.role], Layer(signatures[e.signature].layer).position), default=None)
 
 
 def _own_death(deaths: list[Death]) -> Death | None:
@@ -390,14 +333,3 @@ def _signatures() -> Mapping[str, Any]:
     from allready.signatures.table import load
 
     return load()
-
-
-def _number_of(name: str | None) -> int:
-    import signal
-
-    if name is None:
-        return 0
-    try:
-        return int(signal.Signals[name])
-    except KeyError:
-        return int(name.removeprefix("signal ")) if name.removeprefix("signal ").isdigit() else 0

@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from allready.launch.plan import (
     AttemptPlan,
     AttemptResult,
+    BeforeStop,
     base_environment,
+    end_ranks,
     rank_variables,
     read_errors,
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import STOP_LOOK_S, WorkerEnd, WorkerGroup
+from allready.launch.workers import STOP_POLL_S, WorkerGroup
+from allready.model import ProcessEnd
 
 
 def run_attempt(
@@ -22,52 +25,37 @@ def run_attempt(
     *,
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] | None = None,
-    before_stop: Callable[[Mapping[int, WorkerEnd]], None] | None = None,
+    before_stop: BeforeStop | None = None,
 ) -> AttemptResult:
     """`elastic.run_attempt` without a store: start the ranks, and wait for their end; blocks, so call it in a thread.
 
     One rank that fails ends the others of the node.  `stop` ends them within the plan's grace.  No rank is left.
     """
-    started_s = time.time()
-    problem = kind = ""
-    pids: Mapping[int, int] = {}
-    ends: Mapping[int, WorkerEnd] = {}
-    is_stopped = stop.is_set()
+    result = AttemptResult(started_s=time.time(), is_stopped=stop.is_set())
     try:
-        if not is_stopped:
+        if not result.is_stopped:
             group.start(workers_of(plan, [_environment(plan, r) for r in range(plan.nproc_per_node)]))
-            pids = dict(group.pids)
+            result.pids = dict(group.pids)
             if on_started is not None:
-                on_started(pids)
-            ends = _watch(group, len(pids), stop)
-            is_stopped = stop.is_set() and len(ends) < len(pids)
+                on_started(result.pids)
+            result.ends = _wait(group, len(result.pids), stop)
+            result.is_stopped = stop.is_set() and len(result.ends) < len(result.pids)
     except FileNotFoundError as error:
-        problem, kind = f"{error.strerror}: {error.filename}", "program"
+        result.problem, result.problem_kind = f"{error.strerror}: {error.filename}", "program"
     except (OSError, ValueError) as error:
-        problem, kind = str(error), "program"
+        result.problem, result.problem_kind = str(error), "program"
     finally:
-        if before_stop is not None and len(ends) < len(pids):
-            before_stop(ends)
-        by_us = frozenset(pids) - frozenset(group.poll())
-        ends = {**group.stop(grace_s=plan.grace_s), **ends}
-    return AttemptResult(
-        ends=ends,
-        pids=pids,
-        ended_by_us=by_us,
-        started_s=started_s,
-        ended_s=time.time(),
-        is_stopped=is_stopped,
-        problem=problem,
-        problem_kind=kind,
-        errors=read_errors(plan),
-    )
+        end_ranks(plan, group, result, before_stop)
+    result.ended_s = time.time()
+    result.errors = read_errors(plan)
+    return result
 
 
-def _watch(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping[int, WorkerEnd]:
+def _wait(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping[int, ProcessEnd]:
     """Until all have ended, one has failed, or `stop` is set."""
     ends = group.poll()
     while len(ends) < num_ranks and all(e.is_success for e in ends.values()) and not stop.is_set():
-        ends = group.wait(len(ends), STOP_LOOK_S, stop=stop)
+        ends = group.wait(len(ends), STOP_POLL_S, stop=stop)
     return ends
 
 

@@ -2,20 +2,23 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
 from string import Template
 
+from allready.facts.live import LiveHost
+from allready.facts.system import usable_cpus
 from allready.launch.request import Command, Note
-from allready.launch.workers import Worker, WorkerEnd
+from allready.launch.workers import Worker, WorkerGroup
+from allready.model import ProcessEnd
+from allready.proc.exec_shim import shim_command
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
 _MAX_ERROR_BYTES = 1 << 20
 _RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-_SHIM = Path(__file__).with_name("exec_shim.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +68,29 @@ class AttemptPlan:
         return self.world_size or self.num_nodes * self.nproc_per_node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStopped(Exception):  # noqa: N818 - a state, not a mistake
+    """`stop` was set while the nodes met, or while they waited for each other's end."""
+
+
+@dataclass(slots=True, kw_only=True)
 class AttemptResult:
-    """How one node's part in an attempt went.
+    """How one node's part in an attempt goes; filled while it runs.
 
     `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
-    lived when the others were ended, so that their own ends say nothing.
-    `is_stopped`: ended because `stop` was set.  `problem`: why ranks were not started or not watched to their end, ""
-    when they were; `problem_kind`: "program" (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the
-    store's port is taken), "torch" (torch's launcher failed), "".
+    ran when the others were terminated, so that their own ends are no cause.
+    `has_met`: the nodes found each other.  `is_stopped`: ended because `stop` was set.
+    `problem`: why ranks were not started or not watched to their end, "" when they were; `problem_kind`: "program"
+    (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the store's port is taken), "torch" (torch's
+    launcher failed), "".
     `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
     """
 
-    ends: Mapping[int, WorkerEnd] = field(default_factory=dict)
+    ends: Mapping[int, ProcessEnd] = field(default_factory=dict)
     pids: Mapping[int, int] = field(default_factory=dict)
     ended_by_us: frozenset[int] = frozenset()
     started_s: float = 0.0
     ended_s: float = 0.0
+    has_met: bool = False
     is_stopped: bool = False
     problem: str = ""
     problem_kind: str = ""
@@ -91,6 +100,18 @@ class AttemptResult:
     def is_success(self) -> bool:
         """All ranks were started and ended with exit code 0."""
         return bool(self.pids) and len(self.ends) == len(self.pids) and all(e.is_success for e in self.ends.values())
+
+
+BeforeStop = Callable[[Mapping[int, ProcessEnd]], None]
+
+
+def end_ranks(plan: AttemptPlan, group: WorkerGroup, result: AttemptResult, before_stop: BeforeStop | None) -> None:
+    """Terminate the ranks that still run, after `before_stop`; nothing happens where none was started."""
+    ends = group.poll()
+    if before_stop is not None and len(ends) < len(group.pids):
+        before_stop(ends)
+    result.ended_by_us |= frozenset(group.pids) - frozenset(group.poll())
+    result.ends = {**group.stop(grace_s=plan.grace_s), **result.ends}
 
 
 def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list[Worker]:
@@ -128,13 +149,11 @@ def argv_of(
         path = which(target, path=environ.get("PATH", os.defpath))
         if path is None:
             raise FileNotFoundError(2, "No such program, or it may not be executed", target)
-        return (sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), path, *arguments)
+        return shim_command(path, *arguments)
     python = (environ.get("PYTHON_EXEC") or sys.executable, "-u", *wrapper)
     if wrapper:
         flag = ("--module",) if command.is_module else ("--run-path",) if command.run_path else ()
         return (*python, *flag, target, *arguments)
-    if command.is_module and wrapper:
-        return (*python, "--module", target, *arguments)
     if command.is_module:
         return (*python, "-m", target, *arguments)
     if command.run_path:
@@ -148,7 +167,7 @@ def base_environment(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
 
 
 def rank_variables(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
-    """What says who a rank is, in the words of torchrun."""
+    """The variables that identify a rank, as torchrun sets them."""
     rank = plan.first_rank + local_rank
     return {
         "RANK": str(rank),
@@ -185,7 +204,7 @@ def omp_threads(environ: Mapping[str, str], nproc_per_node: int) -> tuple[dict[s
     """
     if nproc_per_node < 2 or environ.get("OMP_NUM_THREADS"):
         return {}, []
-    cores = num_cores()
+    cores = usable_cpus(LiveHost()) or 1
     threads = max(1, cores // nproc_per_node)
     values = {"threads": str(threads), "cores": str(cores), "nproc": str(nproc_per_node)}
     return {"OMP_NUM_THREADS": str(threads)}, [Note(key="workers.omp_threads", values=values)]
@@ -205,7 +224,7 @@ def visible_devices(environ: Mapping[str, str], devices: Sequence[str]) -> tuple
 def nccl_log(
     environ: Mapping[str, str], log_dir: Path, level: str | None, subsystems: str | None
 ) -> tuple[dict[str, str], list[Note]]:
-    """NCCL's log of one rank in its own file; what the user has set himself stays, and he is told."""
+    """NCCL's log of one rank in its own file; what the user has set stays, with a note."""
     if level is None:
         return {}, []
     wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": f"{log_dir}/nccl.%h.%p.log"}
@@ -216,23 +235,13 @@ def nccl_log(
     return {name: value for name, value in wanted.items() if name not in kept}, notes
 
 
-def num_cores() -> int:
-    """Cores that this process may use: its affinity, and its cgroup's quota where there is one."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):
-        return cores
-
-
 def error_file(plan: AttemptPlan, local_rank: int) -> Path:
     """TORCHELASTIC_ERROR_FILE of one rank."""
     return plan.log_dirs[local_rank] / ERROR_FILE
 
 
 def read_errors(plan: AttemptPlan) -> dict[int, str]:
-    """Rank -> what its error file says, if it wrote one."""
+    """Rank -> the content of its error file, if it wrote one."""
     found = {}
     for local_rank in range(plan.nproc_per_node):
         try:

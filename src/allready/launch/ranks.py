@@ -84,9 +84,11 @@ def _order(roll: Sequence[Entry]) -> list[int]:
                 continue
             if place and rank == place - 1:
                 other = roll[ordered[place - 1]]
-                raise RanksError(f"{other.name} and {entry.name} both say --node-rank {rank}", (other.name, entry.name))
+                raise RanksError(
+                    f"{other.name} and {entry.name} both have --node-rank {rank}", (other.name, entry.name)
+                )
             raise RanksError(
-                f"nobody has node rank {place}: {entry.name} says --node-rank {rank}, and {len(roll)} nodes are "
+                f"no node has node rank {place}: {entry.name} has --node-rank {rank}, and {len(roll)} nodes are "
                 f"0 to {len(roll) - 1}",
                 (entry.name,),
             )
@@ -116,7 +118,7 @@ def _starts(roll: Sequence[Entry], order: Sequence[int]) -> dict[int, int]:
         if start > expected:
             neighbour = f"{before.name} has {_ranks(before.start_rank or 0, before.nproc)} and " if before else ""
             raise RanksError(
-                f"nobody has {_ranks(expected, start - expected)}: {neighbour}{mine}",
+                f"no node has {_ranks(expected, start - expected)}: {neighbour}{mine}",
                 (*((before.name,) if before else ()), entry.name),
             )
         starts[index] = start
@@ -129,7 +131,7 @@ def _all_or_none(roll: Sequence[Entry], field: str, flag: str) -> None:
     without = [entry for entry in roll if getattr(entry, field) is None]
     if with_it and without:
         raise RanksError(
-            f"{with_it[0].name} says {flag} {getattr(with_it[0], field)} and {without[0].name} gives none; "
+            f"{with_it[0].name} has {flag} {getattr(with_it[0], field)} and {without[0].name} gives none; "
             f"give {flag} on every node or on none",
             (with_it[0].name, without[0].name),
         )

@@ -1,6 +1,8 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
 
 ON_HANG = ("report", "abort", "restart")
 DEFAULT_WAIT_S = 600.0
@@ -18,6 +20,17 @@ class Command:
     is_module: bool = False
     is_program: bool = False
     run_path: bool = False  # torchrun's --run-path: by runpy.run_path
+
+    def missing(self, search_path: str | None = None) -> str:
+        """The script or program, if it does not exist on this machine; a module's place only Python finds out.
+
+        Args:
+            search_path: of programs, where it is not this process's PATH.
+        """
+        if self.is_module or "$" in self.target:  # ${local_rank}: another file for every rank
+            return ""
+        is_found = Path(self.target).exists() or (self.is_program and which(self.target, path=search_path) is not None)
+        return "" if is_found else self.target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +55,9 @@ class RunRequest:
     """One node's orders.  What concerns the whole job (restarts, waits, hangs) is decided by node 0's.
 
     `master_port` 0: any free port (a single node that named none).
-    `node_rank` None: by agreement, in the order of arrival.  `is_master` None: whoever has the master's address.
-    `start_rank` None: ranks follow the order of the nodes.  `devices`: one entry per rank ("0", "1"), empty: not set.
+    `node_rank` None: by agreement, in the order of arrival.  `is_master` None: the node with the master's address is
+    it. `start_rank` None: ranks follow the order of the nodes.  `devices`: one entry per rank ("0", "1"), empty: not
+    set.
     """
 
     command: Command
@@ -89,4 +103,4 @@ class RunRequest:
     log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
     sources: dict[str, str] = field(default_factory=dict)  # field -> flag, variable or FILE:LINE that decided it
-    notes: tuple[Note, ...] = ()  # to be said once at the start
+    notes: tuple[Note, ...] = ()  # printed once at the start

@@ -1,6 +1,6 @@
-"""Tables: how each scheduler says what a node needs to know.  The logic is in `allready.launch.layout`.
+"""Tables: which variables of each scheduler hold what a node needs to know.  The logic is in `allready.launch.layout`.
 
-A table maps our fields to the variables that may hold them, best first.  `kind` says how to read the value:
+A table maps our fields to the variables that may hold them, best first.  `kind` is how to read the value:
 
     int            a decimal number
     text           as it stands

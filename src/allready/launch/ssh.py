@@ -28,7 +28,7 @@ _LAST_LINES_S = 2.0
 OnLine = Callable[[int, str, str], None]
 OnNote = Callable[[Note], None]
 
-# What OpenSSH says (ssh.c, sshconnect.c, packet.c and the system's own words) -> text `ssh.KEY`.
+# What OpenSSH prints (ssh.c, sshconnect.c, packet.c and the system's own words) -> text `ssh.KEY`.
 _SAYINGS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "key_changed"),
     (r"Host key verification failed|No \S+ host key is known", "key_unknown"),
@@ -52,7 +52,7 @@ class _Node:
     token: str
     started: bool = False
     remark: str = ""  # no-directory, no-python
-    code: int | None = None  # as the remote shell said
+    code: int | None = None  # as the remote shell output
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=40))
 
     @property
@@ -79,7 +79,7 @@ async def run_hosts(
         targets: the hosts.
         options: how to connect.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
-        on_note: what to tell the user when a host fails.
+        on_note: gets what the user should know when a host fails.
     """
     token = f"allready-{secrets.token_hex(8)}"
     nodes: list[_Node] = []
@@ -107,7 +107,7 @@ async def _start(rank: int, words: Sequence[str], target: Target, options: SshOp
 
 async def _attend(nodes: list[_Node], options: SshOptions, on_line: OnLine, on_note: OnNote) -> int:
     ends = [asyncio.ensure_future(_follow(node, on_line)) for node in nodes]
-    beat = asyncio.ensure_future(_beat(nodes))
+    heartbeats = asyncio.ensure_future(_send_heartbeats(nodes))
     late = asyncio.ensure_future(_watch_start(nodes, options, on_note))
     try:
         return await _until_all_ended(nodes, ends, options, on_note)
@@ -118,9 +118,9 @@ async def _attend(nodes: list[_Node], options: SshOptions, on_line: OnLine, on_n
                 await asyncio.gather(*ends, return_exceptions=True)
         raise
     finally:
-        for task in (beat, late, *ends):
+        for task in (heartbeats, late, *ends):
             task.cancel()
-        await asyncio.gather(beat, late, *ends, return_exceptions=True)
+        await asyncio.gather(heartbeats, late, *ends, return_exceptions=True)
 
 
 async def _until_all_ended(
@@ -190,7 +190,7 @@ async def _pump(node: _Node, stream: str, reader: asyncio.StreamReader, on_line:
                 continue
             node.last_words.append(line[:2000])
             if not node.started:
-                continue  # ssh's own words, told in ours if it fails
+                continue  # ssh's own words, reported in ours if it fails
         on_line(node.rank, stream, line)
 
 
@@ -218,14 +218,14 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
         yield buffer.decode(errors="replace")
 
 
-async def _beat(nodes: list[_Node]) -> None:
+async def _send_heartbeats(nodes: list[_Node]) -> None:
     """Show the agents that this end lives."""
     while True:
         for node in nodes:
             stdin = node.process.stdin
             if stdin is None or stdin.is_closing() or node.process.returncode is not None:
                 continue
-            if stdin.transport.get_write_buffer_size() < _CHUNK_BYTES:  # else nobody reads there
+            if stdin.transport.get_write_buffer_size() < _CHUNK_BYTES:  # else nothing reads there
                 stdin.write(b"\n")
         await asyncio.sleep(BEAT_S)
 
@@ -236,7 +236,7 @@ async def _watch_start(nodes: list[_Node], options: SshOptions, on_note: OnNote)
     for node in nodes:
         if not node.started and node.process.returncode is None:
             on_note(Note(key="ssh.no_shell", values={"host": str(node.target), "seconds": f"{options.start_s:.0f}"}))
-            node.remark = "told"
+            node.remark = "reported"
             _send(node, signal.SIGTERM)
 
 
@@ -265,20 +265,20 @@ def _send(node: _Node, number: signal.Signals) -> None:
 
 def _note_of(node: _Node) -> Note | None:
     values = {"host": str(node.target), "node": str(node.rank)}
-    if node.remark == "told":
+    if node.remark == "reported":
         return None
     if node.remark:
         return Note(key=f"ssh.{node.remark.replace('-', '_')}", values=values)
     if node.exit_code is not None:
         return Note(key="ssh.ended", values={**values, "code": str(node.exit_code)})
-    said = "\n".join(node.last_words)
+    output = "\n".join(node.last_words)
     last = next((line.strip() for line in reversed(node.last_words) if line.strip()), "")
     if node.started:
         return Note(key="ssh.lost", values={**values, "words": last or "no reason given"})
     for pattern, key in _SAYINGS:
-        match = re.search(pattern, said)
+        match = re.search(pattern, output)
         if match:
-            line = next(line for line in said.splitlines() if match[0] in line)
+            line = next(line for line in output.splitlines() if match[0] in line)
             return Note(key=f"ssh.{key}", values={**values, "words": line.strip()})
     code = node.process.returncode
     return Note(key="ssh.other", values={**values, "words": last or f"exit code {code}"})
@@ -303,26 +303,26 @@ async def until_stdin_ends(descriptor: int = 0, *, silence_s: float = SILENCE_S)
     For `--end-with-stdin`; started as a task by the agent, cancelled when its job is over.
     """
     loop = asyncio.get_running_loop()
-    heard: asyncio.Queue[bool] = asyncio.Queue()
+    is_open: asyncio.Queue[bool] = asyncio.Queue()
 
     def read() -> None:
         """Called only when there is something to read, or the end: it does not block."""
         try:
-            heard.put_nowait(bool(os.read(descriptor, _CHUNK_BYTES)))
+            is_open.put_nowait(bool(os.read(descriptor, _CHUNK_BYTES)))
         except BlockingIOError:
             return
         except OSError:
-            heard.put_nowait(False)
+            is_open.put_nowait(False)
 
     try:
         loop.add_reader(descriptor, read)
-    except (OSError, ValueError):  # closed, or a file: nobody is there who could close it
+    except (OSError, ValueError):  # closed, or a file: nothing could close it
         return "closed"
     try:
-        patience_s: float | None = None  # until the first sign of life nobody has promised any
+        patience_s: float | None = None  # no heartbeat is expected before the first one
         while True:
             async with asyncio.timeout(patience_s):
-                if not await heard.get():
+                if not await is_open.get():
                     break
             patience_s = silence_s
     except TimeoutError:

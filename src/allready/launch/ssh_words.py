@@ -47,7 +47,7 @@ class SshOptions:
     """How to connect, and when to stop waiting.
 
     `start_s`: from the start of ssh until the remote shell speaks.  `settle_s`: how long the other nodes may take to
-    end by themselves when one failed.  `end_s`: after everybody was told to end, before ssh is killed.
+    end by themselves when one failed.  `end_s`: after all were asked to end, before ssh is killed.
     """
 
     options: tuple[str, ...] = ()
@@ -103,11 +103,11 @@ def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOpt
 def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
     """What the nodes get of this shell's variables: those that NCCL, torch, JAX and CUDA read, and `names`.
 
-    Never one that looks like a secret: the command line of a process is visible to all users of a machine.  Which
+    Never a likely secret: the command line of a process is visible to all users of a machine.  Which
     GPUs are visible is each node's own matter.
 
     Raises:
-        UsageError: one of `names` is no name, is not set, or looks like a secret.
+        UsageError: one of `names` is no name, is not set, or is a likely secret.
     """
     passed = {}
     for name, value in environ.items():
@@ -123,7 +123,7 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
             )
         if not _is_harmless(name, environ[name]):
             raise UsageError(
-                f"--pass-env {name}: looks like a secret, and every user of the node could read it there; "
+                f"--pass-env {name}: this is a likely secret, and every user of the node could read it there; "
                 "put it into a file that the script reads, or into the node's own environment"
             )
         passed[name] = environ[name]
@@ -142,7 +142,9 @@ def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[
     """
     for dest in ("node_rank", "standalone", "rdzv_endpoint", "sync_dir", "node_name"):
         if getattr(args, dest, None) is not None:
-            raise UsageError(f"--{dest.replace('_', '-')} and --hosts exclude each other: the hosts' order says it all")
+            raise UsageError(
+                f"--{dest.replace('_', '-')} and --hosts exclude each other: the order of the hosts decides"
+            )
     if args.nnodes is not None and args.nnodes != (len(targets), len(targets)):
         raise UsageError(f"--nnodes and --hosts contradict each other: {len(targets)} hosts are named")
     python = args.remote_python or sys.executable
@@ -186,10 +188,10 @@ def ssh_argv(target: Target, remote: str, options: SshOptions) -> list[str]:
 
 
 def remote_command(words: Sequence[str], options: SshOptions, token: str) -> str:
-    """The remote shell's command: change the folder, set variables, run, and say on stderr how that went.
+    """The remote shell's command: change the folder, set variables, run, and report the outcome on stderr.
 
     The lines `TOKEN started`, `TOKEN no-directory`, `TOKEN no-python` and `TOKEN ended CODE` are for us: ssh's own
-    exit code 255 says both "connection lost" and "the command ended with 255".
+    exit code 255 means both "connection lost" and "the command ended with 255".
     """
     assignments = [f"{name}={value}" for name, value in (options.environment or {}).items()]
     command = shlex.join([*(["env", *assignments] if assignments else []), *words])

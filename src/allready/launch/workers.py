@@ -1,8 +1,8 @@
 """A node's ranks as processes: started together, watched, ended together, with everything that they had started.
 
-Each rank is the leader of a session and process group of its own.  What it prints goes through a pipe to the keeper
-(`launch.keeper`), which writes it into the rank's files and outlives the agent: a killed agent leaves no process, and
-logs that are complete.  From the files the lines are read again for whoever wants to show them, at that reader's pace.
+Each rank is the leader of a session and process group of its own.  What it prints goes through a pipe to the log relay
+(`launch.log_relay`), which writes it into the rank's files and outlives the agent: a killed agent leaves no process,
+and logs that are complete.  From the files the lines are read again to be shown, at that reader's pace.
 
 A rank that has ended stays a zombie until `stop` or `close`, so that the number of its process group stays its own.
 """
@@ -18,20 +18,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allready.launch import log_relay
 from allready.launch.console_output import ConsoleOutput
 from allready.launch.log_relay_client import MARK, LogRelayClient
 from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOUT_LOG
 from allready.launch.request import Note
+from allready.model import ProcessEnd
+from allready.model.process import end_of
+from allready.proc.process import ended_child, is_running
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
-_LOOK_S = 0.02  # where the kernel has no pidfd
-STOP_LOOK_S = 0.2
-"""How often a wait looks at its `stop`, in case that nobody calls `wake`."""
+_POLL_S = 0.02  # where the kernel has no pidfd
+STOP_POLL_S = 0.2
+"""How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
 
 
@@ -39,7 +44,7 @@ _PRIVATE = 0o600
 class Worker:
     """One rank to start.
 
-    `log_dir` is made if it is not there.  `split`: stdout and stderr are told apart (`stdout.log` and `stderr.log`
+    `log_dir` is made if it is not there.  `split`: stdout and stderr are kept apart (`stdout.log` and `stderr.log`
     beside `out.log`).  `copies`: "stdout", "stderr" -> where those files shall be instead.
     """
 
@@ -52,28 +57,13 @@ class Worker:
     copies: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerEnd:
-    """How one rank ended.  `time_s`: wall clock.  Neither code nor signal: somebody else took its status."""
-
-    rank: int
-    exit_code: int | None = None
-    signal: str | None = None
-    time_s: float = 0.0
-
-    @property
-    def is_success(self) -> bool:
-        """Exit code 0."""
-        return self.exit_code == 0
-
-
 @dataclass(slots=True)
 class _Running:
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
     pidfd: int = -1
-    end: WorkerEnd | None = None
+    end: ProcessEnd | None = None
     is_heard: bool = True
 
 
@@ -93,17 +83,17 @@ class WorkerGroup:
         self,
         *,
         on_line: Callable[[int, str, bytes], None] | None = None,
-        on_end: Callable[[WorkerEnd], None] | None = None,
+        on_end: Callable[[ProcessEnd], None] | None = None,
         on_batch: Callable[[], None] | None = None,
         on_problem: Callable[[Note], None] | None = None,
         scratch: Path | None = None,
     ) -> None:
         self._on_end, self._on_problem = on_end, on_problem
-        self._showing = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
-        self._keeping = LogRelayClient(
-            on_grown=self._showing.grown,
-            on_unsaved=self._showing.unsaved,
-            on_lost=self._showing.lost,
+        self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
+        self._relay = LogRelayClient(
+            on_grown=self._console.grown,
+            on_unsaved=self._console.unsaved,
+            on_lost=self._console.lost,
             scratch=scratch,
         )
         self._lock = threading.RLock()
@@ -115,15 +105,15 @@ class WorkerGroup:
         self._closed = False
 
     def prepare(self) -> None:
-        """Start what stands beside the ranks (keeper, threads) ahead of `start`, which otherwise does it.
+        """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it.
 
         Raises:
             OSError: no process can be had.
         """
         with self._lock:
             assert not self._closed, "this group was closed"
-            self._keeping.start()
-            self._showing.start(self._keeping)
+            self._relay.start()
+            self._console.start(self._relay)
 
     def start(self, workers: Sequence[Worker]) -> None:
         """Start all ranks.
@@ -149,18 +139,20 @@ class WorkerGroup:
         with self._lock:
             return {rank: running.process.pid for rank, running in self._running.items()}
 
-    def poll(self) -> Mapping[int, WorkerEnd]:
+    def poll(self) -> Mapping[int, ProcessEnd]:
         """The ranks that have ended in this attempt."""
         with self._lock:
             items = list(self._running.values())
         for running in items:
-            self._look(running)
+            self._check_end(running)
         return {r.worker.rank: r.end for r in items if r.end is not None}
 
-    def wait(self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None) -> Mapping[int, WorkerEnd]:
+    def wait(
+        self, num_known: int, timeout_s: float, *, stop: threading.Event | None = None
+    ) -> Mapping[int, ProcessEnd]:
         """`poll` as soon as more than `num_known` ranks have ended or `stop` is set, or after `timeout_s`.
 
-        Whoever sets `stop` calls `wake`.
+        Call `wake` after setting `stop`.
         """
         with self._changed:
             self._changed.wait_for(
@@ -170,7 +162,7 @@ class WorkerGroup:
         return self.poll()
 
     def wake(self) -> None:
-        """Have `wait` look at its `stop`."""
+        """Have `wait` check its `stop`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -180,13 +172,13 @@ class WorkerGroup:
             for running in self._living():
                 _send(running.process.pid, number)
 
-    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, WorkerEnd]:
+    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
         What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
         not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_heard` False:
-        nobody is told of these ends.
+        these ends are not reported.
         """
         with self._lock:
             items = list(self._running.values())
@@ -208,14 +200,14 @@ class WorkerGroup:
         self._await(items, _KILL_WAIT_S)
         if items:
             self._kill_marked(descendants)
-            self._keeping.flush(timeout_s=_FLUSH_S)
+            self._relay.flush(timeout_s=_FLUSH_S)
         ends = {r.worker.rank: r.end for r in items if r.end is not None}
         self._forget(items)
         return ends
 
-    def settle(self, timeout_s: float) -> bool:
+    def drain(self, timeout_s: float) -> bool:
         """After `stop`: wait until all lines are passed on; False when their reader is slower than that."""
-        return self._showing.settle(timeout_s)
+        return self._console.drain(timeout_s)
 
     def close(self) -> None:
         """End what still runs at once, and everything beside it; the last lines are passed on before."""
@@ -233,8 +225,8 @@ class WorkerGroup:
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
-        self._showing.close()
-        self._keeping.close()
+        self._console.close()
+        self._relay.close()
 
     # -- starting
 
@@ -257,28 +249,28 @@ class WorkerGroup:
                 shown = paths[-1] if files else None
                 key = self._next_key
                 self._next_key += 1
-                self._showing.add(key, worker.rank, stream, shown)
-                self._keeping.add_stream(key, reader, files)
+                self._console.add(key, worker.rank, stream, shown)
+                self._relay.add_stream(key, reader, files)
                 keys.append(key)
             process = subprocess.Popen(
                 worker.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=ends[0],
                 stderr=ends[-1],
-                env={**worker.env, MARK: self._keeping.mark},
+                env={**worker.env, MARK: self._relay.mark},
                 start_new_session=True,
             )
         except (OSError, ValueError):
             for key in keys:
-                self._keeping.drop_stream(key)
-                self._showing.drop(key)
+                self._relay.drop_stream(key)
+                self._console.drop(key)
             raise
         finally:
             for fd in ends:
                 os.close(fd)
         running = _Running(worker, process, tuple(keys))
-        self._keeping.add_group(process.pid)
-        with contextlib.suppress(OSError, AttributeError):  # an old kernel: looked at every few ms instead
+        self._relay.add_group(process.pid)
+        with contextlib.suppress(OSError, AttributeError):  # an old kernel: polled every few ms instead
             running.pidfd = os.pidfd_open(process.pid)
         return running
 
@@ -290,7 +282,7 @@ class WorkerGroup:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 files.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _PRIVATE))
             except OSError as error:
-                self._showing.say_lost(str(path), error.errno or 0)
+                self._console.report_lost(str(path), error.errno or 0)
                 for fd in files:
                     os.close(fd)
                 return []
@@ -322,32 +314,29 @@ class WorkerGroup:
                     if running.pidfd >= 0:
                         poll.register(running.pidfd, select.POLLIN)
             is_blind = any(running.pidfd < 0 for running in living)
-            for fd, _ in poll.poll(_LOOK_S * 1000 if is_blind else None):
+            for fd, _ in poll.poll(_POLL_S * 1000 if is_blind else None):
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
             for running in living:
-                self._look(running)
+                self._check_end(running)
 
-    def _look(self, running: _Running) -> None:
+    def _check_end(self, running: _Running) -> None:
         """Notice whether it has ended; it stays a zombie."""
         with self._lock:
             if running.end is not None or self._running.get(running.worker.rank) is not running:
                 return
             try:
-                found = os.waitid(os.P_PID, running.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # somebody else waited for it, or SIGCHLD is ignored: its status is lost
-                code, name = None, None
-            else:
-                if found is None:
-                    return
-                killed = found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-                code, name = (None, _signal_name(found.si_status)) if killed else (found.si_status, None)
-            end = WorkerEnd(rank=running.worker.rank, exit_code=code, signal=name, time_s=time.time())
-        self._keeping.flush(timeout_s=_FLUSH_S)
+                end = ended_child(running.process.pid)
+            except ChildProcessError:  # another wait took its status, or SIGCHLD is ignored
+                end = end_of(None, None, time_s=time.time())
+            if end is None:
+                return
+            end = replace(end, rank=running.worker.rank)
+        self._relay.flush(timeout_s=_FLUSH_S)
         if self._record(running, end) and self._on_end is not None and running.is_heard:
             self._on_end(end)
 
-    def _record(self, running: _Running, end: WorkerEnd) -> bool:
+    def _record(self, running: _Running, end: ProcessEnd) -> bool:
         """Keep how it ended; False where another thread saw it first."""
         with self._changed:
             if running.end is not None:
@@ -367,7 +356,7 @@ class WorkerGroup:
         deadline = time.monotonic() + timeout_s
         while True:
             for running in items:
-                self._look(running)
+                self._check_end(running)
             left_s = deadline - time.monotonic()
             with self._changed:
                 if left_s <= 0 or all(r.end is not None for r in items):
@@ -396,14 +385,14 @@ class WorkerGroup:
             for pid in found:
                 _send(pid, signals.SIGKILL)
             known.update(found)
-            if not found and not any(_is_running(pid) for pid in known):
+            if not found and not any(is_running(pid) for pid in known):
                 return
             time.sleep(0.005)
 
     def _marked(self) -> list[int]:
         with self._lock:
             own = {r.process.pid for r in self._running.values()}  # unkillable ones were waited for already
-        return [pid for pid in log_relay.marked(f"{MARK}={self._keeping.mark}".encode()) if pid not in own]
+        return [pid for pid in log_relay.marked(f"{MARK}={self._relay.mark}".encode()) if pid not in own]
 
     def _forget(self, items: Sequence[_Running]) -> None:
         """Reap, and let go of everything that belonged to them."""
@@ -412,38 +401,22 @@ class WorkerGroup:
                 if self._running.get(running.worker.rank) is not running:
                     continue  # another thread's `stop` was first
                 pid = running.process.pid
-                self._keeping.drop_group(pid)
+                self._relay.drop_group(pid)
                 if not _reap(running.process, has_ended=running.end is not None):
-                    self._say("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
+                    self._report("workers.unkillable", rank=str(running.worker.rank), pid=str(pid))
                 _reap_adopted(pid)
                 del self._running[running.worker.rank]
                 if running.pidfd >= 0:
                     os.close(running.pidfd)
                     running.pidfd = -1
             for key in running.keys:
-                self._showing.finish(key)
-                self._keeping.drop_stream(key)
+                self._console.finish(key)
+                self._relay.drop_stream(key)
         self._poke()
 
-    def _say(self, key: str, **values: str) -> None:
+    def _report(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # real-time
-
-
-def _is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie: one that is being killed has lost its environment before."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return text[text.rfind(")") + 2 :][:1] not in {"Z", "X", ""}
 
 
 def _send(pid: int, number: int) -> None:

@@ -19,7 +19,7 @@ PREFIX = "allready-"
 SMALLEST_BYTES = 64 * 1024 * 1024
 """Free space below which /dev/shm is left to the job: containers often have 64 MB of it in all, and loaders need it."""
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at before it is used
+_MEMORY = Path("/dev/shm")  # noqa: S108 - checked before it is used
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.]+")
 _LONGEST_JOB = 40
 
@@ -121,11 +121,6 @@ def rank_log_dir(report_dir: Path, attempt: int, node_rank: int, rank: int) -> P
 def output_path(rank_log_dir: Path) -> Path:
     """What the rank wrote to stdout and stderr, as written."""
     return rank_log_dir / "out.log"
-
-
-def nccl_log_pattern(rank_log_dir: Path) -> str:
-    """For NCCL_DEBUG_FILE: NCCL puts host and pid in."""
-    return f"{rank_log_dir}/nccl.%h.%p.log"
 
 
 def evidence_dir(rank_log_dir: Path) -> Path:

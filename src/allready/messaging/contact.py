@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from allready.messaging.wire import (
     keep_segments_small,
     read_frame,
 )
-from allready.model import MasterContactFacts, RollCall
+from allready.model import MasterContactFacts, PortHolder, RollCall
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -71,6 +72,7 @@ class Refusal:
 
     reason: str
     roll: RollCall
+    holder: PortHolder | None = None  # the agent that says it, once its roll call is over
 
 
 class Contact:
@@ -126,6 +128,7 @@ class Contact:
         address: str | None = None,
         service: Service | None = None,
         rejected_by: str | None = None,
+        error: str | None = None,
     ) -> None:
         self.facts = replace(
             self.facts,
@@ -138,6 +141,7 @@ class Contact:
             waited_s=round(self.waited_s, 3),
             heard_by_datagram=self._caller.heard,
             rejected_by=rejected_by,
+            error=error,
         )
 
     def _misnamed(self, address: str) -> bool:
@@ -154,7 +158,7 @@ class Contact:
             device = unanswered_arp(address)
             if device is not None:
                 detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
-                self._set("no_route", detail=detail, addresses=addresses, address=address)
+                self._set("no_route", detail=detail, addresses=addresses, address=address, error="EHOSTUNREACH")
                 return None
             await self._call(address, "silent", timeout_s=0.6)
             self._set(
@@ -168,7 +172,8 @@ class Contact:
             # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
             by = error.sender if isinstance(error, _Rejected) and outcome == "refused" else None
-            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by)
+            name = errno.errorcode.get(error.errno or 0)
+            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by, error=name)
             if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
                 await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
                 await self._look_nearby(address)
@@ -243,16 +248,20 @@ class Contact:
                 self.refusal = msgspec.convert(body, Refusal, str_keys=True)
             except msgspec.ValidationError as error:
                 raise ExchangeError(f"not a refusal of ours: {error}") from error
-            other = self.refusal.reason == "job_id_differs"
-            detail = (
-                f"{self.refusal.reason}: node 0 has job id {here.get('job_id')!r}" if other else (self.refusal.reason)
-            )
-            self._set("other_job" if other else "rejected", detail=detail, addresses=addresses, address=address)
+            self._set_refused(self.refusal, here, addresses, address)
             return None
         if kind != "joined":
             raise ExchangeError(f"node 0 answered {kind[:20]!r}")
         self._set("joined", detail="", addresses=addresses, address=address)
         return Link(_rank_given(body, self._hello.node_rank), reader, writer)
+
+    def _set_refused(self, refusal: Refusal, here: Any, addresses: tuple[str, ...], address: str) -> None:
+        detail = refusal.reason
+        if refusal.reason == "job_id_differs" or refusal.holder is not None:
+            detail = f"{refusal.reason}: node 0 has job id {here.get('job_id')!r}"
+        outcome = "rejected" if detail == refusal.reason else "other_job"
+        self._set(outcome, detail=detail, addresses=addresses, address=address)
+        self.facts = replace(self.facts, holder=refusal.holder)
 
     async def _identify(self, address: str, addresses: tuple[str, ...], error: BaseException) -> None:
         try:

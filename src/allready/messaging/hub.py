@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST
+from allready.messaging.channel import LOST, ConnectionLostError, loss_of
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -28,13 +28,12 @@ from allready.messaging.wire import (
     read_frame,
     to_json,
 )
-from allready.model import Caller, Claim, RollCall
+from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
 
 log = logging.getLogger(__name__)
 
 BEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
-_SILENT = "no sign of life"
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
@@ -66,7 +65,7 @@ class Hub:
         self._refused: list[_Peer] = []
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, Loss] = {}
         self._last_loss = float("-inf")
         self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
         self._local: LocalNode | None = None
@@ -75,6 +74,7 @@ class Hub:
         self._tasks: set[asyncio.Task[None]] = set()
         self.changed = asyncio.Event()  # set whenever the roll changes; the waiter clears it
         self.clash_since: float | None = None  # monotonic time of the first claim that cannot be reconciled
+        self._closed_by: PortHolder | None = None
 
     # The port
 
@@ -130,8 +130,9 @@ class Hub:
             wait_limit_s=self._wait_limit_s,
             finished=finished,
             lost=tuple(sorted(self._lost)),
-            lost_why=tuple(why for _, why in sorted(self._lost.items())),
-            lost_silently=tuple(sorted(n for n, why in self._lost.items() if why.startswith(_SILENT))),
+            lost_why=tuple(str(loss) for _, loss in sorted(self._lost.items())),
+            lost_silently=tuple(sorted(n for n, loss in self._lost.items() if loss.is_silent)),
+            losses=tuple(loss for _, loss in sorted(self._lost.items())),
         )
 
     def note_half_open(self, addresses: Sequence[str]) -> None:
@@ -148,9 +149,13 @@ class Hub:
             self.clash_since = time.monotonic()
         self.changed.set()
 
-    def why_lost(self, node_rank: int) -> str | None:
-        """Why a node that had joined is gone."""
-        return self._lost.get(node_rank)
+    def close_roll(self, holder: PortHolder) -> None:
+        """The roll call is over: who cannot be let in from now on is refused at once.
+
+        Args:
+            holder: this agent, for those who do not know it.
+        """
+        self._closed_by = holder
 
     async def turn_away(self, roll: RollCall) -> None:
         """Tell every refused node why, with the roll to judge by; then close their connections."""
@@ -227,6 +232,7 @@ class Hub:
                     node_rank=call.node_rank,
                     name=call.name[:255],
                     detail=call.contact[:200],
+                    tcp=call.contact[:20],
                     hears_us=call.hears_us,
                 )
             )
@@ -273,10 +279,10 @@ class Hub:
             await self._read(peer, reader)
         except ExchangeError as error:
             if peer is not None and peer.claim.refused is None:
-                self._lose(peer, str(error))
+                self._lose(peer, loss_of(error))
         except OSError as error:
             if peer is not None and peer.claim.refused is None:
-                self._lose(peer, f"the connection broke: {error}")
+                self._lose(peer, Loss(reason=LossReason.CLOSED, text=f"the connection broke: {error}"))
         except asyncio.CancelledError:
             # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
             log.debug("connection of %s ended by close", address)
@@ -340,6 +346,10 @@ class Hub:
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
         """Keep the claim; a node of another job is turned away at once, one of ours once the roll is judged."""
+        if self._closed_by is not None:
+            none = RollCall(num_nodes=self._me.num_nodes, claims=(), partial=True)
+            await self._send_refusal(peer, "job_running", none, holder=self._closed_by)
+            return
         if sum(c.refused is not None for c in self._claims) < _MAX_CLAIMS_KEPT_REFUSED:
             self._claims.append(peer.claim)
         if peer.claim.refused == "job_id_differs":
@@ -350,10 +360,12 @@ class Hub:
         if self.clash_since is None:
             self.clash_since = time.monotonic()
         self.changed.set()
-        with contextlib.suppress(TimeoutError, ExchangeError):
+        try:
             async with asyncio.timeout(SILENCE_S):
                 while True:  # until turn_away closes the connection, or the node leaves
                     await read_frame(reader)
+        except (TimeoutError, ExchangeError):
+            self._refused = [p for p in self._refused if p is not peer]
 
     async def _turn_away_one(self, peer: _Peer, roll: RollCall) -> None:
         # What the refused node needs to judge by itself: node 0's words, its own, and those it clashes with.
@@ -364,8 +376,12 @@ class Hub:
         )[:128]
         # By another job's roll nobody of the refused node's job is absent.
         partial = len(concerned) < len(roll.claims) or peer.claim.refused == "job_id_differs"
-        body = {"reason": peer.claim.refused, "roll": replace(roll, claims=concerned, partial=partial)}
-        await self._send_frame(peer, encode("refused", body))
+        await self._send_refusal(peer, peer.claim.refused or "", replace(roll, claims=concerned, partial=partial))
+
+    async def _send_refusal(
+        self, peer: _Peer, reason: str, roll: RollCall, *, holder: PortHolder | None = None
+    ) -> None:
+        await self._send_frame(peer, encode("refused", {"reason": reason, "roll": roll, "holder": holder}))
         peer.writer.close()
 
     async def _read(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
@@ -375,24 +391,26 @@ class Hub:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(reader)
             except TimeoutError:
-                raise ExchangeError(f"{_SILENT} for {SILENCE_S:.0f} s") from None
+                raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
             if kind == "clock":
                 await self._send_frame(peer, encode("clock", [body, time.time()]))
             elif kind == "leaving":
-                raise ExchangeError(str(body)[:200])
+                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(body)[:200]))
             elif kind != "beat":
                 self._inbox.put_nowait((rank, kind, body))
 
-    def _lose(self, peer: _Peer, why: str) -> None:
+    def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
             del self._peers[rank]
-            self._lost[rank] = why
+            self._lost[rank] = loss
             self._last_loss = time.monotonic()
-            self._inbox.put_nowait((rank, LOST, why))
+            self._inbox.put_nowait((rank, LOST, loss))
             self.changed.set()
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
+        if peer.writer.is_closing():
+            return
         try:
             async with peer.lock, asyncio.timeout(_SEND_S):
                 peer.writer.write(frame)

@@ -9,8 +9,8 @@ from allready.model.events import Role as Role
 from allready.model.events import SourceRecord as SourceRecord
 from allready.model.events import clock_time as clock_time
 from allready.model.events import wall_clock as wall_clock
-from allready.model.facts import ONLY_HEARD as ONLY_HEARD
 from allready.model.facts import ClockFacts as ClockFacts
+from allready.model.facts import DropRule as DropRule
 from allready.model.facts import EnvFacts as EnvFacts
 from allready.model.facts import FirewallFacts as FirewallFacts
 from allready.model.facts import Gpu as Gpu
@@ -21,6 +21,8 @@ from allready.model.facts import Interface as Interface
 from allready.model.facts import InterfaceChoice as InterfaceChoice
 from allready.model.facts import LaunchFacts as LaunchFacts
 from allready.model.facts import LimitFacts as LimitFacts
+from allready.model.facts import Loss as Loss
+from allready.model.facts import LossReason as LossReason
 from allready.model.facts import MasterContactFacts as MasterContactFacts
 from allready.model.facts import MasterPortFacts as MasterPortFacts
 from allready.model.facts import NameFacts as NameFacts
@@ -39,7 +41,11 @@ from allready.model.finding import FaultClass as FaultClass
 from allready.model.finding import Finding as Finding
 from allready.model.finding import Hit as Hit
 from allready.model.finding import NotChecked as NotChecked
+from allready.model.finding import Reason as Reason
+from allready.model.finding import Remedy as Remedy
+from allready.model.finding import RemedyStep as RemedyStep
 from allready.model.finding import Severity as Severity
+from allready.model.finding import UncheckedKind as UncheckedKind
 from allready.model.fleet import NODE_FACTS as NODE_FACTS
 from allready.model.fleet import FactMissing as FactMissing
 from allready.model.fleet import Fleet as Fleet
@@ -60,6 +66,7 @@ from allready.model.job import StageResult as StageResult
 from allready.model.job import World as World
 from allready.model.job import WorldNode as WorldNode
 from allready.model.live import ChildRow as ChildRow
+from allready.model.live import Gather as Gather
 from allready.model.live import GroupMark as GroupMark
 from allready.model.live import LinkRow as LinkRow
 from allready.model.live import Live as Live
@@ -70,7 +77,13 @@ from allready.model.live import PathSize as PathSize
 from allready.model.live import RankEvidence as RankEvidence
 from allready.model.live import RankStatus as RankStatus
 from allready.model.live import SocketRow as SocketRow
+from allready.model.numbers import ranges as ranges
+from allready.model.process import EndCause as EndCause
+from allready.model.process import EndKind as EndKind
+from allready.model.process import ProcessEnd as ProcessEnd
+from allready.model.process import ProcessState as ProcessState
 from allready.model.report import SCHEMA as SCHEMA
+from allready.model.report import JobOutcome as JobOutcome
 from allready.model.report import Report as Report
 from allready.model.report import Status as Status
 from allready.model.report import Verdict as Verdict
@@ -98,5 +111,3 @@ from allready.model.run_summary import IterationCounts as IterationCounts
 from allready.model.run_summary import RankRow as RankRow
 from allready.model.run_summary import RunSummary as RunSummary
 from allready.model.run_summary import TimelineEvent as TimelineEvent
-from allready.model.split import Split as Split
-from allready.model.split import ranges as ranges

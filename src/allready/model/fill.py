@@ -8,7 +8,10 @@ A template says itself which part goes with a value: `raised {error}[[ at {site}
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from allready.model.finding import Remedy, RemedyStep
 
 UNKNOWN = "?"
 NOBODY = "a process"
@@ -26,6 +29,8 @@ _FEW_LETTERS = 8
 _PARTS = re.compile(r"([,，、;；] ?)")
 
 
+_SAFE = re.compile(r"(?!-)[\w@%+=:,./\[\]~^-]*")
+_WHOLE = re.compile(r"\{\w+\}")
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
@@ -79,6 +84,64 @@ def fill(
         template = _without_parts(template, unknown)
         said |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
     return template.format_map(said)
+
+
+def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
+    """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each.
+
+    Raises:
+        TypeError: a step has a key that no step has, or no explanation.
+    """
+    if "remedies" in entry:
+        return tuple(RemedyStep(**step) for step in entry["remedies"])
+    return (RemedyStep(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
+
+
+def placeholders_of(steps: Iterable[RemedyStep]) -> set[str]:
+    """Names in braces in any text of the steps, without those of a step that is repeated for each of some values."""
+    single = (step for step in steps if not step.each)
+    texts = (text for step in single for text in (step.explanation, step.command, step.where))
+    return set().union(*map(placeholders, texts))
+
+
+def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tuple[Remedy, ...]:
+    """The steps of a remedy with `values`, without those whose command or place has an empty value.
+
+    A place of which a value is not known is left out.  In a command what is not known stands as a word in capitals, and
+    so does a value that a shell would not take as one plain word: many come from other machines and logs.  A command
+    that is one placeholder was made whole by the rule, and stands as it is.
+
+    Raises:
+        KeyError: a value is missing altogether: a mistake of the rule.
+    """
+    found: list[Remedy] = []
+    for number, step in enumerate(steps):
+        rows = values[step.each] if step.each else ({},)
+        assert isinstance(rows, Sequence)
+        found += [made for row in rows if (made := _filled(step, number, values, row)) is not None]
+    return tuple(found)
+
+
+def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Mapping[str, object]) -> Remedy | None:
+    said = {name: str(value) for name, value in (*values.items(), *row.items())}
+    if not all(said[name] for name in placeholders(step.command) | placeholders(step.where)):
+        return None
+    safe = (
+        said if _WHOLE.fullmatch(step.command) else {n: v if _SAFE.fullmatch(v) else UNKNOWN for n, v in said.items()}
+    )
+    return Remedy(
+        where=fill_place(step.where, said),
+        command=fill(step.command, safe, is_command=True),
+        explanation=fill(step.explanation, said, is_command=True),
+        step=number,
+        values={name: str(value) for name, value in row.items()},
+    )
+
+
+def fill_place(template: str, values: Mapping[str, object]) -> str:
+    """Where a step is done; empty when that is not known."""
+    names = placeholders(template)
+    return "" if any(str(values[name]) == UNKNOWN for name in names) else template.format_map(values)
 
 
 def _without_parts(template: str, unknown: set[str]) -> str:

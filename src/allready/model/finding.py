@@ -93,10 +93,39 @@ class Hit(Struct, frozen=True, kw_only=True):
     fault_time: str | None = None  # ISO-8601, when the fault began, if known
 
 
+class RemedyStep(Struct, frozen=True, kw_only=True):
+    """One step towards the fix, as a rule states it: templates with named placeholders.
+
+    `where`: the machine that it is done on ("node {node}", "every node"); empty where that does not matter.
+    `command`: one line to paste into a shell there; empty where there is none.
+    `each`: a value of the hit that is a sequence of mappings: the step is there once for each, with its values besides.
+    """
+
+    explanation: str
+    command: str = ""
+    where: str = ""
+    each: str = ""
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """A step towards the fix with everything known filled in.
+
+    `step`: which of the rule's steps it is, from 0, and `values` what it has besides the finding's own: by these the
+    same step is written in another language.
+    """
+
+    where: str = ""
+    command: str = ""
+    explanation: str
+    step: int = 0
+    values: dict[str, str] = {}
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """A hit with its rule's text filled in: what every report shows.
 
-    `message` and `remedy` are English (JSON and logs are); `values` let `allready.text` say it in another language.
+    `message`, `remedy` and `remedies` are English (JSON and logs are); `values` let `allready.text` make the sentences
+    of another language.  `remedy` is made of `remedies`.
     """
 
     code: str
@@ -110,11 +139,57 @@ class Finding(Struct, frozen=True, kw_only=True):
     title: str = ""
     values: dict[str, str] = {}
     fault_time: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+class UncheckedKind(StrEnum):
+    """Why something was not checked; `allready.text.reasons` has a sentence for each, with the values it needs."""
+
+    UNSPECIFIED = "unspecified"  # why; also of reports written before there were kinds
+    FACT_MISSING = "fact_missing"  # why: a node could not read a fact, or did not send it
+    PART_MISSING = "part_missing"  # a part of the job that was not examined
+    NOT_ASKED = "not_asked"  # a stage that --stages leaves out
+    BLOCKED = "blocked"  # code: a finding that had to come first
+    NO_SUCH_STAGE = "no_such_stage"  # backend, stages
+    NO_MASTER_PORT = "no_master_port"
+    NODE_0_LOST = "node_0_lost"
+    NODE_0_UNREACHED = "node_0_unreached"
+    NODE_UNKNOWN = "node_unknown"  # nodes
+    SCRIPT_UNREAD = "script_unread"  # nodes
+    PAIRS_UNTRIED = "pairs_untried"  # done, planned
+    NOT_SAVED = "not_saved"  # a part that a saved report lacks
+    NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long
+    NODE_LOST = "node_lost"  # why: the connection to its agent broke
+    RULE_CRASHED = "rule_crashed"  # error
+    INTERRUPTED = "interrupted"  # signal, stage
+    JOB_FAILED = "job_failed"  # exit_code: the job ended with it, and no finding says why
+    JOB_OVER = "job_over"  # the job ended before anything was known of it
+    AGENT_KILLED = "agent_killed"  # the report that the agent left for that case
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # error: allready could not go on
+    INPUT_UNREADABLE = "input_unreadable"  # nothing in the input has a reader
+    ENDS_MISSING = "ends_missing"  # missing, expected: ranks of which no source shows the end
+    NOT_ENDED_WELL = "not_ended_well"  # ends are known, none of them good
+    END_UNKNOWN = "end_unknown"
+    CHECK_ENDED = "check_ended"  # status of the check whose report was read
+    NO_TIMES = "no_times"  # operations without a time
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why something was not checked, as data; the sentence is made where it is shown."""
+
+    kind: UncheckedKind
+    values: dict[str, str] = {}
 
 
 class NotChecked(Struct, frozen=True, kw_only=True):
-    """Something that a rule could not look at; `node` is None when it concerns the whole job."""
+    """Something that was not checked; `node` is None when it concerns the whole job.
+
+    `why` is the English sentence of `kind` with `values` (`allready.text.reasons.not_checked` makes it).
+    """
 
     code: str
     node: int | None
     why: str
+    kind: UncheckedKind = UncheckedKind.UNSPECIFIED
+    values: dict[str, str] = {}

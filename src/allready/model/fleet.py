@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from allready.model import facts as f
 from allready.model import job as j
+from allready.model.finding import Reason
 from allready.model.live import Live
 from allready.model.run_evidence import RunEvidence
 
@@ -103,7 +104,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
-    """All evidence about one job.  None for a part of the job means that it was not looked at (`why_not` says why)."""
+    """All evidence about one job.  None for a part of the job: it was not examined (`why_not` has the reason)."""
 
     world: j.World
     nodes: Mapping[int, NodeFacts] = {}
@@ -112,7 +113,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     collectives: j.Collectives | None = None
     run_evidence: RunEvidence | None = None  # read after the fact, or gathered from a running job under suspicion
     live: Live | None = None  # only of a job that runs
-    why_not: Mapping[str, str] = {}  # part ("reach") -> reason it was not looked at
+    why_not: Mapping[str, Reason] = {}  # part ("reach") -> why it was not examined
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call
 
     def per_node(self, fact_type: type) -> tuple[dict[int, Any], dict[int, FactMissing]]:

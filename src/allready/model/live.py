@@ -9,6 +9,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.model.facts import Loss
+from allready.model.process import ProcessState
+
 
 class GroupMark(Struct, frozen=True, kw_only=True):
     """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
@@ -30,23 +33,21 @@ class GroupMark(Struct, frozen=True, kw_only=True):
 class RankStatus(Struct, frozen=True, kw_only=True):
     """One rank now; about 150 bytes on the wire, sent every second and whenever it changes.
 
-    process_state: "not_started", "running", "sleeping", "disk" (uninterruptible), "stopped", "traced", "zombie",
-    "exited", "killed" or "unknown".
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
-    `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
-    something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or two;
-    `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest group.
-    `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and `site_since_s`
-    since when (wall clock) its whole stack has been the same.
+    `heartbeat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped
+    or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
+    two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
+    group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
+    `site_since_s` since when (wall clock) its whole stack has been the same.
     """
 
     rank: int
     local_rank: int = 0
     pid: int | None = None
-    process_state: str = "not_started"
+    process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
-    beat_age_s: float | None = None
+    heartbeat_age_s: float | None = None
     cpu_share: float | None = None
     children_cpu_share: float | None = None
     rss_bytes: int | None = None
@@ -74,6 +75,16 @@ class RankStatus(Struct, frozen=True, kw_only=True):
         None  # share of the last seconds in which its main thread could run and no CPU was free
     )
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
+
+    @property
+    def is_gone(self) -> bool:
+        """It runs no more."""
+        return self.process_state in ProcessState.GONE
+
+    @property
+    def is_frozen(self) -> bool:
+        """Stopped, or held by a debugger."""
+        return self.process_state in ProcessState.FROZEN
 
 
 class PaceSample(Struct, frozen=True, kw_only=True):
@@ -140,8 +151,6 @@ class LinkRow(Struct, frozen=True, kw_only=True):
     has_carrier: bool = True
     sent_bytes: int = 0
     received_bytes: int = 0
-    sent_bytes_per_s: float | None = None
-    received_bytes_per_s: float | None = None
     speed_mbit_per_s: int | None = None
     num_errors: int = 0
     num_dropped: int = 0
@@ -170,7 +179,7 @@ class ChildRow(Struct, frozen=True, kw_only=True):
     pid: int
     parent: int
     role: str
-    state: str  # as RankStatus.process_state
+    state: ProcessState
     command: str = ""
     cpu_share: float | None = None
     wchan: str | None = None
@@ -229,6 +238,19 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()  # what could not be had, and why
 
 
+class Gather(Struct, frozen=True, kw_only=True):
+    """Node 0 wants evidence of every node's ranks: made by the monitor, sent by the coordinator, answered by agents.
+
+    `number` grows; an answer carries it.  `why`: for the log.  `keep`: the answer also goes into the report folder.
+    `with_dump`: a flight-recorder dump with call sites as well, which costs a rank a second of its processor.
+    """
+
+    number: int
+    why: str = ""
+    keep: bool = True
+    with_dump: bool = True
+
+
 class Live(Struct, frozen=True, kw_only=True):
     """What the judge knows of a running job; the part of a fleet that live rules ask for.
 
@@ -243,7 +265,7 @@ class Live(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     statuses: Mapping[int, NodeStatus] = {}
     heard_s: Mapping[int, float] = {}
-    lost: Mapping[int, str] = {}  # node -> why its connection ended
+    lost: Mapping[int, Loss] = {}  # node -> how the connection of its agent ended
     evidence: Mapping[int, NodeEvidence] = {}
     history: Mapping[int, tuple[NodeStatus, ...]] = {}
     addresses: Mapping[int, tuple[str, ...]] = {}

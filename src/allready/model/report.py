@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked
+from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
+from allready.model.process import EndCause
 from allready.model.run_summary import RunSummary
 
 SCHEMA = "allready.report/1"
@@ -19,6 +20,7 @@ class Status(StrEnum):
     WAITING = "waiting"
     FAULT = "fault"
     UNKNOWN = "unknown"
+    INTERRUPTED = "interrupted"  # a signal ended it before anything was proven
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -33,6 +35,15 @@ class Verdict(Struct, frozen=True, kw_only=True):
     fault_time: str | None
     detected_time: str
     detect_s: float | None
+    remedies: tuple[Remedy, ...] = ()
+
+
+class JobOutcome(Struct, frozen=True, kw_only=True):
+    """How a job under `allready run` ended, after so many attempts."""
+
+    exit_code: int
+    outcome: EndCause
+    attempts: int
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -54,4 +65,5 @@ class Report(Struct, frozen=True, kw_only=True):
     facts: dict[int, dict[str, Any]] = {}  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = {}  # node rank -> codes of findings that name it
     ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
+    job: JobOutcome | None = None  # of `run`, once the job is over
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

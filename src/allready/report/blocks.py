@@ -4,9 +4,9 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from allready.model import CollectiveRun, Finding, Report, Severity, Status, ranges
+from allready.model import CollectiveRun, Finding, Remedy, Report, Severity, Status, ranges
 from allready.report import ruins_blocks, units
 from allready.report.matrix import LETTERS, OUTCOMES, matrix
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
@@ -19,22 +19,25 @@ from allready.report.words import (
     not_checked_groups,
     other_findings,
     phrase,
-    remedy,
+    remedies,
     roll_lines,
     run_label,
     sentence,
     stage_word,
+    steps,
     summary,
     t,
     verdict_finding,
     where,
+    why_not_checked,
 )
+from allready.text.catalog import remedy_parts
 
 MAX_EVIDENCE = 8
 MAX_MATRIX = 16
 MAX_REASONS = 4
 
-STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 SEVERITY_STYLE = {
     Severity.INFO: "dim", Severity.WARNING: "warn", Severity.ERROR: "bad", Severity.BLOCKER: "bad"
 }  # fmt: skip
@@ -79,9 +82,7 @@ def _verdict(report: Report, language: str, *, verbose: int, quiet: bool) -> Ite
     named = culprits(verdict.culprits, report.world, language)
     text = t("semicolon", language).join(named) or t("culprit_nobody", language)
     yield Line((Piece(text, "bold" if named else ""),), lead=Piece(t("culprit", language), "dim"), indent=2)
-    told = remedy(report, language)
-    if told:
-        yield Line((Piece(told, "code"),), lead=Piece(t("remedy", language), "dim"), indent=2)
+    yield from _remedies(remedies(report, language), language)
     if quiet:
         return
     sure = [str(verdict.fault_class), t(f"confidence_{verdict.confidence}", language)]
@@ -120,6 +121,13 @@ def _clock(iso: str, verbose: int) -> str:
     return found[1] if found else plain(iso, most=40)
 
 
+def _remedies(found: Iterable[Remedy], language: str) -> Iterator[Block]:
+    for remedy in found:
+        where, explanation, command = remedy_parts(remedy, language)
+        pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
+        yield Line(tuple(p for p in pieces if p.text), lead=Piece(t("remedy", language), "dim"), indent=2)
+
+
 def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
     rest = other_findings(report)
     if not rest:
@@ -135,10 +143,8 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
         if named:
             pieces.append(Piece(f" [{named}]", "dim"))
         yield Line(tuple(pieces), lead=Piece(t(f"severity_{finding.severity}", language), style))
-        told = phrase(finding, "remedy", language)
-        if told and (verbose or finding.severity is not Severity.INFO):
-            yield Line((Piece(told, "code"),), lead=Piece(t("remedy", language), "dim"), indent=2)
         if verbose or finding.severity is not Severity.INFO:
+            yield from _remedies(steps(finding, language), language)
             yield from _evidence(finding, language, verbose)
     titles = tuple(phrase(finding, "title", language) for finding in folded)
     yield from ruins_blocks.explains_nothing(folded, titles, language)
@@ -265,12 +271,12 @@ def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]
         return
     yield Gap()
     most = MAX_REASONS if verbose < 1 else len(groups)
-    for why, codes, nodes in groups[:most]:
+    for item, codes, nodes in groups[:most]:
         named = t("comma", language).join(codes[:6]) + (f", … +{len(codes) - 6}" if len(codes) > 6 else "")
         place = where(nodes, language)
         yield Line(
             (
-                Piece(f"{why} "),
+                Piece(f"{why_not_checked(item, language)} "),
                 Piece(f"[{named}; {t('not_checked_where', language)}{t('colon', language)}{place}]", "dim"),
             ),
             lead=Piece(t("not_checked", language), "dim"),

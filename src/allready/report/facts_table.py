@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from allready.model import NODE_FACTS, FactMissing, NotApplicable, Split
+from allready.judging.majority import Split
+from allready.model import NODE_FACTS, FactMissing, NotApplicable
 from allready.model import facts as f
 from allready.report import units
 from allready.report.safe import plain

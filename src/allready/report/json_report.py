@@ -47,6 +47,7 @@ def encode(report: Report) -> bytes:
         "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
         "odd": report.odd,
         "ruins": report.ruins,
+        "job": report.job,
         "notes": report.notes,
     }
     try:

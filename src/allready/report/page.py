@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import CollectiveRun, Finding, RankState, Report, StageResult, ranges
+from allready.model import CollectiveRun, Finding, NotChecked, RankState, Remedy, Report, StageResult, ranges
 from allready.report import curve as curves
 from allready.report import units
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
@@ -23,14 +23,16 @@ from allready.report.words import (
     other_findings,
     paths_ok,
     phrase,
-    remedy,
+    remedies,
     run_label,
     sentence,
     size_of_world,
     stage_word,
+    steps,
     t,
     verdict_finding,
     where,
+    why_not_checked,
 )
 
 MAX_EVIDENCE = 100
@@ -85,11 +87,15 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "curve_axis": t("bench_axis_y", language),
         "nodes": nodes(report, codes, both),
         "not_checked": [
-            {"why": why, "where": both(_where(at)), "codes": ", ".join(codes)}
-            for why, codes, at in not_checked_groups(report)
+            {"why": both(_why(item)), "where": both(_where(at)), "codes": ", ".join(codes)}
+            for item, codes, at in not_checked_groups(report)
         ],
         "notes": [plain(note) for note in report.notes],
     }
+
+
+def _why(item: NotChecked) -> Callable[[str], str]:
+    return lambda language: why_not_checked(item, language)
 
 
 def _where(at: tuple[int | None, ...]) -> Callable[[str], str]:
@@ -110,7 +116,7 @@ def _verdict(report: Report) -> dict[str, Any] | None:
         "fault_class": str(verdict.fault_class),
         "confidence": str(verdict.confidence),
         "culprits": _chips(verdict, report),
-        "remedy": both(lambda lang: remedy(report, lang)),
+        "remedies": _remedies(lambda lang: remedies(report, lang)),
         "detect": None if verdict.detect_s is None else units.time(verdict.detect_s),
         "fault_time": plain(verdict.fault_time or ""),
     }
@@ -126,7 +132,7 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
         "confidence": str(finding.confidence),
         "title": both(lambda lang: phrase(finding, "title", lang)),
         "message": both(lambda lang: phrase(finding, "message", lang)),
-        "remedy": both(lambda lang: phrase(finding, "remedy", lang)),
+        "remedies": _remedies(lambda lang: steps(finding, lang)),
         "culprits": _chips(finding, report),
         "evidence": {
             "count": len(finding.evidence),
@@ -142,6 +148,22 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _remedies(say: Callable[[str], list[Remedy]]) -> list[dict[str, Any]]:
+    english, chinese = say("en"), say("zh")
+    return [
+        {
+            "command": step.command,
+            "explanation": both({"en": step.explanation, "zh": other.explanation}.__getitem__),
+            "where": both({"en": _at(step, "en"), "zh": _at(other, "zh")}.__getitem__),
+        }
+        for step, other in zip(english, chinese, strict=True)
+    ]
+
+
+def _at(remedy: Remedy, language: str) -> str:
+    return t("remedy_place", language, where=remedy.where) if remedy.where else ""
 
 
 def _place(node_rank: int | None, source: str) -> Markup | str:

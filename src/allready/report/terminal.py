@@ -43,9 +43,14 @@ def show(
         quiet: only the verdict and what to type.
         files: where report.json and report.html were written.
     """
+    blocks = compose(report, language, verbose=verbose, quiet=quiet, files=files)
+    show_blocks(blocks, stream, language, colour=colour)
+
+
+def show_blocks(blocks: Iterable[Block], stream: TextIO, language: str, *, colour: bool | None = None) -> None:
+    """Write blocks to `stream`: wrapped and coloured on a terminal, else plain lines."""
     terminal = is_terminal(stream)
     coloured = wants_colour(stream) if colour is None else colour
-    blocks = compose(report, language, verbose=verbose, quiet=quiet, files=files)
     if terminal or coloured:
         _show_rich(blocks, stream, coloured=coloured)
     else:

@@ -4,20 +4,22 @@ Everything returned here is made harmless by `safe.plain`.
 """
 
 import statistics
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
-from allready.model import CollectiveRun, Culprits, Finding, Report, RollCall, Status, World, ranges
+from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Remedy, Report, RollCall, Status, World, ranges
 from allready.report import units
 from allready.report.ruins_words import ended
 from allready.report.safe import plain
-from allready.text.catalog import say
+from allready.text.catalog import remedy_text, say, say_remedies
+from allready.text.reasons import say_reason
 from allready.text.ui import ui
 
 LATE_S = 1.0
 """A node that came this much after the typical one is called late."""
 
-SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?"}
+SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?",
+           Status.INTERRUPTED: "■"}  # fmt: skip
 
 BAD_STAGES = frozenset({"failed", "hung", "wrong"})
 
@@ -59,8 +61,21 @@ def other_findings(report: Report) -> tuple[Finding, ...]:
 
 
 def phrase(finding: Finding, slot: str, language: str) -> str:
-    """`title`, `message` or `remedy` of a finding on one line."""
+    """`title` or `message` of a finding on one line."""
     return plain(say(finding, slot, language))
+
+
+def steps(finding: Finding, language: str) -> list[Remedy]:
+    """What to do about a finding, every text on one line."""
+    return _plain_steps(say_remedies(finding, language))
+
+
+def _plain_steps(steps: Iterable[Remedy]) -> list[Remedy]:
+    found = [
+        Remedy(explanation=plain(s.explanation), command=plain(s.command), where=plain(s.where), step=s.step)
+        for s in steps
+    ]
+    return [step for step in found if step.explanation or step.command]
 
 
 def sentence(report: Report, language: str) -> str:
@@ -75,9 +90,11 @@ def sentence(report: Report, language: str) -> str:
         return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
     if report.status is Status.WAITING:
         return _waiting(report, language)
+    if report.status is Status.INTERRUPTED:
+        return t("sentence_interrupted", language, why=plain(report.not_checked[0].why) if report.not_checked else "-")
     if report.status is Status.UNKNOWN:
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
-        return t("sentence_unknown", language, why=plain(whys[0].why) if whys else units.UNKNOWN)
+        return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
 
 
@@ -94,12 +111,20 @@ def _waiting(report: Report, language: str) -> str:
     return t("sentence_waiting", language, present=len(roll.present), num_nodes=roll.num_nodes, missing=missing)
 
 
-def remedy(report: Report, language: str) -> str:
-    """What to type; empty when there is no verdict."""
+def remedies(report: Report, language: str) -> list[Remedy]:
+    """What to do about the verdict; empty when there is none."""
     finding = verdict_finding(report)
     if finding is not None:
-        return phrase(finding, "remedy", language)
-    return plain(report.verdict.remedy) if report.verdict is not None else ""
+        return steps(finding, language)
+    verdict = report.verdict
+    if verdict is None:
+        return []
+    return _plain_steps(verdict.remedies or (Remedy(explanation=verdict.remedy),))
+
+
+def remedy(report: Report, language: str) -> str:
+    """What to do about the verdict, in one line."""
+    return remedy_text(remedies(report, language), language)
 
 
 def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) -> tuple[str, ...]:
@@ -247,18 +272,25 @@ def _some(items: Sequence[str], language: str, most: int = 8) -> str:
     return t("comma", language).join([*items[:most], *more])
 
 
-def not_checked_groups(report: Report) -> list[tuple[str, tuple[str, ...], tuple[int | None, ...]]]:
-    """(why, codes, nodes) with the same reasons together; the reason that hides most comes first."""
-    groups: dict[str, tuple[set[str], set[int | None]]] = {}
+def not_checked_groups(report: Report) -> list[tuple[NotChecked, tuple[str, ...], tuple[int | None, ...]]]:
+    """(one of them, codes, nodes) with the same reasons together; the reason that hides most comes first."""
+    groups: dict[str, list[NotChecked]] = defaultdict(list)
     for item in report.not_checked:
-        codes, nodes = groups.setdefault(plain(item.why, most=300), (set(), set()))
-        codes.add(plain(item.code))
-        nodes.add(item.node)
+        groups[item.why].append(item)
     rows = [
-        (why, tuple(sorted(codes)), tuple(sorted(nodes, key=lambda n: -1 if n is None else n)))
-        for why, (codes, nodes) in groups.items()
+        (
+            items[0],
+            tuple(sorted({plain(item.code) for item in items})),
+            tuple(sorted({item.node for item in items}, key=lambda n: -1 if n is None else n)),
+        )
+        for items in groups.values()
     ]
-    return sorted(rows, key=lambda row: (-len(row[1]), row[0]))
+    return sorted(rows, key=lambda row: (-len(row[1]), row[0].why))
+
+
+def why_not_checked(item: NotChecked, language: str) -> str:
+    """The reason on one line."""
+    return plain(say_reason(item, language), most=300)
 
 
 def where(nodes: Sequence[int | None], language: str) -> str:

@@ -11,17 +11,19 @@ was taken off; its named groups are the event's values.
 import functools
 import hashlib
 import json
-import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
 
-from allready.model import Confidence, Event, FaultClass, Role, Severity
+from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
+from allready.model.fill import steps_of
+from allready.signatures import conditions
+from allready.signatures.case import UNCHANGED, Case, EventsById, case_from, compiled
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
@@ -32,7 +34,11 @@ _ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
 _A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
 _A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
 
-BLAMES = ("rank", "node", "peer", "ranks", "pair", "first", "nobody")
+CULPRITS = ("rank", "node", "peer", "ranks", "nobody")
+KEYS = {
+    "code", "name", "role", "severity", "fault_class", "layer", "culprit", "variables", "max_confidence",
+    "class_if_alive", "is_launcher_summary", "since", "title", "message", "remedy", "page", "decoys", "when", "line",
+}  # fmt: skip
 
 
 class LinePattern(Struct, frozen=True, kw_only=True):
@@ -47,7 +53,7 @@ class LinePattern(Struct, frozen=True, kw_only=True):
     @property
     def pattern(self) -> re.Pattern[str]:
         """The compiled expression; compiled when first asked for, since there are hundreds."""
-        return _compiled(self.source)
+        return compiled(self.source)
 
     @property
     def is_blind(self) -> bool:
@@ -60,81 +66,14 @@ class LinePattern(Struct, frozen=True, kw_only=True):
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.source))
 
 
-class Case(Struct, frozen=True, kw_only=True):
-    """Conditions, all of which must hold, under which lines of a signature say something else: `[[finding.when]]`.
-
-    Conditions: `text`, an expression found in the line; `front`, one found in what stands before the words that were
-    known; `progress`, the process made progress behind it, and no traceback there ended it; `values`, group ->
-    expression that its whole value fits; `equal`, pairs of groups that caught the same; `most`, how often the line was
-    written at most; `beside`, a signature of which the same host wrote a line; `without`, one of which nobody did;
-    `later`, one that says in the same file, below every such line, that it is over: where both have a group of one
-    name, it caught the same; `within_s`, at most so long after the first such line; `within_lines`, at most so many
-    lines below it, where what stands further down is of something else.
-
-    What it says then: `role`, of one line, settled when it is read; `severity` and `fault_class`, of the finding, where
-    the conditions hold for all its lines.
-    """
-
-    text: str = ""
-    front: str = ""
-    values: Mapping[str, str] = {}
-    equal: tuple[tuple[str, str], ...] = ()
-    most: int = 0
-    progress: bool = False
-    beside: str = ""
-    without: str = ""
-    later: str = ""
-    within_s: float = 0.0
-    within_lines: int = 0
-    role: Role | None = None
-    severity: Severity | None = None
-    fault_class: FaultClass | None = None
-
-    def holds(
-        self, text: str, values: Mapping[str, str], *, count: int = 1, front: str = "", has_progress: bool = False
-    ) -> bool:
-        """Whether all conditions on the line itself hold, which was written `count` times."""
-        return (
-            (not self.most or count <= self.most)
-            and (not self.progress or has_progress)
-            and all(values.get(a) == values.get(b) for a, b in self.equal)
-            and all(a in values for a, _ in self.equal[:1])
-            and all(_compiled(source).fullmatch(values.get(name, "")) for name, source in self.values.items())
-            and (not self.text or _compiled(self.text).search(text) is not None)
-            and (not self.front or _compiled(self.front).search(front) is not None)
-        )
-
-    def is_over(self, event: Event, ends: Iterable[Event]) -> bool:
-        """Whether one of `ends`, lines of `later`, is below the last line of `event`.
-
-        Equal lines are one event that keeps the place of the first.  So the last is known by its time; without times
-        there have to be as many ends below as there were lines.
-        """
-        below = [
-            end
-            for end in ends
-            if (end.origin.source, end.origin.host) == (event.origin.source, event.origin.host)
-            and (end.origin.line or 0) > (event.origin.line or 0)
-            and not 0 < self.within_lines < (end.origin.line or 0) - (event.origin.line or 0)
-            and all(end.values[name] == event.values[name] for name in end.values.keys() & event.values.keys())
-        ]
-        if event.time_s is None or any(end.time_s is None for end in below):
-            return not self.within_s and sum(end.count for end in below) >= event.count
-        last = max((end.last_time_s or end.time_s or 0.0 for end in below), default=-math.inf)
-        return last >= (event.last_time_s or event.time_s) and not 0.0 < self.within_s < last - event.time_s
-
-
 class Signature(Struct, frozen=True, kw_only=True):
     """One meaning.  `code` and the texts are None for records.
 
-    `blames`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
-    address or rank), "ranks" (group `ranks`: a list of ranks), "pair" (groups `rank_a`, who wrote it, and `rank_b`,
-    which differ: the one that several such lines have in common), "first" (rank 0, which all others depend on),
-    "nobody".  `most`: how sure a finding is at most; less where the line has other reasons as well.  `alive`: the
-    class where all whom it accuses are known to have lived on.  `hints`: what to type, by what the line says (a regular
-    expression; the first that is found in it counts); it fills `{hint}`.  `restates`: a launcher's word on an end of
-    which others know more, told for information beside them.  `cases`: when it says something else; the first that
-    holds counts.
+    `culprit`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
+    address or rank), "ranks" (group `ranks`: a list of ranks), "nobody" (or whom `conditions.CULPRITS` finds).
+    `max_confidence`: of a finding; lower where the line has other reasons as well.  `class_if_alive`: the class where
+    all whom it accuses are known to have lived on.  `is_launcher_summary`: a launcher's line on an end of which others
+    know more, shown for information beside them.  `cases`: when it says something else; the first that holds counts.
     """
 
     id: str  # "nccl.no_socket_interface"
@@ -145,18 +84,17 @@ class Signature(Struct, frozen=True, kw_only=True):
     code: str | None = None
     severity: Severity = Severity.INFO
     fault_class: FaultClass = FaultClass.HEALTHY
-    depth: int = 50
-    blames: str = "rank"
+    layer: str = ""
+    culprit: str = "rank"
     variables: tuple[str, ...] = ()
-    most: Confidence = Confidence.CERTAIN
-    alive: FaultClass | None = None
-    hints: tuple[tuple[str, str], ...] = ()
-    restates: bool = False
+    max_confidence: Confidence = Confidence.CERTAIN
+    class_if_alive: FaultClass | None = None
+    is_launcher_summary: bool = False
     cases: tuple[Case, ...] = ()
     since: str = "0.1"
     title: str = ""
     message: str = ""
-    remedy: str = ""
+    steps: tuple[RemedyStep, ...] = ()
     page: str = ""
 
     def role_of(self, text: str, values: Mapping[str, str], front: str, *, has_progress: bool = False) -> Role:
@@ -166,35 +104,16 @@ class Signature(Struct, frozen=True, kw_only=True):
                 return case.role
         return self.role
 
-    def case_of(self, events: Iterable[Event], told: Mapping[str, Sequence[Event]] = MappingProxyType({})) -> Case:
+    def case_of(self, events: Iterable[Event], run: EventsById = MappingProxyType({})) -> Case:
         """What the finding is where these are its lines: the first case that holds for all, else one that changes
-        nothing.  `told`: signature -> all lines of it."""
+        nothing.  `run`: signature -> all lines of it."""
         lines = list(events)
-        for case in self.cases:
-            if case.role is not None or not lines or (case.without and told.get(case.without)):
-                continue
-            if all(
-                case.holds(e.text, e.values, count=e.count)
-                and (not case.beside or any(b.origin.host == e.origin.host for b in told.get(case.beside, ())))
-                and (not case.later or case.is_over(e, told.get(case.later, ())))
-                for e in lines
-            ):
-                return case
-        return _AS_EVER
-
-
-_AS_EVER = Case()
-
-
-def hint_of(signature: Signature, text: str) -> dict[str, str]:
-    """The command that fits a line with these words, as the value `hint`; empty where the table has none."""
-    found = next((command for pattern, command in signature.hints if _compiled(pattern).search(text)), None)
-    return {} if found is None else {"hint": found}
-
-
-@functools.cache
-def _compiled(source: str) -> re.Pattern[str]:
-    return re.compile(source)
+        cases = (case for case in self.cases if case.role is None)
+        found = next((case for case in cases if case.holds_for_all(lines, run)), None)
+        condition, special = conditions.CASES.get(self.id, (None, UNCHANGED))
+        if found is None and condition is not None and lines and condition(lines, run):
+            return special
+        return found or UNCHANGED
 
 
 @functools.cache
@@ -248,61 +167,33 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
     texts: dict[str, Any] = {}
     if kind == "finding":
         assert re.fullmatch(r"[A-Z]{3}\d{3}", entry["code"]), entry["code"]
-        texts = {slot: str(entry[slot]).strip() for slot in ("title", "message", "remedy", "page")}
+        texts = {slot: str(entry[slot]).strip() for slot in ("title", "message", "page")}
         texts |= {
             "code": entry["code"],
+            "steps": steps_of(entry),
             "severity": Severity(entry["severity"]),
             "fault_class": FaultClass(entry["fault_class"]),
-            "depth": int(entry.get("depth", 50)),
+            "layer": str(entry["layer"]),
         }
-    blames = entry.get("blames", "rank")
-    assert blames in BLAMES, f"{entry['name']}: blames {blames!r}"
+    unknown = set(entry) - KEYS
+    assert not unknown, f"{family}.{entry['name']}: {sorted(unknown)} is no key; there are {sorted(KEYS)}"
+    culprit = entry.get("culprit", "rank")
+    assert culprit in CULPRITS, f"{family}.{entry['name']}: culprit {culprit!r}; there are {CULPRITS}"
     return Signature(
         id=f"{family}.{entry['name']}",
         family=family,
         role=Role(entry["role"]),
         lines=tuple(_line(entry["name"], line) for line in entry["line"]),
         decoys=tuple(entry.get("decoys", ())),
-        blames=blames,
+        culprit=culprit,
         variables=tuple(entry.get("variables", ())),
-        most=Confidence(entry.get("most", "certain")),
-        alive=FaultClass(entry["alive"]) if "alive" in entry else None,
-        restates=bool(entry.get("restates", False)),
-        hints=tuple((str(pattern), str(command)) for pattern, command in entry.get("hints", ())),
-        cases=tuple(case(entry["name"], when) for when in entry.get("when", ())),
+        max_confidence=Confidence(entry.get("max_confidence", "certain")),
+        class_if_alive=FaultClass(entry["class_if_alive"]) if "class_if_alive" in entry else None,
+        is_launcher_summary=bool(entry.get("is_launcher_summary", False)),
+        cases=tuple(case_from(entry["name"], when) for when in entry.get("when", ())),
         since=entry.get("since", "0.1"),
         **texts,
     )
-
-
-def case(name: str, entry: Mapping[str, Any]) -> Case:
-    """`[[finding.when]]` of the finding with this name."""
-    unknown = set(entry) - set(Case.__struct_fields__)
-    assert not unknown, f"{name}: {unknown} is no condition"
-    made = Case(
-        text=entry.get("text", ""),
-        front=entry.get("front", ""),
-        values=dict(entry.get("values", {})),
-        equal=tuple((a, b) for a, b in entry.get("equal", ())),
-        most=int(entry.get("most", 0)),
-        progress=bool(entry.get("progress", False)),
-        beside=str(entry.get("beside", "")),
-        without=str(entry.get("without", "")),
-        later=str(entry.get("later", "")),
-        within_s=float(entry.get("within_s", 0.0)),
-        within_lines=int(entry.get("within_lines", 0)),
-        role=Role(entry["role"]) if "role" in entry else None,
-        severity=Severity(entry["severity"]) if "severity" in entry else None,
-        fault_class=FaultClass(entry["fault_class"]) if "fault_class" in entry else None,
-    )
-    changes = (made.severity, made.fault_class)
-    assert (made.role is None) == any(changes), (
-        f"{name}: a case changes a line's role, or a finding's severity and class"
-    )
-    assert made.role is not None or not (made.front or made.progress), f"{name}: what was around a line is not kept"
-    others = (made.beside, made.without, made.later)
-    assert made.role is None or not any(others), f"{name}: a line is read before others are known"
-    return made
 
 
 def _line(name: str, entry: Mapping[str, Any]) -> LinePattern:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allready.evidence.flight.join import FlightJoin, flight_progress
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from tests.evidence.flight.dialect import torch_pickle
+from tests.judging.joined import Joined, joined_dumps
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "flight"
 BEGIN_NS = 1_795_178_717_000_000_000
@@ -89,9 +89,9 @@ def loaded(made: Mapping[str, Any], name: str = "fr_0") -> FlightDump:
     return found
 
 
-def joined(dumps: Mapping[int, Mapping[str, Any]]) -> FlightJoin:
+def joined(dumps: Mapping[int, Mapping[str, Any]]) -> Joined:
     """The dumps of several ranks, read and joined."""
-    return flight_progress([loaded(made, f"fr_{rank}") for rank, made in dumps.items()])
+    return joined_dumps([loaded(made, f"fr_{rank}") for rank, made in dumps.items()])
 
 
 def recorded(scenario: str) -> dict[str, bytes]:
@@ -102,6 +102,6 @@ def recorded(scenario: str) -> dict[str, bytes]:
     }
 
 
-def joined_recording(scenario: str) -> FlightJoin:
+def joined_recording(scenario: str) -> Joined:
     """A recorded run, read and joined."""
-    return flight_progress([d for n, data in recorded(scenario).items() for d in read_dump(data, n, name_hint=n).dumps])
+    return joined_dumps([d for n, data in recorded(scenario).items() for d in read_dump(data, n, name_hint=n).dumps])

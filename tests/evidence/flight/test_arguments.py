@@ -9,31 +9,32 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from allready.evidence.flight.arguments import MAX_COMPARED, MAX_MISFITS, misfits_of
 from allready.evidence.flight.columns import MAX_SHAPES
 from allready.evidence.flight.given import MAX_SPLITS, Given, given_of
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.reader import read_dump
+from allready.judging.flight_splits import MAX_COMPARED, MAX_MISFITS, misfits_of
 from allready.model import Misfit
+from tests.cases import cases
 from tests.clock import cpu_s
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, joined
+from tests.judging.joined import joined_dumps
 
 EVEN = [4, 4, 4, 4]
 BROADCAST = [entry(1), entry(2, "gloo:broadcast", size=16), entry(3)]
 EXCHANGE = [entry(1), entry(2, "gloo:all_to_all", size=16), entry(3)]
 
 
-def rooted(root: int | None, *, seq: int = 2, operation: str = "broadcast") -> list[Any]:
+def rooted(root: int | None, *, seq: int = 2, operation: str = "broadcast") -> Sequence[Any]:
     return ["0", seq, operation, root, None, None]
 
 
-def split(to_each: Sequence[int], from_each: Sequence[int] = EVEN, *, seq: int = 2) -> list[Any]:
+def split(to_each: Sequence[int], from_each: Sequence[int] = EVEN, *, seq: int = 2) -> Sequence[Any]:
     return ["0", seq, "all_to_all", None, list(to_each), list(from_each)]
 
 
-def mismatches(entries: Sequence[Mapping[str, Any]], rows: Mapping[int, Sequence[Any]]) -> list[Any]:
+def mismatches(entries: Sequence[Mapping[str, Any]], rows: Mapping[int, Sequence[Any]]) -> Sequence[Any]:
     """Of four ranks that made the same entries, with these rows."""
     return joined({r: dump(entries, arguments=list(rows.get(r, ()))) for r in range(4)}).mismatches
 
@@ -48,7 +49,7 @@ def test_the_rank_that_names_another_root_than_most_is_odd() -> None:
 def test_another_root_at_a_line_of_its_own_is_the_same_call(line: int, is_same_call: bool) -> None:
     """At a line that the others run as well, at another time, it is one of their calls in the wrong place."""
 
-    def calls(own: int) -> list[Any]:
+    def calls(own: int) -> Sequence[Any]:
         return [entry(1), entry(2, "gloo:broadcast", size=16, line=own), entry(3, "gloo:broadcast", size=16, line=35)]
 
     [found] = joined(
@@ -64,7 +65,7 @@ def test_nobody_is_odd_where_no_root_is_known_of_more_than_half(roots: Mapping[i
     assert set(found.by_rank) == set(roots)
 
 
-@pytest.mark.parametrize(
+@cases(
     "rows",
     [
         {r: [rooted(1)] for r in range(4)},
@@ -151,7 +152,7 @@ def test_both_kinds_of_files_hold_them(as_json: bool) -> None:
         reading = read_dump(data, f"fr_{rank}", name_hint=f"fr_{rank}")
         assert (len(reading.dumps), reading.source.problem) == (1, None)
         found += reading.dumps
-    assert [m.odd for m in flight_progress(found).mismatches] == [(2,)]
+    assert [m.odd for m in joined_dumps(found).mismatches] == [(2,)]
 
 
 def test_arguments_without_a_dump_are_none() -> None:
@@ -165,13 +166,14 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @examples(JSON | st.lists(st.tuples(st.text(max_size=3), JSON, JSON, JSON, JSON, JSON), max_size=4))
 def test_no_rows_are_read_as_none_and_nothing_breaks(told: Any) -> None:
     for key, value in given_of(told).items():
         assert isinstance(key[0], str)
         assert isinstance(value, Given)
     data = json.dumps(dump(BROADCAST, arguments=told)).encode()
-    flight_progress([d for r in range(2) for d in read_dump(data, f"fr_{r}", name_hint=f"fr_{r}").dumps])
+    joined_dumps([d for r in range(2) for d in read_dump(data, f"fr_{r}", name_hint=f"fr_{r}").dumps])
 
 
 def test_numbers_that_no_tensor_has_are_none() -> None:
@@ -183,6 +185,7 @@ def test_numbers_that_no_tensor_has_are_none() -> None:
     assert [i for (_, i), g in given_of(many).items() if g.splits is None] == [MAX_SPLITS // 2000]
 
 
+@pytest.mark.thorough
 def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
     """Splits that are never the same: only so many pairs are looked at, the first operations first."""
     ranks = 200

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allready.model import Lag
+from tests.cases import cases
 from tests.evidence.flight.make import dump, entry, joined
 
 LOOK_S = 0.1
@@ -76,14 +77,14 @@ def test_lateness_by_chance_is_nobodys() -> None:
     assert max(lag.last_share.values()) < 0.5
 
 
-@pytest.mark.parametrize("ahead_s", [-3600.0, -0.4, -0.05, 0.05, 0.4, 3600.0])
+@cases("ahead_s", [-3600.0, -0.4, -0.05, 0.05, 0.4, 3600.0])
 def test_a_clock_that_is_wrong_makes_nobody_late(ahead_s: float) -> None:
     lag = run(lambda rank, step, chance: chance.random() * 0.01, clocks={1: ahead_s})
     assert lag is not None
     assert max(lag.last_share.values()) < 0.5
 
 
-@pytest.mark.parametrize("ahead_s", [-3600.0, -0.4, 0.4, 7.0])
+@cases("ahead_s", [-3600.0, -0.4, 0.4, 7.0])
 def test_a_late_rank_is_found_behind_a_wrong_clock(ahead_s: float) -> None:
     lag = run(slow(2, 0.4), clocks={0: ahead_s, 2: -ahead_s})
     assert lag is not None

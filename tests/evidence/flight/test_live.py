@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from allready.evidence.flight.join import FlightJoin, flight_progress
 from allready.evidence.flight.reader import read_dump
+from tests.judging.joined import Joined, joined_dumps
+
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 RANKS = 3
 RANK_PROGRAM = """
@@ -93,11 +95,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def joined(folder: Path) -> FlightJoin:
+def joined(folder: Path) -> Joined:
     """All dumps of a folder, read and joined."""
     readings = [read_dump(p.read_bytes(), str(p), name_hint=str(p)) for p in sorted(folder.iterdir())]
     assert [r.source.problem for r in readings] == [None] * RANKS
-    return flight_progress([d for r in readings for d in r.dumps])
+    return joined_dumps([d for r in readings for d in r.dumps])
 
 
 @pytest.mark.parametrize("kind", ["pickle", "json"])

@@ -9,15 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.flight.groups import groups_of
-from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.names import operation_name, rank_in_name
 from allready.evidence.flight.reader import is_dump, read_dump
 from allready.evidence.flight.tracks import operation_at, tracks_of
 from allready.evidence.reading import FlightDump
 from allready.model import Operation
+from tests.cases import cases
 from tests.clock import timed
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import BEGIN_NS, dump, entry, loaded, recorded
+from tests.judging.joined import joined_dumps
 
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -82,7 +83,7 @@ def test_started_and_completed_times_are_seconds() -> None:
     assert [round(t - BEGIN_NS / 1e9) for t in (found.created_s, found.started_s, found.completed_s) if t] == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("recorded_name", "expected"),
     [
         ("nccl:all_reduce", ("all_reduce", "nccl", None, None)),
@@ -109,7 +110,7 @@ def test_operations_have_one_name(recorded_name: str, expected: tuple[object, ..
     assert operation_name(recorded_name) == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "rank"),
     [
         ("fr_0", 0), ("/tmp/nccl_trace_rank_12", 12), ("comm_lib_trace_rank_3", 3), ("rank3.pkl", 3), ("fr_7.json", 7),
@@ -164,7 +165,7 @@ OLD_KEYS = {
 }
 
 
-@pytest.mark.parametrize("version", OLD_KEYS)
+@cases("version", OLD_KEYS)
 def test_every_version_is_read(version: str) -> None:
     entries: list[dict[str, Any]] = [entry(1), entry(2, "nccl:broadcast", state="scheduled")]
     major, minor = (int(p) for p in version.split("."))
@@ -313,7 +314,7 @@ def test_sizes_that_never_repeat_keep_their_numbers() -> None:
     assert operation_of(found, 700).sizes == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "entries",
     [
         None, 5, "text", {"a": 1}, [None, 5, "x", [], {}], [{"profiling_name": 5}], [{"profiling_name": "nccl:x"}],
@@ -327,7 +328,7 @@ def test_entries_that_are_none_are_counted_not_believed(entries: Any) -> None:
     assert reading.source.num_unknown == (len(entries) if isinstance(entries, list) else 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [
         {"input_sizes": [["a"]]}, {"input_sizes": [[1 << 70]]}, {"input_sizes": [[-1]]}, {"input_sizes": 7},
@@ -384,11 +385,12 @@ def test_what_is_no_dump_is_said_not_raised() -> None:
         assert sum(d.num_entries for d in reading.dumps) == 0
 
 
+@pytest.mark.thorough
 def test_groups_of_absurd_sizes_take_little_time_and_memory() -> None:
     ranks = str(list(range(0, 400_000, 2)))
     groups = {str(i): {"name": str(i), "desc": "", "ranks": ranks} for i in range(4000)}
     data = torch_pickle(dump([entry(1)]) | {"pg_config": groups})
-    joined, took_s = timed(lambda: flight_progress(read_dump(data, "fr_0", name_hint="fr_0").dumps), enough_s=10)
+    joined, took_s = timed(lambda: joined_dumps(read_dump(data, "fr_0", name_hint="fr_0").dumps), enough_s=10)
     assert took_s < 10
     assert sum(len(g.members) + len(g.absent) for g in joined.progress) < 3_000_000
 
@@ -409,6 +411,7 @@ TOP = st.sampled_from(["pg_config", "pg_status", "version", "comm_lib_version"])
 FIELDS = st.sampled_from(sorted(entry(1)))
 
 
+@pytest.mark.thorough
 @QUICK
 @given(st.lists(st.dictionaries(FIELDS, JUNK, max_size=6), max_size=5), st.dictionaries(TOP, JUNK, max_size=3))
 def test_any_content_gives_a_reading(changes: list[dict[str, Any]], top: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.flight.machine import Machine, RefusedError
 from allready.evidence.flight.unpickle import dialect_end, load
+from tests.cases import cases
 from tests.clock import cpu_s
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry, recorded
@@ -58,7 +59,7 @@ def test_the_tests_write_what_torch_writes() -> None:
     assert torch_pickle(pickle.loads(data)) == data
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@cases("protocol", range(6))
 def test_every_protocol_is_read(protocol: int) -> None:
     expected = pickle.loads(recorded("v2_lock")["fr_0"])
     data = pickle.dumps(expected, protocol)
@@ -81,7 +82,7 @@ def test_a_call_is_refused_and_not_made(tmp_path: Any) -> None:
     assert not witness.exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("token", "name"),
     [
         (b"cos\nsystem\n", "GLOBAL os.system"), (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
@@ -147,7 +148,8 @@ def _hostile() -> Iterator[tuple[str, bytes]]:
     yield "a dict of itself", b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesh\x00u."
 
 
-@pytest.mark.parametrize("name", [name for name, _ in _hostile()])
+@pytest.mark.thorough
+@cases("name", [name for name, _ in _hostile()])
 def test_hostile_pickles_take_little_time(name: str) -> None:
     data = next(d for n, d in _hostile() if n == name)
 
@@ -172,6 +174,7 @@ for name, data in _hostile():
 """
 
 
+@pytest.mark.thorough
 def test_hostile_pickles_take_little_memory() -> None:
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
@@ -183,6 +186,7 @@ def test_hostile_pickles_take_little_memory() -> None:
     assert max(map(int, peaks.values())) < 300, peaks
 
 
+@pytest.mark.thorough
 def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
     data = recorded("link_down")["fr_0"]
     whole = load(data).value["entries"]
@@ -200,7 +204,7 @@ def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
     assert numbers[-1] == len(whole)
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@cases("protocol", range(6))
 def test_a_cut_pickle_of_any_protocol_is_read_up_to_the_cut(protocol: int) -> None:
     data = pickle.dumps(pickle.loads(recorded("v2_lock")["fr_3"]), protocol)
     found = load(data[: len(data) * 3 // 4])
@@ -258,6 +262,7 @@ TOKENS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(QUICK, max_examples=400)
 @given(TOKENS)
 def test_any_order_of_harmless_tokens_is_survived(tokens: list[bytes]) -> None:
@@ -282,6 +287,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @QUICK
 @given(VALUES, st.integers(0, 5))
 def test_plain_data_is_read_as_it_is(value: Any, protocol: int) -> None:

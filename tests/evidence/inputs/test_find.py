@@ -13,6 +13,7 @@ import pytest
 
 from allready.evidence.inputs import Found, find, unpack
 from allready.model import SourceRecord
+from tests.cases import cases
 from tests.evidence.inputs.contents import contents
 
 
@@ -62,7 +63,7 @@ def test_what_is_missing_is_said_and_the_rest_goes_on(run: Path) -> None:
     assert "embedded null" in notes("a\0b")["a\0b"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "twice",
     [
         lambda run: (run, run),

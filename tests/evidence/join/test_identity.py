@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.reading import RasAnswer
 from allready.model import GroupProgress, Origin, Position
-from tests.evidence.join.made import comm, event, known, process
+from tests.judging.made import comm, event, known, process
 
 
 def test_equal_host_names_and_pids_on_two_nodes_are_two_processes() -> None:

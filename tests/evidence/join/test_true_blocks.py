@@ -1,11 +1,10 @@
 """Whole blocks as people post them: which finding explains them, and whom it names."""
 
-import pytest
-
-from allready.evidence.join import assemble
 from allready.evidence.log import read_lines
+from allready.judging.assemble import assemble
+from allready.judging.engine import judge
 from allready.model import Finding, Fleet, Severity, World
-from allready.rules.engine import judge
+from tests.cases import cases
 from tests.rules.runs import NONE
 
 PYXIS = """\
@@ -96,7 +95,7 @@ def findings(text: str) -> tuple[Finding, ...]:
     return judge(Fleet(world=World(num_nodes=0, world_size=0), run_evidence=after, inapplicable=NONE))[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "code", "words", "ranks"),
     [
         (PYXIS, "LCH041", "failed to execute: /bin/bash", ()),
@@ -117,6 +116,6 @@ def test_the_block_is_explained(text: str, code: str, words: str, ranks: tuple[i
     assert words in first.message
 
 
-@pytest.mark.parametrize("text", [IDLE_AMD, PULLED, SCALED_DOWN, ALL_THERE])
+@cases("text", [IDLE_AMD, PULLED, SCALED_DOWN, ALL_THERE])
 def test_what_looks_like_it_is_no_fault(text: str) -> None:
     assert not [f.code for f in findings(text) if f.severity.weight >= Severity.WARNING.weight]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from allready.evidence.join import assemble
 from allready.evidence.log import read_lines
+from allready.judging.assemble import assemble
+from allready.judging.engine import judge
 from allready.model import Finding, Fleet, GroupProgress, RunEvidence, World
-from allready.rules.engine import judge
 from tests.rules.runs import NONE
 
 

@@ -1,5 +1,5 @@
 from allready.evidence.join.zones import in_one_zone
-from tests.evidence.join.made import death, event, reading
+from tests.judging.made import death, event, reading
 
 HOUR_S = 3600.0
 

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.evidence.lines.coll import op_name, parse
 from allready.evidence.reading import OpShape
+from tests.cases import cases
 
 NCCL = (
     "gpu01:4711:4790 [3] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f41 recvbuff 0x7f42 count 1048576 datatype 9 "
@@ -23,7 +22,7 @@ def test_reads_everything_an_operation_line_says() -> None:
     assert [NCCL[a:b] for a, b in found.variable] == ["1f", "7f41", "7f42", "5618"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "change"),
     [
         ("AllReduce", "Send", {"name": "send"}),
@@ -61,7 +60,7 @@ def test_reads_what_rccl_adds() -> None:
     assert [line[a:b] for a, b in found.variable] == ["1f", "7f41", "7f42", "7f77", "5618", "12"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "front",
     [
         "0: ", "[default3]:", "[rank3]:", "[1,0]<stdout>:", "[2025-03-01 12:34:56] ", "2025-03-01T12:34:56.123456789Z ",
@@ -84,7 +83,7 @@ def test_knows_the_date_and_what_changes_in_it() -> None:
     assert [line[a:b] for a, b in found.variable][:7] == ["2025", "03", "01", "12", "34", "56", "789"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "", NCCL[:100], NCCL.replace("count", "cnt"), NCCL.replace(":4711:", ":"),

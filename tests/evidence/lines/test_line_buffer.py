@@ -12,6 +12,7 @@ from allready.evidence.lines.line_buffer import clip, process_of
 from allready.evidence.lines.merge import merged
 from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
+from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 SMALL = Limits(line_bytes=2048, clip_bytes=256, same_lines=5)
@@ -44,7 +45,7 @@ def test_repeats_of_different_processes_are_different() -> None:
     assert sorted((r.process, r.count) for r in found.repeats) == [("gpu01:77", 195), ("gpu01:78", 195)]
 
 
-@pytest.mark.parametrize("border", [100, 3000, 20_000, 33_333])
+@cases("border", [100, 3000, 20_000, 33_333])
 def test_repeats_are_the_same_in_parts(border: int) -> None:
     rng = random.Random(5)
     lines = [
@@ -76,7 +77,7 @@ def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
     assert (found.num_head, found.num_dropped, found.num_interesting) == (10, len(words) - 30, len(words))
 
 
-@pytest.mark.parametrize("border", [0, 100, 700, 5_000, 14_000])
+@cases("border", [0, 100, 700, 5_000, 14_000])
 def test_the_first_and_the_last_are_the_same_in_parts(border: int) -> None:
     words = [a + b + c for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
     data = "\n".join(f"Connection refused by {word}" for word in words).encode()
@@ -104,7 +105,7 @@ def test_a_block_leaves_operations_out_and_ends() -> None:
     assert line.following == tuple(f"  frame {i}".encode() for i in range(80))
 
 
-@pytest.mark.parametrize("border", [1, 30, 36, 500, 4000, 9000])
+@cases("border", [1, 30, 36, 500, 4000, 9000])
 def test_a_block_reaches_over_the_end_of_a_part(border: int) -> None:
     rng = random.Random(3)
     lines = ["Traceback (most recent call last):"]
@@ -123,8 +124,8 @@ def test_a_line_is_cut_where_it_matters() -> None:
     assert clip(b" 1%|\r 2%|\rerror: refused\r 3%|\r", 17, 7, 4096) == b"error: refused"
 
 
-@pytest.mark.parametrize("where", [0, 100, 2040, 2048, 2049, 5000, 70_000])
-@pytest.mark.parametrize("chunk", [1, 10_000, 1 << 20])
+@cases("where", [0, 100, 2040, 2048, 2049, 5000, 70_000])
+@cases("chunk", [1, 10_000, 1 << 20])
 def test_finds_what_stands_in_a_very_long_line(where: int, chunk: int) -> None:
     data = b"first\n" + b"." * where + b"Connection refused" + b"." * 9000 + b"\nNCCL last\n"
     found = scanned(data, chunk=chunk)
@@ -206,7 +207,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found.num_byt
 """
 
 
-@pytest.mark.parametrize(
+@pytest.mark.thorough
+@cases(
     ("unit", "megabytes"),
     [
         (b"x", 64), (b"\0", 64), (b"\r", 64), (b"Connection refused ", 64), (bytes(range(256)), 64), (b"\n", 20),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.lines.literals import Literals, distinct, places_of
+from tests.cases import cases
 
 
 def naive(data: bytes, literals: tuple[bytes, ...]) -> list[tuple[int, int]]:
@@ -22,10 +23,8 @@ def found(literals: Literals, data: bytes) -> list[tuple[int, int]]:
     return list(zip(places.tolist(), which.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "literal", [b"NCCL", b"NCCL ", b"NCCL W", b"NCCL WA", b"NCCL WARN", b"Traceback (most recent call"]
-)
-@pytest.mark.parametrize("before", range(9))
+@cases("literal", [b"NCCL", b"NCCL ", b"NCCL W", b"NCCL WA", b"NCCL WARN", b"Traceback (most recent call"])
+@cases("before", range(9))
 def test_finds_a_literal_wherever_it_stands(literal: bytes, before: int) -> None:
     literals = Literals([literal])
     for after in range(9):

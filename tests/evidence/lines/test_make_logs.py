@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.evidence.lines import reference
 
 MAKE = Path(__file__).parents[3] / "benchmarks" / "make_logs.py"
@@ -16,7 +17,8 @@ def made(folder: Path, *options: str) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize(
+@pytest.mark.thorough
+@cases(
     ("options", "num_files", "num_processes"),
     [
         (("--ranks", "3"), 3, 3),

@@ -8,8 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.lines.merge import merged
+from allready.evidence.lines.memory import ScanMemory
 from allready.evidence.lines.model import Limits, Scanned, split_ranges
 from allready.evidence.lines.scan import scan
+from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 RECORDED = sorted((Path(__file__).parents[2] / "fixtures" / "lines").glob("*.log"))
@@ -26,9 +28,14 @@ def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **opti
     )
 
 
-def in_parts(data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:
+def in_parts(
+    data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL, memory: ScanMemory | None = None
+) -> Scanned:
     cuts = [0, *sorted(min(b, len(data)) for b in borders), len(data)]
-    parts = [scanned(data, chunk=chunk, limits=limits, first_byte=a, last_byte=b) for a, b in itertools.pairwise(cuts)]
+    parts = [
+        scanned(data, chunk=chunk, limits=limits, first_byte=a, last_byte=b, memory=memory)
+        for a, b in itertools.pairwise(cuts)
+    ]
     return merged(parts, limits)
 
 
@@ -63,14 +70,15 @@ def mixed(seed: int, num: int = 300) -> bytes:
     return "\n".join(lines).encode() + rng.choice((b"", b"\n"))
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
+@cases("path", RECORDED, ids=lambda p: p.name)
 def test_agrees_with_regular_expressions_on_recorded_logs(path: Path) -> None:
     data = path.read_bytes()
     reference.check(scanned(data), data)
     reference.check(scanned(data, chunk=1), data)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.thorough
+@cases("seed", range(12))
 def test_agrees_with_regular_expressions_on_interleaved_processes(seed: int) -> None:
     data = mixed(seed)
     reference.check(scanned(data, chunk=1), data)
@@ -83,6 +91,7 @@ CUTS = {
 }
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None)
 @given(**CUTS)
 @example(seed=33602, chunk=1, borders=[1])  # a marker alone in the first part, and the same of nobody in the second
@@ -106,6 +115,7 @@ def assert_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     assert comparable(in_parts(data, borders, chunk=chunk)) == comparable(whole)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_hostile_bytes_give_the_same_as_regular_expressions(data: st.DataObject) -> None:
@@ -135,6 +145,7 @@ def test_any_bytes_at_all_are_counted(blob: bytes, chunk: int) -> None:
     reference.check(found, blob)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("templates", [200_000, 300])
 def test_every_operation_may_have_another_size(templates: int) -> None:
     """Experts send as many tokens as they have."""

@@ -10,6 +10,7 @@ from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.streams import thinned_step, unpacked
 from allready.evidence.reading import BLOCK
+from tests.cases import cases
 from tests.evidence.lines import logs, reference
 
 RNG = random.Random(1)
@@ -47,7 +48,7 @@ def test_only_the_first_of_equal_marks_counts() -> None:
     assert stream.marks == {1: 0, 2: 2}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "iteration"),
     [
         ("iteration: 12", 12), ("Iteration 12", 12), ("iter 12/500", 12), ("iter [12/500]", 12), ("step: 12", 12),
@@ -64,7 +65,7 @@ def test_only_the_first_of_equal_marks_counts() -> None:
         ("sub-step 5", None), ("gradient_accumulation_step=8", None), ("iterations 5", None), ("iterable 5", None),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("before", ["", "some line that is long enough to be looked back at\n"])
+@cases("before", ["", "some line that is long enough to be looked back at\n"])
 def test_recognises_the_usual_markers_and_nothing_else(line: str, iteration: int | None, before: str) -> None:
     assert scanned(before + line).iterations.first == iteration
     assert scanned(before + line + "\nnext line 77\n").iterations.last == iteration

@@ -3,6 +3,7 @@
 import pytest
 
 from allready.evidence.clock import Clock, dated, latest_dated
+from tests.cases import cases
 
 
 def at(*parts: int) -> float:
@@ -29,9 +30,7 @@ def test_a_leap_day_is_in_a_leap_year() -> None:
     assert Clock(at(2026, 11, 20, 12, 0, 0)).without_year(2, 29, 1, 0, 0) == at(2024, 2, 29, 1, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "wrong", [(13, 1, 0, 0, 0), (2, 30, 0, 0, 0), (1, 1, 24, 0, 0), (1, 1, 0, 60, 0), (0, 0, 0, 0, 0)]
-)
+@cases("wrong", [(13, 1, 0, 0, 0), (2, 30, 0, 0, 0), (1, 1, 24, 0, 0), (1, 1, 0, 60, 0), (0, 0, 0, 0, 0)])
 def test_what_is_no_time_is_none(wrong: tuple[int, int, int, int, int]) -> None:
     assert Clock(at(2026, 11, 20, 12, 0, 0)).without_year(*wrong) is None
 

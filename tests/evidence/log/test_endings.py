@@ -6,6 +6,7 @@ import pytest
 
 from allready.evidence.log import read_lines
 from allready.model import Death
+from tests.cases import cases
 from tests.evidence.log.reading import read
 
 TABLE = """\
@@ -83,7 +84,7 @@ KILLED = {"kind": "signal", "rank": 3, "local_rank": 1, "host": "node-b.cluster"
           "exit_code": -9, "first": True}  # fmt: skip
 
 
-@pytest.mark.parametrize("prefix", ["", "1: ", "[pod/w-1/train] ", "[node 1] "])
+@cases("prefix", ["", "1: ", "[pod/w-1/train] ", "[node 1] "])
 def test_three_statements_of_one_death_are_one(prefix: str) -> None:
     text = "".join(prefix + line + "\n" for line in (CLOSING + FAILED + TABLE).splitlines())
     found = told(text)
@@ -188,7 +189,7 @@ def test_an_own_exit_code_beats_the_closing_signal() -> None:
     assert told(CLOSING + line) == [{"kind": "exit", "pid": 1279, "exit_code": 1, "local_rank": 0, "first": True}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "deaths"),
     [
         ("srun: error: node01: task 3: Killed",
@@ -345,7 +346,7 @@ def test_an_error_file_is_read() -> None:
     assert read(text).deaths[0].time_s == 1_795_176_018.0
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "iteration: 3: Killed time",
@@ -367,7 +368,7 @@ EXITED = "E1120 11:51:27.492000 1260 torch/distributed/elastic/multiprocessing/a
 EXITED += "local_rank: 0 (pid: 3049) of binary: /usr/bin/python3\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         "train.py: error: unrecognized arguments: --local-rank=0",
@@ -382,7 +383,7 @@ def test_the_last_words_before_an_exit_code_are_kept(words: str) -> None:
     assert (death.kind, death.exit_code, death.last_words) == ("exit", 2, words)
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         "step 3 loss 2.5",
@@ -541,7 +542,7 @@ def test_where_two_ranks_abort_in_one_file_nobody_knows_whose_words_they_are() -
     assert {d.pid: d.last_words for d in deaths if d.pid} == {21183: "", 21184: ""}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "signal", "pid"),
     [
         ("[hpc-1:229246:0:229250] Caught signal 7 (Bus error: nonexistent physical address)", "SIGBUS", 229246),
@@ -599,7 +600,7 @@ def test_the_first_thread_has_the_number_of_its_process() -> None:
         assert {d.rank for d in deaths if d.signal == "SIGABRT" or d.last_words} == ranks
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "E0321 12:34:56.789012 12345 shards.cc:123] Check failed: fd >= 0 (-1 vs. 0), retrying",

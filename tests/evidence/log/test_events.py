@@ -9,6 +9,7 @@ from allready.evidence.lines.model import RawLine, Repeat, Scanned
 from allready.evidence.log import interpret, read_lines
 from allready.evidence.log.events import MAX_KEPT
 from allready.model import Event
+from tests.cases import cases
 from tests.evidence.log.reading import MTIME_S, read, use_signatures
 
 PATTERNS = {
@@ -158,7 +159,7 @@ vm:11:11 [0] NCCL INFO comm 0x7 rank 6 nranks 8 cudaDev 1 busId 2 - Init COMPLET
     assert (found.origin.host, found.origin.pid, found.origin.rank) == ("vm", 10, 5)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "rank", "local_rank", "node", "host", "pid"),
     [
         ("nccl.node0.vm.1130.log", None, None, "node0", "vm", 1130),
@@ -200,7 +201,7 @@ def test_in_a_shared_file_nobody_is_guessed() -> None:
     assert events[0].origin.rank is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "rank", "node"),
     [
         (["0: x", "1: x", "3: connect failed, retrying (1)"], 3, None),

@@ -16,8 +16,11 @@ from allready.evidence.log.elastic import read_error_file
 from allready.evidence.log.process_table import MAX_PROCESSES
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin
+from tests.cases import cases
 from tests.clock import timed
 from tests.evidence.log import test_endings, test_nccl, test_tracebacks
+
+pytestmark = pytest.mark.thorough
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
 SEEN = [
@@ -88,7 +91,7 @@ def test_recorded_lines_shuffled_and_cut_are_no_harm() -> None:
         sound(read_lines(mixed[:1500], "x", mtime_s=1.0))
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "a:" * 2000,

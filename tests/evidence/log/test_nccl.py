@@ -4,6 +4,7 @@ import pytest
 
 from allready.evidence.log.nccl import class_of, version_of
 from allready.model import ProcessRecord, Transport
+from tests.cases import cases
 from tests.evidence.log.reading import read
 
 
@@ -27,7 +28,7 @@ INIT_LINES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("version", INIT_LINES)
+@cases("version", INIT_LINES)
 def test_init_complete_of_every_version(version: str) -> None:
     found = process(INIT_LINES[version])
     comm = found.comms[0]
@@ -53,7 +54,7 @@ CHILDREN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("version", CHILDREN)
+@cases("version", CHILDREN)
 def test_children_of_a_split_know_their_parent_and_give_no_rank(version: str) -> None:
     found = process(
         "comm 0x7 rank 5 nranks 8 cudaDev 0 busId 1 - Init COMPLETE",
@@ -79,7 +80,7 @@ def test_the_rank_is_that_in_the_largest_communicator() -> None:
     assert process(*lines).rank == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "destroyed", "aborted"),
     [
         ("comm 0x7 rank 0 nranks 2 cudaDev 0 busId 60 - Destroy COMPLETE", True, False),
@@ -115,7 +116,7 @@ def test_the_layout_of_the_largest_communicator_counts() -> None:
     assert (found.rank, found.num_nodes, found.num_local_ranks, found.local_rank) == (9, 2, 8, 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "found"),
     [
         ("Channel 00 : 0[1a000] -> 1[3d000] via P2P/IPC", Transport(src=0, dst=1, how="P2P/IPC")),
@@ -153,7 +154,7 @@ def test_connections_made_inside_an_init_are_its_communicators() -> None:
     assert [(t.src, t.comm) for t in found.transports] == [(0, "0x7"), (1, None)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "interfaces", "oob", "hcas"),
     [
         ("NET/Socket : Using [0]eth0:10.0.0.1<0> [1]eth1:10.1.0.1<0>",
@@ -188,7 +189,7 @@ def test_what_was_available_and_not_chosen_is_kept() -> None:
     assert found.available == ("ib0",)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "network"),
     [
         ("Using network Socket", "Socket"),
@@ -201,7 +202,7 @@ def test_the_network_in_use(line: str, network: str) -> None:
     assert process(line).network == network
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "plugins"),
     [
         ("NET/Plugin: Loaded net plugin Libfabric (v9)", ("NET Libfabric v9",)),
@@ -220,7 +221,7 @@ def test_plugins_that_were_loaded(line: str, plugins: tuple[str, ...]) -> None:
     assert process(line).plugins == plugins
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "env"),
     [
         ("NCCL_SOCKET_IFNAME set by environment to ib0", {"NCCL_SOCKET_IFNAME": "ib0"}),
@@ -278,7 +279,7 @@ def test_timings_are_those_of_the_largest_communicator() -> None:
     assert found.phases_s["bootstrap recv"] == 8.9
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "versions"),
     [
         ("NCCL version 2.28.9+cuda13.0", {"nccl": "2.28.9", "cuda": "13.0"}),
@@ -304,7 +305,7 @@ def test_a_bare_version_line_belongs_to_the_only_process() -> None:
     assert [p.versions for p in two.processes] == [{}, {}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "level", "kind"),
     [
         ("AllReduce: opCount 3 sendbuff 0x7 recvbuff 0x7 count 1", "INFO", "operation"),

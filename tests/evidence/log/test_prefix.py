@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allready.evidence.clock import Clock, dated
 from allready.evidence.prefix import Prefix, has_label, parse, second_start
+from tests.cases import cases
 
 NOVEMBER = dated(2026, 11, 20, 12, 30, 0)
 assert NOVEMBER is not None
@@ -26,7 +27,7 @@ def parts(text: str) -> dict[str, Any]:
     return {name: value for name, value in parse(text, CLOCK)._asdict().items() if value not in (None, "")}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("prefix", "found"),
     [
         ("", {}),
@@ -87,7 +88,7 @@ INNER = ["[default1]:", "[rank5]: ", "[1,5]<stdout>:", ""]
 STAMP = ["[2026-11-20 12:00:18] ", ""]
 
 
-@pytest.mark.parametrize(("outer", "inner", "stamp"), list(itertools.product(OUTER, INNER, STAMP)))
+@cases(("outer", "inner", "stamp"), list(itertools.product(OUTER, INNER, STAMP)))
 def test_prefixes_stand_in_any_stack(outer: str, inner: str, stamp: str) -> None:
     got = parse(outer + inner + stamp + NCCL, CLOCK)
     assert (got.rest, got.host, got.pid, got.level) == ("Using network Socket", "vm", 2685, "INFO")
@@ -98,7 +99,7 @@ def test_prefixes_stand_in_any_stack(outer: str, inner: str, stamp: str) -> None
     assert (got.outer_time_s is not None) == outer.startswith("2026")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "found"),
     [
         ("vm:1:2 [0] NCCL INFO x", {"level": "INFO", "cuda_dev": 0}),
@@ -120,7 +121,7 @@ def test_nccl_writes_its_own_prefix_in_these_forms(text: str, found: dict[str, A
     assert {name: got.get(name) for name in found} == found
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "found"),
     [
         (
@@ -176,7 +177,7 @@ def test_other_loggers_are_known(text: str, found: dict[str, Any]) -> None:
         assert got.get(name) == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "[Rank 0] Watchdog caught collective operation timeout",
@@ -246,7 +247,7 @@ FRONTS = [
 ]
 
 
-@pytest.mark.parametrize(("front", "found"), FRONTS)
+@cases(("front", "found"), FRONTS)
 def test_a_rank_is_read_behind_a_stamp_of_any_form(front: str, found: dict[str, Any]) -> None:
     got = parts(front + "[rank3]: ValueError: bad sample")
     assert (got.pop("rank"), got.pop("rest")) == (3, "ValueError: bad sample")
@@ -265,7 +266,7 @@ def test_words_of_torch_begin_behind_half_a_line(front: str) -> None:
     assert parse(front + "[rank3]: Traceback (most recent call last):", CLOCK).rank == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "lost the connection to [rank3]: reset",

@@ -9,6 +9,7 @@ import pytest
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret, read_lines
 from allready.evidence.reading import Reading
+from tests.cases import cases
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in RUNS.glob("*.tar.xz"))
@@ -68,7 +69,7 @@ def test_there_are_recordings() -> None:
     assert set(DEATHS) < set(NAMES)
 
 
-@pytest.mark.parametrize("run", NAMES)
+@cases("run", NAMES, parts=2)
 def test_every_nccl_log_is_one_process_with_its_rank(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     ranks = []
     for name, reading in readings(files[run], "nccl."):
@@ -104,7 +105,7 @@ def test_meshes_have_a_communicator_for_each_group(files: Mapping[str, Mapping[s
         assert all(c.destroyed for c in reading.processes[0].comms)
 
 
-@pytest.mark.parametrize("run", NAMES)
+@cases("run", NAMES, parts=2)
 def test_deaths_are_those_that_happened(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     found = [death for _, reading in readings(files[run], "stdout.") for death in reading.deaths]
     expected = DEATHS.get(run, [])
@@ -125,7 +126,7 @@ def test_the_exception_has_its_place(files: Mapping[str, Mapping[str, bytes]]) -
     assert death.site == "/home/user/train_job/victim.py:22 <module>"
 
 
-@pytest.mark.parametrize("run", NAMES)
+@cases("run", NAMES, parts=2)
 def test_a_healthy_run_is_understood(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     for name, reading in readings(files[run], "nccl."):
         if run in HEALTHY:
@@ -134,7 +135,7 @@ def test_a_healthy_run_is_understood(files: Mapping[str, Mapping[str, bytes]], r
             assert all("NCCL WARN" in text for text in reading.source.unknown_examples), name
 
 
-@pytest.mark.parametrize("run", [name for name in NAMES if name != "link_down"])
+@cases("run", [name for name in NAMES if name != "link_down"], parts=2)
 def test_the_scanner_gives_the_same(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     import io
 

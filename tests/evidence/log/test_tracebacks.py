@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from allready.evidence.inputs import Found
 from allready.evidence.log.tracebacks import Failure
 from allready.evidence.readers import read_found
 from allready.model import Death
+from tests.cases import cases
 from tests.evidence.log.reading import read
 
 SITE = "/home/user/train.py:22 step"
@@ -44,7 +43,7 @@ def test_an_exception_is_a_death_with_its_words_and_its_place() -> None:
     assert (found.origin.line, found.is_collective_error, found.by_launcher, found.first) == (1, False, False, False)
 
 
-@pytest.mark.parametrize("prefix", ["", "3: ", "[default1]:", "[1,3]<stderr>:", "worker-1  | ", "[pod/w-1/train] ",
+@cases("prefix", ["", "3: ", "[default1]:", "[1,3]<stderr>:", "worker-1  | ", "[pod/w-1/train] ",
                                     "2026-11-20T12:00:18.000000001Z ", "(Worker pid=7, ip=10.0.0.2) "])  # fmt: skip
 def test_a_traceback_is_read_through_any_prefix(prefix: str) -> None:
     found = death("".join(prefix + line + "\n" for line in PLAIN.splitlines()))
@@ -72,14 +71,14 @@ def test_other_output_between_the_lines_does_no_harm() -> None:
     assert death("\n".join(lines)).text == "ValueError: bad sample in shard 17"
 
 
-@pytest.mark.parametrize(
+@cases(
     "joint",
     [
         "The above exception was the direct cause of the following exception:",
         "During handling of the above exception, another exception occurred:",
     ],
 )
-@pytest.mark.parametrize("is_ranked", [True, False])
+@cases("is_ranked", [True, False])
 def test_the_first_of_a_chain_is_the_cause(joint: str, is_ranked: bool) -> None:
     text = PLAIN + f"\n{joint}\n\n" + PLAIN.replace("ValueError", "RuntimeError").replace("line 22", "line 99")
     found = death(ranked(4, text) if is_ranked else text)
@@ -172,8 +171,8 @@ ValueError: bad
 """  # noqa: W291
 
 
-@pytest.mark.parametrize("parent", ["torch.multiprocessing.spawn.ProcessRaisedException: ", "Exception: "])
-@pytest.mark.parametrize("gap", ["\n\n", "\n", "\n\n\n"])
+@cases("parent", ["torch.multiprocessing.spawn.ProcessRaisedException: ", "Exception: "])
+@cases("gap", ["\n\n", "\n", "\n\n\n"])
 def test_where_a_spawned_child_failed_is_told_by_its_own_traceback(parent: str, gap: str) -> None:
     text = SPAWN.replace("torch.multiprocessing.spawn.ProcessRaisedException: \n\n", f"{parent}{gap}")
     found = death(text)
@@ -240,7 +239,7 @@ Bootstrap : no socket interface found
     assert (found.is_collective_error, found.site) == (True, SITE)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "is_collective"),
     [
         ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", True),
@@ -260,7 +259,7 @@ def test_errors_of_the_library_are_told_from_the_users(words: str, is_collective
     assert (found.text, found.is_collective_error) == (words, is_collective)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "Exception ignored in: <function A.__del__ at 0x7f>\n" + PLAIN,
@@ -282,7 +281,7 @@ OPEN = PLAIN.replace("<module>", "test_loop")
 """From below `mp.spawn`, Ray or a line that was cut: no entrance of a program above it."""
 
 
-@pytest.mark.parametrize("behind", ["", "srun: error: n1: task 0: Exited with exit code 1\n", "wandb: Synced\n" * 9,
+@cases("behind", ["", "srun: error: n1: task 0: Exited with exit code 1\n", "wandb: Synced\n" * 9,
                                     "/x/resource_tracker.py:254: UserWarning: leaked\n  warnings.warn('x')\n",
                                     "n1:7:7 [0] NCCL INFO comm 0x7 destroyed\n" * 20])  # fmt: skip
 def test_a_traceback_that_stands_last_ended_its_process(behind: str) -> None:

@@ -2,12 +2,12 @@
 
 import pickle
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.nccl_tests import is_nccl_tests, read_nccl_tests
 from allready.model import BenchRun
+from tests.cases import cases
 
 NEW = """# nccl-tests version 2.17.1 nccl-headers=22707 nccl-library=22707
 # Collective test starting: all_reduce_perf
@@ -51,7 +51,7 @@ def test_a_table_of_today_has_rows_averages_and_ranks() -> None:
     assert reading.source.problem is None
 
 
-@pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "0: ", "2026-11-20T10:00:00.123456789Z ", "[default0]:"])
+@cases("prefix", ["[1,0]<stdout>:", "0: ", "2026-11-20T10:00:00.123456789Z ", "[default0]:"])
 def test_prefixes_of_launchers_are_taken_off(prefix: str) -> None:
     text = "".join(f"{prefix}{line}\n" for line in NEW.splitlines())
     assert only(text).rows == only(NEW).rows

@@ -6,10 +6,10 @@ import zlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.operations import operations_progress
 from allready.evidence.operations.codes import CHUNK, raw_codes
 from allready.evidence.reading import OpShape
 from tests.evidence.operations.streams import AG, AR, SMALL, process, shape, stream, whole, whole_job
+from tests.judging.joined import joined_operations
 
 SHAPES = st.sampled_from([AR, AG, SMALL, shape("send", root=1), shape("recv", root=0), shape("all_reduce", -1)])
 
@@ -17,7 +17,7 @@ SHAPES = st.sampled_from([AR, AG, SMALL, shape("send", root=1), shape("recv", ro
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([AR, AG, SMALL]), max_size=30), min_size=2, max_size=4))
 def test_the_first_difference_is_where_a_plain_comparison_finds_it(sequences: list[list[OpShape]]) -> None:
-    found = operations_progress(*whole_job(sequences)).mismatches
+    found = joined_operations(*whole_job(sequences)).mismatches
     expected = next(
         (i for i in range(max(map(len, sequences))) if len({s[i] for s in sequences if len(s) > i}) > 1), None
     )
@@ -36,7 +36,7 @@ def test_any_mixture_with_any_markers_is_survived(sequences: list[list[OpShape]]
     streams, processes = whole_job(sequences)
     for item in streams:
         item.marks = marks
-    pickle.loads(pickle.dumps(operations_progress(streams, processes)))
+    pickle.loads(pickle.dumps(joined_operations(streams, processes)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,7 +45,7 @@ def test_broken_blocks_are_survived(blocks: list[bytes]) -> None:
     broken = stream([AR, AG], 0, nranks=2)
     broken.blocks = blocks
     processes = [process(r, whole(r, nranks=2)) for r in range(2)]
-    operations_progress([broken, stream([AR, AG], 1, nranks=2)], processes)
+    joined_operations([broken, stream([AR, AG], 1, nranks=2)], processes)
 
 
 def test_a_block_that_blows_up_is_read_in_portions() -> None:

@@ -1,9 +1,9 @@
 """Operations by iteration, and lateness by the times of lines."""
 
-from allready.evidence.operations import operations_progress
-from allready.evidence.operations.iterations import count_iterations
 from allready.evidence.reading import OpShape
+from allready.judging.iterations import count_iterations
 from tests.evidence.operations.streams import AG, AR, SMALL, process, stream, whole
+from tests.judging.joined import joined_operations
 
 
 def loop(extra: dict[int, list[OpShape]], num: int = 40) -> tuple[list[OpShape], dict[int, int]]:
@@ -61,7 +61,7 @@ def test_the_rank_that_enqueues_late_is_last() -> None:
         times = [(100 * i, 1000.5 + i + late) for i in range(30)]
         streams.append(stream([AR] * 3000, rank, times=times))
         processes.append(process(rank, whole(rank)))
-    (lag,) = operations_progress(streams, processes).lags
+    (lag,) = joined_operations(streams, processes).lags
     assert round(lag.median_late_s[2], 3) == 0.3
     assert lag.last_share[2] == 1.0
     assert lag.noise_s < 0.1
@@ -70,7 +70,7 @@ def test_the_rank_that_enqueues_late_is_last() -> None:
 
 def test_times_in_whole_seconds_are_noise_below_a_second() -> None:
     streams = [stream([AR] * 3000, r, times=[(100 * i + r, 1000.0 + i) for i in range(30)], nranks=2) for r in range(2)]
-    (lag,) = operations_progress(streams, [process(r, whole(r, nranks=2)) for r in range(2)]).lags
+    (lag,) = joined_operations(streams, [process(r, whole(r, nranks=2)) for r in range(2)]).lags
     assert set(lag.last_share.values()) == {0.0}
     assert lag.noise_s > 1.0
 
@@ -83,7 +83,7 @@ def test_clocks_of_two_hosts_are_compared_by_the_start_that_they_share_or_not_at
         streams.append(item)
         comm = whole(rank, nranks=2, completed_s=990.0 + ahead)
         processes.append(process(rank, comm, host=f"h{rank}"))
-    (lag,) = operations_progress(streams, processes).lags
+    (lag,) = joined_operations(streams, processes).lags
     assert set(lag.last_share.values()) == {0.0}
     blind = [process(r, whole(r, nranks=2), host=f"h{r}") for r in range(2)]
-    assert operations_progress(streams, blind).lags == ()
+    assert joined_operations(streams, blind).lags == ()

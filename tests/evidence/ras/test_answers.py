@@ -8,6 +8,7 @@ import pytest
 from allready.evidence.ras import is_ras, read_ras
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "small_readers" / "ras"
 
@@ -43,7 +44,7 @@ def report(**changes: object) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
+@cases("path", sorted(RECORDED.glob("*.json")), ids=lambda p: p.stem)
 def test_every_recorded_answer_is_known_by_its_first_bytes(path: Path) -> None:
     assert is_ras(path.read_bytes()[:4096])
 
@@ -167,6 +168,7 @@ def test_a_cut_answer_does_not_swallow_the_next_one() -> None:
     assert [len(a.groups[0].positions) for a in reading.ras] == [1, 3]
 
 
+@pytest.mark.thorough
 def test_many_samples_keep_the_first_and_the_last_within_bounds() -> None:
     ranks = [{"rank": r, "collective_counts": {"AllReduce": 1}} for r in range(1000)]
     text = "\n".join(json.dumps(report(ranks=ranks, size=1000)) for _ in range(130))

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from allready.evidence.stacks import describe, read_stacks
 from allready.evidence.stacks.libraries import is_users, package_path
 from allready.evidence.stacks.patterns import load
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "small_readers" / "stacks"
 
@@ -34,7 +33,7 @@ def recorded(name: str) -> dict[int, str]:
     return {s.pid or 0: describe(s).kind for s in stacks if s.role == "rank"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "waiting", "idle"),
     [
         ("sigstop", {1191, 1192, 1194}, {1193}),
@@ -230,7 +229,7 @@ unreadable
 """
 
 
-@pytest.mark.parametrize("case", CASES.strip().split("\n\n"))
+@cases("case", CASES.strip().split("\n\n"))
 def test_an_idle_main_thread_says_what_it_waits_in(case: str) -> None:
     kind, _, frames = case.partition("\n")
     assert describe(stack(frames)).kind == kind
@@ -308,7 +307,7 @@ def test_the_call_that_python_shows_is_preferred_to_the_code_inside_of_it() -> N
     assert describe(stack(frames)).site == "torch/distributed/distributed_c10d.py:9 all_reduce"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("file", "users"),
     [
         ("train.py", True), ("my/model.py", True), ("/home/u/x.py", True), ("<stdin>", True),

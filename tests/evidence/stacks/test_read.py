@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from allready.evidence.stacks import is_stacks, read_stacks
 from allready.model import ProcessStack
+from tests.cases import cases
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "small_readers" / "stacks"
 
@@ -46,7 +45,7 @@ def read(text: str, name: str = "stacks.txt") -> list[ProcessStack]:
     return reading.stacks
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.txt")), ids=lambda p: p.stem)
+@cases("path", sorted(RECORDED.glob("*.txt")), ids=lambda p: p.stem)
 def test_recorded_dumps_are_launchers_and_ranks(path: Path) -> None:
     data = path.read_bytes()
     assert is_stacks(data[:4096])
@@ -231,7 +230,7 @@ Reason: No such process (os error 3)
 DENIED = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         (OLD_NO_SUCH_PROCESS, "Failed to find python version from target process (No such process (os error 3))"),
@@ -284,7 +283,7 @@ Thread 4800 (idle): "MainThread"
     assert read(PYSPY + loader)[1].rank is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("command", "role"),
     [
         ("/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node 8 train.py", "launcher"),

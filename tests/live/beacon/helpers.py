@@ -4,19 +4,29 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.launch.plan import argv_of
+from allready.launch.request import Command
 from allready.live.beacon.state import CellState
+from allready.live.environment import WRAPPER, beacon_environment, rank_environment
+from allready.live.node.cell import BeaconCellReader
 from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
+from tests.clock import Deadline
 
 PATIENCE_S = 60.0
+
+
+def rank_command(target: str, arguments: Sequence[str] = ()) -> list[str]:
+    """The command line of a rank that runs a script with a beacon."""
+    command = Command(target=target, arguments=tuple(arguments))
+    return list(argv_of(command, 0, wrapper=(WRAPPER,), environ=os.environ))
+
+
 TIDY_S = 8.0
 """Loader workers look for their parent every five seconds."""
-WRAPPER = Path(rank_command("x")[2])
 
 
 def environment(run_dir: Path, rank: int = 0, **more: str) -> dict[str, str]:
@@ -74,7 +84,7 @@ class Rank:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.reader = CellReader(cell_path(self.folder))
+        self.reader = BeaconCellReader(cell_path(self.folder))
         self.pid = self.process.pid
         self.output = b""
 
@@ -84,7 +94,7 @@ class Rank:
 
         def look() -> bool:
             nonlocal found
-            found = self.reader.read()
+            found = self.reader.state()
             return found is not None and said(found)
 
         try:
@@ -100,8 +110,8 @@ class Rank:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        deadline = time.monotonic() + TIDY_S
-        while _has_members(self.pid) and time.monotonic() < deadline:  # its helpers give semaphores back, and end
+        deadline = Deadline(TIDY_S)
+        while _has_members(self.pid) and not deadline.passed():  # its helpers give semaphores back, and end
             time.sleep(0.02)
         if _has_members(self.pid):
             os.killpg(self.pid, 9)
@@ -131,8 +141,8 @@ def running(run_dir: Path, script: Path, *arguments: str, rank: int = 0, **more:
 
 def until(is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> float:
     """Wait for something; how long it took."""
-    began = time.monotonic()
+    began, deadline = time.monotonic(), Deadline(limit_s)
     while not is_so():
-        assert time.monotonic() - began < limit_s, f"not within {limit_s} s"
+        assert not deadline.passed(), f"not within {limit_s} s"
         time.sleep(0.01)
     return time.monotonic() - began

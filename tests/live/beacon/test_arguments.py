@@ -15,6 +15,8 @@ from allready.live.beacon import arguments as module
 from allready.live.beacon.arguments import MAX_CALLS, MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
 from tests.live.beacon.helpers import wrapped
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 BEGIN = """
 import sys, time
 import torch, torch.distributed as dist
@@ -118,7 +120,7 @@ def test_a_torch_without_these_classes_is_left_alone(monkeypatch: pytest.MonkeyP
     before = dict(vars(made))
     noted = Arguments()
     noted.attach()
-    assert (noted.attached, noted.told(), vars(made)) == ((), [], before)
+    assert (noted.attached, noted.noted(), vars(made)) == ((), [], before)
 
 
 def test_not_before_torch_distributed_is_there_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +149,7 @@ def test_other_arguments_than_expected_hurt_nobody(monkeypatch: pytest.MonkeyPat
     exec("def broadcast(what):\n    return BroadcastOptions()\n", vars(made))
     assert type(made.broadcast(1)) is plain
     assert type(made.BroadcastOptions()) is plain  # from elsewhere
-    assert noted.told() == []
+    assert noted.noted() == []
     assert noted.problem == "arguments of a call cannot be read: KeyError: 'group'"
 
 
@@ -175,19 +177,19 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
     for _ in range(num_kept + 3):
         made.all_to_all(parts, parts)
     made.all_to_all(parts[1:], parts)  # torch will refuse it
-    told = noted.told()
+    told = noted.noted()
     assert told[0] == ("g", 1, "broadcast", 9, None, None)
     assert [row[1] for row in told[1:]] == list(range(5, 5 + num_kept))
     assert told[-1][4] == (3,) * number
     group.size = lambda: 1
     for _ in range(MAX_CALLS + 5):
         made.all_to_all(parts[:1], parts[:1])
-    told = noted.told()
+    told = noted.noted()
     assert len(told) == 1 + MAX_CALLS
     assert noted._num_splits == 2 * MAX_CALLS
     group.size = lambda: MAX_MEMBERS + 1
     made.all_to_all([*parts, parts[0]], [*parts, parts[0]])
-    assert noted.told() == told
+    assert noted.noted() == told
 
 
 def test_readers_know_the_key() -> None:

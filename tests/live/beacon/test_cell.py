@@ -12,17 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allready.live.beacon import cell
 from allready.live.beacon import payload as payloads
-from allready.live.beacon.cell import CellReader, CellWriter
+from allready.live.beacon.cell import BeaconCell
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed, encode
-from allready.live.beacon.recorder import Group
 from allready.live.beacon.state import decode, expand
+from allready.live.node.cell import BeaconCellReader
+from allready.proc import cell
+from tests.cases import cases
 from tests.live.beacon.helpers import PATIENCE_S, until
 
 
 def payload(
-    *groups: Group,
+    *groups: GroupCounters,
     at_s: float = 1000.0,
     site: str = "train.py:3 step",
     problems: tuple[str, ...] = (),
@@ -35,7 +37,6 @@ def payload(
         site_since_s=990.0,
         stack_id=7,
         framework="torch",
-        recorder=True,
         ring_s=None,
         problems=problems,
         groups=groups,
@@ -45,8 +46,8 @@ def payload(
 
 def group(
     name: str, enqueued: int = 0, completed: int | None = 0, members: str = "0-3", pending_s: float | None = None
-) -> Group:
-    made = Group(name)
+) -> GroupCounters:
+    made = GroupCounters(name)
     made.enqueued, made.completed, made.members, made.pending_s, made.label = (
         enqueued,
         completed,
@@ -63,10 +64,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read(path: Path) -> None:
-    writer = CellWriter(str(path))
-    reader = CellReader(path)
+    writer = BeaconCell(str(path))
+    reader = BeaconCellReader(path)
     writer.write(payload(group("0", 12, 11, pending_s=998.5), problems=('a "quoted" problem', "café\udc80")))
-    state = reader.read()
+    state = reader.state()
     assert state is not None
     assert (state.pid, state.phase, state.site, state.site_since_s) == (
         os.getpid(),
@@ -74,39 +75,39 @@ def test_what_is_written_is_read(path: Path) -> None:
         "train.py:3 step",
         990.0,
     )
-    assert (state.stack_id, state.framework, state.has_recorder, state.ring_s) == (7, "torch", True, None)
+    assert (state.stack_id, state.framework, state.ring_s) == (7, "torch", None)
     (mark,) = state.groups
     assert (mark.group, mark.label, mark.members, mark.enqueued, mark.completed) == ("0", "TP", (0, 1, 2, 3), 12, 11)
     assert (mark.started, mark.waiting_s, mark.moved_s) == (None, 1.5, None)
     assert state.problems == ('a "quoted" problem', "café?")
-    assert state.beat_age_s < PATIENCE_S
+    assert state.heartbeat_age_s < PATIENCE_S
     assert reader.problem is None
     reader.close()
     writer.close()
 
 
 def test_a_cell_without_a_payload_still_has_its_beat(path: Path) -> None:
-    writer = CellWriter(str(path))
-    state = CellReader(path).read()
+    writer = BeaconCell(str(path))
+    state = BeaconCellReader(path).state()
     assert state is not None
     assert (state.pid, state.is_whole, state.phase) == (os.getpid(), False, "unknown")
     writer.close()
 
 
 def test_a_rank_stopped_in_the_middle_of_a_payload_keeps_its_beat_and_its_last_words(path: Path) -> None:
-    writer = CellWriter(str(path))
-    reader = CellReader(path)
+    writer = BeaconCell(str(path))
+    reader = BeaconCellReader(path)
     writer.write(payload(group("0", 5)))
-    assert reader.read() is not None
+    assert reader.state() is not None
     writer._words[cell._SEQUENCE] = 3  # as in the middle of a write
     writer._bytes[cell.HEADER_BYTES : cell.HEADER_BYTES + 10] = b"x" * 10
-    writer.beat()
-    state = reader.read()
+    writer.heartbeat()
+    state = reader.state()
     assert state is not None
     assert state.is_whole
     assert state.groups[0].enqueued == 5
-    assert state.beat_age_s < PATIENCE_S
-    fresh = CellReader(path).read()
+    assert state.heartbeat_age_s < PATIENCE_S
+    fresh = BeaconCellReader(path).state()
     assert fresh is not None
     assert not fresh.is_whole
 
@@ -115,26 +116,26 @@ def test_a_reader_never_sees_half_a_payload(path: Path) -> None:
     """The writer is another process that writes all the time; every payload has its number in all of its parts."""
     program = textwrap.dedent("""
         import sys
-        from allready.live.beacon.cell import CellWriter
+        from allready.live.beacon.cell import BeaconCell
         from allready.live.beacon.payload import encode
-        from allready.live.beacon.recorder import Group
-        writer, number = CellWriter(sys.argv[1]), 0
+        from allready.live.beacon.group import GroupCounters
+        writer, number = BeaconCell(sys.argv[1]), 0
         while True:
             number += 1
-            groups = [Group(str(i)) for i in range(1 + number % 60)]
+            groups = [GroupCounters(str(i)) for i in range(1 + number % 60)]
             for group in groups:
                 group.enqueued = number
-            writer.beat()
+            writer.heartbeat()
             writer.write(encode(at_s=float(number), phase="computing", site="s" * (number % 90), site_since_s=0.0,
-                stack_id=number, framework="", recorder=None, ring_s=None, problems=(), groups=groups, most_bytes=7900))
+                stack_id=number, framework="", ring_s=None, problems=(), groups=groups, most_bytes=7900))
     """)
     process = subprocess.Popen([sys.executable, "-c", program, str(path)])
     try:
-        reader = CellReader(path)
-        until(lambda: reader.read() is not None)
+        reader = BeaconCellReader(path)
+        until(lambda: reader.state() is not None)
         seen = set()
         for _ in range(3000):
-            state = reader.read()
+            state = reader.state()
             assert state is not None
             if state.is_whole:
                 number = state.stack_id
@@ -154,17 +155,20 @@ def test_of_too_many_groups_those_that_wait_and_the_busiest_stay(path: Path) -> 
     groups[3].pending_s = 999.0
     text = payload(*groups)
     assert len(text) <= cell.PAYLOAD_BYTES
-    state = decode(text, pid=1, beat_age_s=0.0)
+    state = decode(text, pid=1, heartbeat_age_s=0.0)
     assert state.is_whole
     assert len(state.groups) + state.num_left_out == 1000
     assert len(state.groups) > 60
     assert state.groups[0].group == "3"
-    assert [m.group for m in state.groups[1:]] == [str(i) for i in range(999, 999 - len(state.groups) + 1, -1)]
+    busiest = [int(m.group) for m in state.groups[1:]]
+    assert busiest[:60] == list(range(999, 939, -1))
+    assert busiest == sorted(busiest, reverse=True)
 
 
 COUNTS = st.integers(0, 10**15)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.builds(group, st.text(max_size=500), COUNTS, st.none() | COUNTS), max_size=200),
     st.text(max_size=3000),
@@ -172,10 +176,12 @@ COUNTS = st.integers(0, 10**15)
     st.integers(1000, cell.PAYLOAD_BYTES),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_payload_fits_and_is_understood(groups: list[Group], site: str, problems: list[str], room: int) -> None:
+def test_every_payload_fits_and_is_understood(
+    groups: list[GroupCounters], site: str, problems: list[str], room: int
+) -> None:
     text = payload(*groups, site=site, problems=tuple(problems), room=room)
     assert len(text) <= room
-    state = decode(text, pid=1, beat_age_s=0.0)
+    state = decode(text, pid=1, heartbeat_age_s=0.0)
     assert state.is_whole
     assert len(state.groups) + state.num_left_out <= len(groups)
 
@@ -205,29 +211,30 @@ def test_members_of_large_groups_are_short() -> None:
     assert compressed(range(3, 4096, 8)) == "3-4091:8"
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "-3", "5-1", "1-9:0", "0-99999999", "0-9999999", "1,,2", "١", "0-9:-1"])
+@cases("text", ["x", "1-", "-3", "5-1", "1-9:0", "0-99999999", "0-9999999", "1,,2", "١", "0-9:-1"])
 def test_members_that_are_none_are_not_believed(text: str) -> None:
     assert expand(text) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [b"", b"x", b"allready", bytes(8192), b"\xff" * 8192, b"allready" * 1024, b"allready\1" + bytes(8183), bytes(9000)],
 )
 def test_garbage_is_no_cell(data: bytes, path: Path) -> None:
     path.write_bytes(data)
-    reader = CellReader(path)
-    assert reader.read() is None
+    reader = BeaconCellReader(path)
+    assert reader.state() is None
     assert reader.problem
     reader.request("ring", "dump")
     reader.is_answered(1, "ring")
     reader.close()
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:
-    writer = CellWriter(str(path))
+    writer = BeaconCell(str(path))
     writer.write(payload(group("0", 3)))
     writer.close()
     image = bytearray(path.read_bytes())
@@ -235,8 +242,8 @@ def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:
         at = data.draw(st.integers(0, 399))
         image[at : at + 8] = data.draw(st.binary(min_size=1, max_size=8))
     path.write_bytes(bytes(image[: data.draw(st.sampled_from([8192, 8192, 8192, 300, 4096]))]))
-    reader = CellReader(path)
-    state = reader.read()
+    reader = BeaconCellReader(path)
+    state = reader.state()
     assert (state is None) == (reader.problem is not None)
     number = reader.request("ring", "dump")
     if number is not None:
@@ -247,14 +254,14 @@ def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:
 @given(st.binary(max_size=400) | st.text(max_size=400).map(str.encode) | st.just(b"[" * 8000))
 @settings(max_examples=200, deadline=None)
 def test_a_hostile_payload_is_not_believed(text: bytes) -> None:
-    assert not decode(text, pid=1, beat_age_s=0.0).is_whole or text.lstrip().startswith(b"{")
+    assert not decode(text, pid=1, heartbeat_age_s=0.0).is_whole or text.lstrip().startswith(b"{")
 
 
 @pytest.mark.parametrize(
     "text", [b"{}", b'{"phase":"dancing","groups":{"0":{"e":-4}},"left_out":-1,"framework":"mxnet"}']
 )
 def test_a_payload_of_another_kind_says_nothing(text: bytes) -> None:
-    state = decode(text, pid=1, beat_age_s=0.0)
+    state = decode(text, pid=1, heartbeat_age_s=0.0)
     assert (state.phase, state.groups, state.num_left_out, state.framework) == ("unknown", (), 0, "")
 
 
@@ -264,25 +271,25 @@ def test_a_cell_that_is_not_there_or_not_a_file_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name, word in (("absent", "not made"), ("link", "opened"), ("pipe", "not a file"), ("folder", "opened")):
-        reader = CellReader(tmp_path / name)
-        assert reader.read() is None
+        reader = BeaconCellReader(tmp_path / name)
+        assert reader.state() is None
         assert word in (reader.problem or "")
         assert reader.request("ring") is None
 
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_told(path: Path) -> None:
-    writer = CellWriter(str(path))
-    reader = CellReader(path)
-    assert reader.read() is not None
+    writer = BeaconCell(str(path))
+    reader = BeaconCellReader(path)
+    assert reader.state() is not None
     os.truncate(path, 100)
-    assert reader.read() is None
+    assert reader.state() is None
     assert "100 bytes" in (reader.problem or "")
     assert not reader.is_answered(1, "ring")
     del writer
 
 
 def test_requests_are_answered_one_by_one(path: Path) -> None:
-    writer, reader = CellWriter(str(path)), CellReader(path)
+    writer, reader = BeaconCell(str(path)), BeaconCellReader(path)
     assert writer.wanted() == (0, 0, 0)
     first = reader.request("ring")
     assert first is not None
@@ -305,26 +312,26 @@ def test_requests_are_answered_one_by_one(path: Path) -> None:
     writer.answer("stacks", both)
     assert reader.is_answered(both, "stacks")
     assert not reader.is_answered(both, "ring")
-    again = CellReader(path)
+    again = BeaconCellReader(path)
     third = again.request("ring")  # another agent goes on counting
     assert third is not None
     assert third > second
 
 
 def test_who_beats_and_whether_a_dump_is_made_is_read_beside_the_payload(path: Path) -> None:
-    reader = CellReader(path)
-    assert reader.beat() is None
-    assert not reader.makes_dump()
-    writer = CellWriter(str(path))
-    assert (reader.beat() or (9.0, 9))[1] == 0
-    writer.say_thread(77)
-    writer.say_makes_dump(True)
-    age_s, thread = reader.beat() or (9.0, 9)
-    assert (age_s < 5, thread, reader.makes_dump()) == (True, 77, True)
-    writer.say_makes_dump(False)
-    assert not reader.makes_dump()
+    reader = BeaconCellReader(path)
+    assert reader.heartbeat() is None
+    assert not reader.is_dumping()
+    writer = BeaconCell(str(path))
+    assert (reader.heartbeat() or (9.0, 9))[1] == 0
+    writer.set_thread(77)
+    writer.set_dumping(True)
+    age_s, thread = reader.heartbeat() or (9.0, 9)
+    assert (age_s < 5, thread, reader.is_dumping()) == (True, 77, True)
+    writer.set_dumping(False)
+    assert not reader.is_dumping()
     path.write_bytes(bytes(100))
-    assert (reader.beat(), reader.makes_dump()) == (None, False)
+    assert (reader.heartbeat(), reader.is_dumping()) == (None, False)
 
 
 def test_no_room_is_an_error_at_the_start_and_not_a_bus_error_later(tmp_path: Path) -> None:
@@ -334,7 +341,7 @@ def test_no_room_is_an_error_at_the_start_and_not_a_bus_error_later(tmp_path: Pa
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
     program = textwrap.dedent("""
         import os, sys
-        from allready.live.beacon.cell import CellWriter
+        from allready.live.beacon.cell import BeaconCell
         with open(sys.argv[1] + "/fill", "wb", buffering=0) as file:
             try:
                 while True:
@@ -342,7 +349,7 @@ def test_no_room_is_an_error_at_the_start_and_not_a_bus_error_later(tmp_path: Pa
             except OSError:
                 pass
         try:
-            CellWriter(sys.argv[1] + "/cell")
+            BeaconCell(sys.argv[1] + "/cell")
         except OSError as error:
             print(error.strerror)
     """)
@@ -357,28 +364,28 @@ def test_no_room_is_an_error_at_the_start_and_not_a_bus_error_later(tmp_path: Pa
 
 
 def test_the_payload_is_bounded(path: Path) -> None:
-    writer = CellWriter(str(path))
+    writer = BeaconCell(str(path))
     writer.write(b"{}")
     with pytest.raises(ValueError, match="more than"):
         writer.write(bytes(cell.PAYLOAD_BYTES + 1))
-    state = CellReader(path).read()
+    state = BeaconCellReader(path).state()
     assert state is not None
     assert state.is_whole
 
 
 def test_a_writer_in_a_thread_and_a_reader_agree(path: Path) -> None:
-    writer, reader = CellWriter(str(path)), CellReader(path)
+    writer, reader = BeaconCell(str(path)), BeaconCellReader(path)
     ends = threading.Event()
 
     def write() -> None:
         while not ends.is_set():
-            writer.beat()
+            writer.heartbeat()
             writer.write(payload(group("0", 1)))
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        assert all((state := reader.read()) is not None and state.beat_age_s < PATIENCE_S for _ in range(500))
+        assert all((state := reader.state()) is not None and state.heartbeat_age_s < PATIENCE_S for _ in range(500))
     finally:
         ends.set()
         thread.join()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from allready.live import run_paths
-from allready.live.beacon.environment import beacon_environment, installed_torch, rank_command, rank_environment
+from allready.live.environment import beacon_environment, installed_torch, rank_environment
+from tests.cases import cases
 
 
 def test_the_ring_is_shortened_where_the_user_has_no_wish() -> None:
@@ -19,8 +20,8 @@ def test_the_ring_is_shortened_where_the_user_has_no_wish() -> None:
     assert beacon_environment({}, torch_version="a build of mine") == {"TORCH_FR_BUFFER_SIZE": "512"}
 
 
-@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
-@pytest.mark.parametrize("value", ["0", "2000", ""])
+@cases("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+@cases("value", ["0", "2000", ""])
 def test_what_the_user_set_stands(name: str, value: str) -> None:
     assert beacon_environment({name: value}) == {}
 
@@ -32,6 +33,7 @@ def test_torchs_own_dumps_go_to_the_report(tmp_path: Path) -> None:
     assert beacon_environment(mine, dump_dir=tmp_path) == {}
 
 
+@pytest.mark.torch
 def test_torch_warns_of_nothing_that_we_set() -> None:
     """The older name gives a line in the output of every rank."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("TORCH_")}
@@ -47,20 +49,11 @@ def test_torch_warns_of_nothing_that_we_set() -> None:
     assert "deprecated" not in done.stderr
 
 
+@pytest.mark.torch
 def test_the_installed_torch_is_found_without_importing_it() -> None:
     version = installed_torch()
     assert version is not None
     assert version.startswith("2.")
-
-
-def test_the_command_starts_the_wrapper_by_its_path() -> None:
-    command = rank_command("train.py", ("--lr", "1"))
-    assert command[:2] == [sys.executable, "-u"]
-    assert Path(command[2]).is_file()
-    assert command[3:] == ["train.py", "--lr", "1"]
-    assert rank_command("m", is_module=True, python="/py")[0] == "/py"
-    assert rank_command("m", is_module=True)[3:] == ["--module", "m"]
-    assert rank_command("m", run_path=True)[3:] == ["--run-path", "m"]
 
 
 def test_every_rank_has_its_own_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from allready.live.beacon import phase
 from allready.live.beacon.phase import AROUND, BLOCKING, CALLS, Frames, around_of_user, phase_of
 from allready.live.beacon.state import PHASES
 from allready.model import Frame
+from tests.cases import cases
 
 SAME = {
     "ending": {"exit"},
@@ -39,7 +40,7 @@ def samples() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "path", "function"), samples())
+@cases(("name", "path", "function"), samples())
 def test_both_tables_agree(name: str, path: str, function: str) -> None:
     kind = meaning_of(
         Frame(file=path if path.startswith("<") else f"/x/site-packages/{path}", function=function, line=1)
@@ -67,7 +68,7 @@ def test_every_phase_is_one_of_the_contract() -> None:
     assert {row[0] for row in CALLS + AROUND} - {"backend"} <= set(PHASES)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "wanted"),
     [
         ("evaluate", "evaluating"), ("validate", "evaluating"), ("run_validation", "evaluating"),
@@ -107,7 +108,7 @@ def stack(*frames: str) -> FrameType:
 MAIN = ("/home/me/train.py:train", "/home/me/train.py:<module>")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("frames", "wanted"),
     [
         ((), "computing"),
@@ -140,27 +141,27 @@ MAIN = ("/home/me/train.py:train", "/home/me/train.py:<module>")
     ],
 )  # fmt: skip
 def test_the_innermost_meaning_counts(frames: tuple[str, ...], wanted: str) -> None:
-    assert Frames("/nowhere/").look(stack(*frames, *MAIN), has_groups=True).phase == wanted
+    assert Frames("/nowhere/").classify(stack(*frames, *MAIN), has_groups=True).phase == wanted
 
 
 def test_a_module_that_trains_while_it_is_imported_is_not_importing() -> None:
     frames = ("/home/me/train.py:train", "/home/me/train.py:<module>", "<frozen importlib._bootstrap>:_load_unlocked")
-    look = Frames("/nowhere/").look
+    look = Frames("/nowhere/").classify
     assert look(stack(*frames, "/home/me/run.py:<module>"), has_groups=True).phase == "computing"
     assert look(stack(*frames, "/home/me/run.py:<module>"), has_groups=False).phase == "importing"
 
 
 def test_the_site_is_the_innermost_line_of_the_user() -> None:
     frames = Frames("/nowhere/")
-    assert frames.look(stack(f"{C10D}:all_reduce", *MAIN), has_groups=True).site == "/home/me/train.py:7 train"
-    assert frames.look(stack("torch/x.py:f"), has_groups=True).site == f"{PACKAGES}/torch/x.py:7 f"
-    assert frames.look(None, has_groups=True).site == ""
+    assert frames.classify(stack(f"{C10D}:all_reduce", *MAIN), has_groups=True).site == "/home/me/train.py:7 train"
+    assert frames.classify(stack("torch/x.py:f"), has_groups=True).site == f"{PACKAGES}/torch/x.py:7 f"
+    assert frames.classify(None, has_groups=True).site == ""
 
 
 def test_a_job_that_is_an_installed_package_is_the_users_code() -> None:
     frames = Frames("/nowhere/")
     frames.user_root = f"{PACKAGES}/mytrainer"
-    sight = frames.look(stack("torch/x.py:f", "mytrainer/loop.py:evaluate"), has_groups=True)
+    sight = frames.classify(stack("torch/x.py:f", "mytrainer/loop.py:evaluate"), has_groups=True)
     assert (sight.site, sight.phase) == (f"{PACKAGES}/mytrainer/loop.py:7 evaluate", "evaluating")
 
 
@@ -168,13 +169,13 @@ def test_libraries_used_from_their_sources_are_libraries() -> None:
     frame = FakeFrame(
         "/src/pytorch/torch/distributed/distributed_c10d.py", "all_reduce", 3, None, C10D[:-3].replace("/", ".")
     )
-    assert Frames("/nowhere/").look(cast("FrameType", frame), has_groups=True).phase == "communicating"
+    assert Frames("/nowhere/").classify(cast("FrameType", frame), has_groups=True).phase == "communicating"
 
 
 def test_the_stacks_number_tells_places_apart_and_is_the_same_in_every_process() -> None:
     first, second = Frames("/a/"), Frames("/b/")
     one, other = stack(*MAIN), stack(f"{C10D}:all_reduce", *MAIN)
-    numbers = {f.look(s, has_groups=True).stack_id for f in (first, second) for s in (one, other)}
+    numbers = {f.classify(s, has_groups=True).stack_id for f in (first, second) for s in (one, other)}
     assert len(numbers) == 2
 
 
@@ -182,7 +183,7 @@ def test_what_is_known_of_functions_does_not_grow_without_bound(monkeypatch: pyt
     monkeypatch.setattr(phase, "_MAX_KNOWN", 10)
     frames = Frames("/nowhere/")
     for number in range(50):
-        frames.look(stack(f"/home/me/x{number}.py:f"), has_groups=True)
+        frames.classify(stack(f"/home/me/x{number}.py:f"), has_groups=True)
     assert len(frames._known) <= 10
 
 
@@ -190,6 +191,6 @@ def test_no_frame_is_held_after_a_look() -> None:
     frames = Frames("/nowhere/")
     frame = sys._getframe()
     before = sys.getrefcount(frame)
-    sight = frames.look(frame, has_groups=True)
+    sight = frames.classify(frame, has_groups=True)
     assert sys.getrefcount(frame) == before
     assert sight.site.endswith("test_no_frame_is_held_after_a_look")

@@ -17,12 +17,15 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.stacks import read_stacks
-from allready.live.beacon.environment import rank_command, rank_environment, takes_stack_signal
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
+from allready.live.environment import rank_environment
 from allready.live.run_paths import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
 from allready.preflight.collectives import rank_side
-from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, running, until
+from allready.proc.process import has_handler
+from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
+
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 STALE_S = 1.2
 """A beat this old is no accident on a busy machine: six are missing."""
@@ -112,11 +115,10 @@ os._exit(0)
             "3": ("alone", (1,)),
         }
         assert state.framework == "torch"
-        assert state.has_recorder
         assert state.problems == ()
         assert state.num_left_out == 0
         assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
-        assert second.until(lambda s: mark(s)[0] > mark(state)[0] + 20).beat_age_s < PATIENCE_S
+        assert second.until(lambda s: mark(s)[0] > mark(state)[0] + 20).heartbeat_age_s < PATIENCE_S
         ring = json.loads(ring_path(second.folder).read_bytes())
         before = max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0)
         answered(second)
@@ -274,7 +276,7 @@ def test_a_child_never_writes_into_the_cell(tmp_path: Path) -> None:
         rank.process.wait(PATIENCE_S)
         state = rank.until(lambda s: True)
         time.sleep(0.6)
-        assert rank.until(lambda s: True).beat_age_s >= state.beat_age_s + 0.5
+        assert rank.until(lambda s: True).heartbeat_age_s >= state.heartbeat_age_s + 0.5
         os.killpg(rank.pid, 9)
 
 
@@ -292,7 +294,7 @@ def test_the_beat_goes_on_after_forks(tmp_path: Path) -> None:
         assert rank.process.stdout is not None
         assert rank.process.stdout.readline() == b"forked\n"
         state = rank.until(lambda s: "train.py:8" in s.site)
-        assert rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 0.5).beat_age_s < STALE_S
+        assert rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 0.5).heartbeat_age_s < STALE_S
 
 
 def test_holding_the_gil_stops_the_beat_but_not_the_stacks(tmp_path: Path) -> None:
@@ -306,9 +308,9 @@ def test_holding_the_gil_stops_the_beat_but_not_the_stacks(tmp_path: Path) -> No
         hold()
         """
     with running(tmp_path, write(tmp_path, text)) as rank:
-        state = rank.until(lambda s: s.beat_age_s > STALE_S)
+        state = rank.until(lambda s: s.heartbeat_age_s > STALE_S)
         assert state.phase in {"computing", "starting"}
-        assert takes_stack_signal(rank.pid)
+        assert has_handler(rank.pid, STACK_SIGNAL)
         os.kill(rank.pid, STACK_SIGNAL)
         until(lambda: "in hold" in stack_path(rank.folder).read_text())
         assert rank.process.poll() is None
@@ -336,8 +338,8 @@ def test_stacks_are_written_on_request_of_all_threads_and_without_our_own(tmp_pa
                 ("MainThread", "main_waits", True),
             ]
             assert stack.threads[-1].frames[0].line == 4
-        assert rank.reader.makes_dump() is False
-        beat = rank.reader.beat()
+        assert rank.reader.is_dumping() is False
+        beat = rank.reader.heartbeat()
         assert beat is not None
         assert Path(f"/proc/{rank.pid}/task/{beat[1]}").is_dir()
 
@@ -382,11 +384,11 @@ def test_stacks_come_on_the_signal_again_and_again(tmp_path: Path) -> None:
 
 def test_a_stopped_rank_has_an_old_beat_and_a_continued_one_a_new_one(tmp_path: Path) -> None:
     with running(tmp_path, write(tmp_path, "import time\nwhile True: time.sleep(0.1)")) as rank:
-        rank.until(lambda s: s.beat_age_s < STALE_S and s.site != "")
+        rank.until(lambda s: s.heartbeat_age_s < STALE_S and s.site != "")
         os.kill(rank.pid, signal.SIGSTOP)
-        rank.until(lambda s: s.beat_age_s > STALE_S)
+        rank.until(lambda s: s.heartbeat_age_s > STALE_S)
         os.kill(rank.pid, signal.SIGCONT)
-        rank.until(lambda s: s.beat_age_s < STALE_S)
+        rank.until(lambda s: s.heartbeat_age_s < STALE_S)
 
 
 def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
@@ -395,9 +397,9 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
     program = textwrap.dedent(f"""
         import os, subprocess, time
         from pathlib import Path
-        from allready.live.beacon.environment import rank_command, rank_environment
+        from allready.live.environment import rank_environment
         env = dict(os.environ) | rank_environment(Path({str(tmp_path)!r}), 0)
-        print(subprocess.Popen(rank_command({str(script)!r}), env=env, start_new_session=True).pid, flush=True)
+        print(subprocess.Popen({rank_command(str(script))!r}, env=env, start_new_session=True).pid, flush=True)
         time.sleep(1000)
     """)
     agent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
@@ -454,7 +456,6 @@ def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
         rank.until(lambda s: "train.py:2" in s.site)
         answered(rank, dump=True)
         assert not ring_path(rank.folder).exists()
-        assert rank.until(lambda s: True).has_recorder is None
 
 
 @pytest.mark.slow
@@ -476,7 +477,7 @@ def test_an_endless_loop_of_python_keeps_its_beat_and_loses_next_to_nothing(tmp_
         """
     with running(tmp_path, write(tmp_path, text)) as rank:
         state = rank.until(lambda s: s.phase == "computing" and "train.py" in s.site)
-        rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 1.0 and s.beat_age_s < STALE_S)
+        rank.until(lambda s: (s.written_s or 0) > (state.written_s or 0) + 1.0 and s.heartbeat_age_s < STALE_S)
         rank.process.wait(PATIENCE_S)
         assert float(rank.end()) < 0.05  # loose: the benchmark measures it
 
@@ -486,12 +487,12 @@ def test_the_signal_is_that_of_the_check() -> None:
 
 
 def test_the_signal_is_safe_only_for_who_takes_it() -> None:
-    assert not takes_stack_signal(os.getpid())
-    assert not takes_stack_signal(1 << 22)
+    assert not has_handler(os.getpid(), STACK_SIGNAL)
+    assert not has_handler(1 << 22, STACK_SIGNAL)
     with open(os.devnull, "wb") as file:  # noqa: PTH123
         faulthandler.register(STACK_SIGNAL, file=file)
         try:
-            assert takes_stack_signal(os.getpid())
+            assert has_handler(os.getpid(), STACK_SIGNAL)
         finally:
             faulthandler.unregister(STACK_SIGNAL)
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from allready.live.beacon import recorder as module
-from allready.live.beacon.recorder import Group, Recorder, names_in_ring
+from allready.live.beacon.group import GroupCounters
+from allready.live.beacon.recorder import Recorder, names_in_ring
+from tests.cases import cases
 
 
 def status(enqueued: object, completed: object = -1, started: object = -1) -> dict[str, object]:
@@ -63,10 +65,10 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
     return Torch(monkeypatch)
 
 
-def groups_of(recorder: Recorder) -> dict[str, Group]:
-    recorder.look(100.0)
+def groups_of(recorder: Recorder) -> dict[str, GroupCounters]:
+    recorder.sample(100.0)
     recorder.write_ring()
-    return {g.name: g for g in recorder.look(101.0)}
+    return {g.name: g for g in recorder.sample(101.0)}
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -83,7 +85,6 @@ def test_numbers_of_groups_become_names_by_the_entries(kind: str, as_text: bool,
     assert (found["0"].enqueued, found["0"].completed, found["0"].started) == (12, 11, None)
     assert (found["0"].label, found["0"].members, found["0"].pending_s) == ("default_pg", "0-2", 101.0)
     assert (found["7"].label, found["7"].members, found["7"].pending_s, found["7"].started) == ("", "0,2", None, 5)
-    assert recorder.is_on
     assert recorder.problems == []
     assert json.loads((tmp_path / "ring.json").read_bytes()) == said
     recorder.write_dump()
@@ -130,27 +131,26 @@ def test_without_groups_nothing_is_asked(torch: Torch, tmp_path: Path) -> None:
     torch.records("fr", {"pg_status": {"0": status(1)}})
     torch.world.pg_map = {}
     recorder = Recorder(str(tmp_path))
-    assert recorder.look(1.0) == []
+    assert recorder.sample(1.0) == []
     assert not recorder.has_sources()
     assert not recorder.is_ring_due()
-    assert recorder.is_on is None
 
 
 def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
-    assert recorder.look(1.0) == []
-    assert recorder.is_on is False
+    assert recorder.sample(1.0) == []
+    assert not recorder.has_sources()
     recorder.write_ring()
     recorder.write_dump()
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
+@cases("answer", [b"{", b"[]", b'{"pg_status":7}', b'{"pg_status":{"0":[]}}', b"\xff", b"{}"])
 def test_a_recorder_that_talks_nonsense_is_told_or_passed_over(answer: bytes, torch: Torch, tmp_path: Path) -> None:
     torch.c10d._dump_fr_trace_json = lambda entries, active: answer  # type: ignore[attr-defined]
     recorder = Recorder(str(tmp_path))
-    assert recorder.look(1.0) == []
-    assert recorder.look(2.0) == []
+    assert recorder.sample(1.0) == []
+    assert recorder.sample(2.0) == []
     assert len(recorder.problems) == (1 if answer in {b"{", b"\xff"} else 0)
 
 
@@ -196,9 +196,9 @@ def test_the_ring_is_read_when_something_moved_and_never_too_often(
 
     def move() -> None:
         said["pg_status"]["0"] = status(said["pg_status"]["0"]["last_enqueued_collective"] + 1)
-        recorder.look(clock.now)
+        recorder.sample(clock.now)
 
-    recorder.look(0.0)
+    recorder.sample(0.0)
     assert recorder.is_ring_due()  # the name is not known yet
     recorder.write_ring()
     move()
@@ -248,7 +248,7 @@ def test_the_ring_of_a_job_that_goes_on_as_before_is_read_less_often(
         for look in range(1, round((end_s - begin_s) / 0.2) + 1):
             clock.now = begin_s + look * 0.2 + 0.001
             said["pg_status"]["0"] = status(before + int(look * 0.2 * speed))
-            recorder.look(clock.now)
+            recorder.sample(clock.now)
             if recorder.is_ring_due():
                 recorder.write_ring()
                 read.append(round(clock.now))
@@ -291,29 +291,29 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
     said: dict[str, Any] = {"pg_status": {"0": status(2, 2)}, "entries": [entry(0, "0")]}
     torch.records(kind, said)
     recorder = Recorder(str(tmp_path))
-    recorder.look(0.0)
+    recorder.sample(0.0)
     recorder.write_ring()
     said |= {"pg_status": {"0": status(4, 2)}, "entries": entries}
     clock.now = 0.1
-    (group,) = recorder.look(0.1)
+    (group,) = recorder.sample(0.1)
     assert (group.completed, group.pending_s, recorder.is_ring_due()) == (2, 0.1, False)
     clock.now = 0.8
-    recorder.look(0.8)
+    recorder.sample(0.8)
     assert recorder.is_ring_due() is (kind == "fr")
     clock.now = 9.0
     recorder.write_ring()
-    recorder.look(9.0)
-    (group,) = recorder.look(9.1)
+    recorder.sample(9.0)
+    (group,) = recorder.sample(9.1)
     assert (group.completed, group.pending_s is None) == (completed, completed == 4)
     clock.now = 20.0
     if completed == 2:
         assert not recorder.is_ring_due()  # it has been looked up
     said["pg_status"] = {"0": status(5, 5)}
-    (group,) = recorder.look(20.0)
+    (group,) = recorder.sample(20.0)
     assert group.completed == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("numbers", "pending_s", "moved_s"),
     [
         ([(4, 4)], None, 1.0),
@@ -328,13 +328,13 @@ def test_a_counter_that_stays_behind_is_set_right_by_the_ring(
 def test_waiting_begins_with_the_newest_operation(
     numbers: list[tuple[int, int | None]], pending_s: float | None, moved_s: float
 ) -> None:
-    group = Group("0")
+    group = GroupCounters("0")
     for at, (enqueued, completed) in enumerate(numbers):
         group.update(at + 1.0, enqueued, None, completed)
     assert (group.pending_s, group.moved_s) == (pending_s, moved_s)
 
 
-@pytest.mark.parametrize("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
+@cases("name", ["0", 'a "b"', "x]y", "组", "a\\b", "mesh[0, 1]"])
 def test_odd_names_are_found(name: str) -> None:
     for ascii_only in (True, False):
         ring = json.dumps({"entries": [entry(4, name, "TP")]}, separators=(",", ":"), ensure_ascii=ascii_only).encode()

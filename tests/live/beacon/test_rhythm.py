@@ -3,6 +3,7 @@
 import pytest
 
 from allready.live.beacon.rhythm import CALM_WINDOWS, WINDOW_S, Rhythm
+from tests.cases import cases
 
 
 def run(rhythm: Rhythm, begin_s: float, windows: int, per_s: float, operations: int = 0) -> tuple[float, int]:
@@ -22,7 +23,7 @@ def test_calm_after_some_windows_at_one_speed() -> None:
     assert rhythm.per_s == pytest.approx(48.0, rel=0.05)
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.5, 0.92, 1.1, 3.0])
+@cases("factor", [0.0, 0.5, 0.92, 1.1, 3.0])
 def test_another_speed_ends_it_within_two_windows(factor: float) -> None:
     rhythm = Rhythm()
     now_s, operations = run(rhythm, 100.0, 10, 48.0)

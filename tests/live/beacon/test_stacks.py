@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from allready.evidence.stacks import read_stacks
-from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_tell
+from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_read_stacks
+from tests.cases import cases
+from tests.clock import Deadline
 
 MAIN = threading.main_thread().ident or 0
 
@@ -47,14 +48,14 @@ def told_by(teller: Callable[[], bytes]) -> bytes:
 
 def block_of(ident: int, function: str) -> bytes:
     """What is told of one thread, as soon as it waits in this function; every line is read back."""
-    end = time.monotonic() + 20
+    end = Deadline(20)
     while True:
         text = told_by(lambda: all_stacks(MAIN, "/nowhere/"))
         block = next(part for part in text.split(b"\n\n") if f"0x{ident:016x}".encode() in part)
         if block.splitlines()[1].endswith(b" in wait") and f" in {function}\n".encode() in block:
             assert read_stacks(text, "x").source.num_unknown == 0
             return block
-        assert time.monotonic() < end, block
+        assert not end.passed(), block
 
 
 def waits(enough: threading.Event) -> None:
@@ -105,7 +106,7 @@ def test_too_many_threads_are_counted_and_the_main_one_is_there() -> None:
     assert read_stacks(text, "x").stacks[0].threads[-1].is_main
 
 
-@pytest.mark.parametrize("name", ["two\nlines] (most recent call first):", "\udcff", "x" * 500, "训练"])
+@cases("name", ["two\nlines] (most recent call first):", "\udcff", "x" * 500, "训练"])
 def test_odd_names_stay_on_one_line(name: str) -> None:
     source = "def f(enough):\n    enough.wait(20)\n"
     scope: dict[str, Callable[[threading.Event], object]] = {}
@@ -169,6 +170,6 @@ def test_while_others_run_their_stacks_are_told_again_and_again() -> None:
 
 
 def test_without_a_gil_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert can_tell() is getattr(sys, "_is_gil_enabled", lambda: True)()
+    assert can_read_stacks() is getattr(sys, "_is_gil_enabled", lambda: True)()
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert not can_tell()
+    assert not can_read_stacks()

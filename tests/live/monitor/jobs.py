@@ -1,6 +1,7 @@
 """Real jobs of a few processes on this machine, seen by a real observer per node and judged by a real judge."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -12,12 +13,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from allready.agent.node import gather
 from allready.live import run_paths
-from allready.live.beacon.environment import beacon_environment, rank_command, rank_environment
+from allready.live.environment import beacon_environment, rank_environment
 from allready.live.monitor.monitor import Judge, live_rules
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
-from allready.model import Report, Status
+from allready.messaging.channel import convert
+from allready.messaging.wire import to_json
+from allready.model import Gather, Report, Status
+from allready.model.process import end_of
+from tests.live.beacon.helpers import rank_command
 
 HEAD = """
 import ctypes, os, signal, sys, threading, time
@@ -64,16 +70,12 @@ class Job:
             if now - looked >= LOOK_S or news:
                 looked = now
                 for observer in self.observers.values():
-                    self.judge.take_status(observer.look(time.time()), time.monotonic(), time.time())
+                    self.judge.take_status(observer.sample(time.time()), time.monotonic(), time.time())
             order = self.judge.wants(time.monotonic())
             if order is not None:
-                with ThreadPoolExecutor() as pool:  # agents answer side by side
-                    answers = list(
-                        pool.map(
-                            lambda o, n=order.number, d=order.with_dump: o.gather(n, with_dump=d),
-                            self.observers.values(),
-                        )
-                    )
+                with ThreadPoolExecutor() as pool:  # agents answer side by side, to what has arrived of the order
+                    arrived = convert(json.loads(to_json(order)), Gather)
+                    answers = list(pool.map(lambda o, order=arrived: gather(o, order), self.observers.values()))
                 for answer in answers:
                     self.judge.take_evidence(answer, time.monotonic())
             before = time.monotonic()
@@ -113,9 +115,8 @@ class Job:
             self._ended.add(rank)
             news = True
             name = signal.Signals(-code).name if code < 0 else None
-            self.observers[self.node_of[rank]].note_end(
-                rank, exit_code=None if code < 0 else code, signal=name, time_s=time.time()
-            )
+            end = end_of(None if code < 0 else code, name, rank=rank, time_s=time.time())
+            self.observers[self.node_of[rank]].note_end(end)
         return news
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.live.digests import digests_of
 from allready.live.monitor.monitor import Judge
-from allready.live.monitor.pace_digest import digests_of
 from allready.model import (
     Finding,
     GroupMark,
@@ -61,12 +61,13 @@ def entry(
 
 @dataclass
 class Play:
-    """Two nodes of two ranks in a loop of ten all_reduces a second; `rank[r]` holds changes of a rank's status.
+    """Nodes of two ranks in a loop of ten all_reduces a second; `rank[r]` holds changes of a rank's status.
 
     `stuck`: nobody completes an operation from now on; who is in `absent` does not even enter it.
     """
 
     hang_after_s: float | None = None
+    world_size: int = 4
     now: float = 100.0
     seq: int = 0
     stuck_at: float | None = None
@@ -81,8 +82,16 @@ class Play:
     judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
-        nodes = tuple(WorldNode(node_rank=n, name=f"gpu{n}", ranks=(2 * n, 2 * n + 1)) for n in (0, 1))
-        self.judge = Judge(hang_after_s=self.hang_after_s, world=World(num_nodes=2, world_size=4, nodes=nodes))
+        nodes = tuple(WorldNode(node_rank=n, name=f"gpu{n}", ranks=self.ranks_of(n)) for n in self.nodes)
+        world = World(num_nodes=len(nodes), world_size=self.world_size, nodes=nodes)
+        self.judge = Judge(hang_after_s=self.hang_after_s, world=world)
+
+    @property
+    def nodes(self) -> range:
+        return range((self.world_size + 1) // 2)
+
+    def ranks_of(self, node: int) -> tuple[int, ...]:
+        return tuple(range(2 * node, min(2 * node + 2, self.world_size)))
 
     @property
     def wall_s(self) -> float:
@@ -103,7 +112,7 @@ class Play:
             "exit_code": exit_code,
             "signal": signal,
             "ended_s": self.wall_s,
-            "beat_age_s": None,
+            "heartbeat_age_s": None,
             "cpu_share": None,
             **changes,
         }
@@ -115,13 +124,13 @@ class Play:
         while self.now < until - 1e-9:
             if self.stuck_at is None:
                 self.seq += 2
-            for node in (0, 1):
+            for node in self.nodes:
                 if node not in self.silent:
                     self.judge.take_status(self.status(node), self.now, self.wall_s)
             order = self.judge.wants(self.now)
             if order is not None:
                 self.numbers.append(order.number)
-                for node in (0, 1):
+                for node in self.nodes:
                     if node not in self.silent:
                         self.judge.take_evidence(self.answer(node, order.number), self.now)
             report = self.judge.judge(self.now, self.wall_s)
@@ -131,7 +140,7 @@ class Play:
         return self.judge.last
 
     def status(self, node: int) -> NodeStatus:
-        ranks = (2 * node, 2 * node + 1)
+        ranks = self.ranks_of(node)
         pace = tuple(s for r in ranks if (s := self.pace(r)) is not None)
         return NodeStatus(
             node_rank=node, name=f"gpu{node}", time_s=self.wall_s, ranks=tuple(self.one(r) for r in ranks), pace=pace
@@ -143,7 +152,7 @@ class Play:
         mark = GroupMark(
             group="0",
             label="default_pg",
-            members=(0, 1, 2, 3),
+            members=tuple(range(self.world_size)),
             enqueued=self.seq + waits,
             completed=self.seq,
             waiting_s=self.now - self.stuck_at if waits and self.stuck_at is not None else None,
@@ -155,7 +164,7 @@ class Play:
             "pid": 1000 + rank,
             "process_state": "sleeping",
             "phase": "communicating" if waits else "computing",
-            "beat_age_s": 0.1,
+            "heartbeat_age_s": 0.1,
             "cpu_share": 0.01 if waits else 0.2,
             "children_cpu_share": 0.0,
             "groups": (mark,),
@@ -167,7 +176,7 @@ class Play:
         }
         changes = self.rank.get(rank, {})
         if changes.get("process_state") == "stopped" and self.stuck_at is not None:
-            known["beat_age_s"] = self.now - self.stuck_at
+            known["heartbeat_age_s"] = self.now - self.stuck_at
         return RankStatus(**(known | changes))
 
     def entries(self, rank: int) -> list[Any]:

@@ -6,9 +6,22 @@ from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
+from allready.judging.analysis import Analysis
+from allready.judging.causes import causes
 from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
-from allready.model import Death, GroupProgress, Misfit, NodeStatus, Origin, Position, RankStatus, RunEvidence
-from allready.rules._deaths import causes
+from allready.model import (
+    Death,
+    Fleet,
+    GroupProgress,
+    Misfit,
+    NodeStatus,
+    Origin,
+    Position,
+    ProcessState,
+    RankStatus,
+    RunEvidence,
+    World,
+)
 from tests.live.monitor.made import entry
 
 GLOO = (
@@ -28,7 +41,7 @@ def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
 
 
 def ended(rank: int, exit_code: int | None = None, signal: str | None = None, **changes: object) -> RankStatus:
-    state = "killed" if signal else "exited"
+    state = ProcessState.KILLED if signal else ProcessState.EXITED
     known = RankStatus(rank=rank, pid=rank + 10, process_state=state, exit_code=exit_code, signal=signal, ended_s=150.0)
     return replace(known, **changes)
 
@@ -52,6 +65,10 @@ def test_whoever_ends_after_the_job_was_told_to_was_told_to() -> None:
     assert (before.by_launcher, run.by_launcher) == (False, True)
 
 
+def causes_of(run: RunEvidence) -> tuple[Death, ...]:
+    return causes(Analysis(Fleet(world=World(num_nodes=1, world_size=4), run_evidence=run)))
+
+
 def test_only_the_first_is_the_cause() -> None:
     run = settled(RunEvidence(deaths=(death(1, 100.0), death(2, 101.0))))
     assert [(d.rank, d.first) for d in run.deaths] == [(1, True), (2, False)]
@@ -60,17 +77,17 @@ def test_only_the_first_is_the_cause() -> None:
 def test_a_kill_after_a_request_to_end_is_part_of_it() -> None:
     told = death(0, 100.0, kind="signal", signal="SIGTERM", text="")
     killed = death(1, 130.0, kind="signal", signal="SIGKILL", text="")
-    assert causes(settled(RunEvidence(deaths=(told, killed)))) == ()
-    assert [d.rank for d in causes(settled(RunEvidence(deaths=(killed,))))] == [1]
+    assert causes_of(settled(RunEvidence(deaths=(told, killed)))) == ()
+    assert [d.rank for d in causes_of(settled(RunEvidence(deaths=(killed,))))] == [1]
 
 
 def test_an_interrupt_is_no_exception_of_its_own() -> None:
-    assert causes(settled(RunEvidence(deaths=(death(0, text="KeyboardInterrupt"),)))) == ()
+    assert causes_of(settled(RunEvidence(deaths=(death(0, text="KeyboardInterrupt"),)))) == ()
 
 
 def test_an_error_of_a_thread_of_gloo_is_no_cause() -> None:
     thrown = death(2, kind="abort", signal="SIGABRT", text=GLOO)
-    assert causes(settled(RunEvidence(deaths=(thrown,)))) == ()
+    assert causes_of(settled(RunEvidence(deaths=(thrown,)))) == ()
 
 
 def dump(rank: int, *entries: object) -> FlightDump:

@@ -2,11 +2,11 @@
 
 import json
 
-from allready.evidence.flight.join import flight_progress
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.live.monitor.progress import NOT_JOINED, progress_of, shifts_of
-from allready.model import GroupMark, NodeStatus, RankStatus
+from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus
+from tests.judging.joined import joined_dumps
 from tests.live.monitor.made import entry
 
 NOW = 1_790_000_100.0
@@ -38,7 +38,7 @@ def mark(enqueued: int, completed: int, members: tuple[int, ...] = (0, 1)) -> Gr
 
 def test_marks_are_newer_than_rings_and_rings_know_names() -> None:
     rings = [dump(r, entry(1, NOW - 9), entry(2, NOW - 8, "broadcast", done=False)) for r in (0, 1)]
-    [group] = progress_of(words(mark(2, 1), mark(3, 2)), flight_progress(rings).progress, world_size=2)
+    [group] = progress_of(words(mark(2, 1), mark(3, 2)), joined_dumps(rings).progress, world_size=2)
     assert {r: (p.enqueued, p.completed) for r, p in group.positions.items()} == {0: (2, 1), 1: (3, 2)}
     stuck = group.positions[0].stuck
     assert stuck is not None
@@ -70,7 +70,7 @@ def test_with_sends_only_rings_number_collectives() -> None:
     rings = [dump(0, entry(1, NOW - 9), ahead), dump(1, entry(1, NOW - 9))]
     shifts = {0: shifts_of(json.dumps({"entries": [ahead]}, separators=(",", ":"), sort_keys=True))}
     assert shifts == {0: {"0": 7}}
-    [group] = progress_of(words(mark(9, 9), mark(1, 1)), flight_progress(rings).progress, world_size=2, shifts=shifts)
+    [group] = progress_of(words(mark(9, 9), mark(1, 1)), joined_dumps(rings).progress, world_size=2, shifts=shifts)
     assert {r: p.enqueued for r, p in group.positions.items()} == {0: 2, 1: 1}
 
 
@@ -82,14 +82,14 @@ def test_a_ring_without_sends_has_no_shift() -> None:
 
 def test_what_a_silent_rank_was_in_when_it_spoke_last_is_over_if_others_got_through() -> None:
     for silent in (
-        RankStatus(rank=0, process_state="sleeping", beat_age_s=9.0, groups=(mark(5, 4),)),
-        RankStatus(rank=0, process_state="stopped", beat_age_s=0.1, groups=(mark(5, 4),)),
+        RankStatus(rank=0, process_state=ProcessState.SLEEPING, heartbeat_age_s=9.0, groups=(mark(5, 4),)),
+        RankStatus(rank=0, process_state=ProcessState.STOPPED, heartbeat_age_s=0.1, groups=(mark(5, 4),)),
     ):
-        other = RankStatus(rank=1, process_state="sleeping", beat_age_s=0.1, groups=(mark(9, 8),))
+        other = RankStatus(rank=1, process_state=ProcessState.SLEEPING, heartbeat_age_s=0.1, groups=(mark(9, 8),))
         statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(silent, other))}
         [group] = progress_of(statuses, (), world_size=2)
         assert group.positions[0].stuck is None
-        alive = RankStatus(rank=0, process_state="sleeping", beat_age_s=0.1, groups=(mark(5, 4),))
+        alive = RankStatus(rank=0, process_state=ProcessState.SLEEPING, heartbeat_age_s=0.1, groups=(mark(5, 4),))
         statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(alive, other))}
         [group] = progress_of(statuses, (), world_size=2)
         assert group.positions[0].stuck is not None, "it may be in a broadcast that the root has left"

@@ -5,11 +5,11 @@ import json
 import pickle
 
 from allready.live.monitor.readings import readings_of
-from allready.model import NodeEvidence, NodeStatus, RankEvidence, RankStatus
+from allready.model import NodeEvidence, NodeStatus, ProcessState, RankEvidence, RankStatus
 from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
 
-ALIVE = RankStatus(rank=3, pid=77, process_state="sleeping")
-DEAD = RankStatus(rank=3, pid=77, process_state="exited", exit_code=1, ended_s=100.0)
+ALIVE = RankStatus(rank=3, pid=77, process_state=ProcessState.SLEEPING)
+DEAD = RankStatus(rank=3, pid=77, process_state=ProcessState.EXITED, exit_code=1, ended_s=100.0)
 
 
 def answer(*ranks: RankEvidence, **changes: object) -> NodeEvidence:
@@ -51,13 +51,20 @@ def test_the_last_words_of_a_dead_one_are_its_own() -> None:
     assert (death.rank, death.pid, death.text) == (3, 77, "ValueError: bad shard")
 
 
+def test_the_line_that_explains_an_end_is_found_also_where_the_library_ends_it_with_a_space() -> None:
+    """As torch writes it when a data loader's worker was killed."""
+    words = traceback("RuntimeError: DataLoader worker (pid 1295) is killed by signal: Killed. ")
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=words)))
+    assert [event.signature for event in reading.events] == ["python.loader_worker_died"]
+
+
 def test_a_lost_connection_is_known_as_one() -> None:
     [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=CLOSED)))
     assert [d.is_collective_error for d in reading.deaths] == [True]
 
 
 def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said() -> None:
-    ending = RankStatus(rank=3, pid=77, process_state="sleeping", phase="ending", site_since_s=90.0)
+    ending = RankStatus(rank=3, pid=77, process_state=ProcessState.SLEEPING, phase="ending", site_since_s=90.0)
     text = traceback("ValueError: bad shard")
     [reading] = readings_of(answer(RankEvidence(rank=3, status=ending, log_tail=text)))
     assert [d.time_s for d in reading.deaths] == [90.0]
@@ -68,7 +75,7 @@ def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said()
 
 def test_the_kernel_s_words_count_for_ranks_of_this_node_only() -> None:
     line = "[1234.5] Out of memory: Killed process {} (python3) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB"
-    killed = RankStatus(rank=3, pid=77, process_state="killed", signal="SIGKILL", ended_s=100.0)
+    killed = RankStatus(rank=3, pid=77, process_state=ProcessState.KILLED, signal="SIGKILL", ended_s=100.0)
     one = RankEvidence(rank=3, status=killed)
     found = readings_of(answer(one, kernel_lines=(line.format(77), line.format(4242))))
     assert [(d.rank, d.kind) for r in found for d in r.deaths] == [(3, "oom")]

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.live.monitor.suspicion import FLOOR_S, TOLD_EVERY_S, Suspicion, suspect, waits_s
-from allready.model import GroupMark, NodeStatus
+from allready.live.monitor.suspicion import Suspicion, suspect
+from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
+from allready.model import GroupMark, NodeStatus, ProcessState
 from tests.rules.live.made import NODES, NOW, behind, ended, mark, waiting
 
 
@@ -37,8 +38,8 @@ def test_a_wait_of_a_second_without_progress_is_one() -> None:
 def test_a_short_wait_in_an_older_word_is_none() -> None:
     """Agents tell once a second: a loop that reduces in every step is often seen waiting, and moves on unseen."""
     waits = [waiting(r, num_operations=500, groups=(mark(64, waiting_s=0.2, moved_s=NOW - 0.2),)) for r in NODES]
-    assert look(*waits, heard={0: TOLD_EVERY_S, 1: TOLD_EVERY_S}) is None
-    assert kind(look(*waits, heard={0: TOLD_EVERY_S + FLOOR_S, 1: TOLD_EVERY_S + FLOOR_S})) == "waiting"
+    assert look(*waits, heard={0: STATUS_EVERY_S, 1: STATUS_EVERY_S}) is None
+    assert kind(look(*waits, heard={0: STATUS_EVERY_S + FLOOR_S, 1: STATUS_EVERY_S + FLOOR_S})) == "waiting"
 
 
 def test_who_waits_for_long_is_told_by_its_agent() -> None:
@@ -77,7 +78,7 @@ def test_a_group_in_which_somebody_moves_is_none() -> None:
 def test_ends_and_stops_are_at_once() -> None:
     assert kind(look(ended(2, 1))) == "ended"
     assert kind(look(ended(2, None, "SIGKILL"))) == "ended"
-    assert kind(look(behind(2, process_state="stopped"))) == "halted"
+    assert kind(look(behind(2, process_state=ProcessState.STOPPED))) == "halted"
 
 
 def test_an_orderly_end_is_one_only_where_others_wait() -> None:
@@ -95,8 +96,8 @@ def test_other_digests_are_one() -> None:
 
 
 def test_a_beacon_without_a_turn_is_one_unless_libraries_load() -> None:
-    assert kind(look(behind(2, beat_age_s=2.0, groups=()))) == "gil"
-    assert look(behind(2, beat_age_s=2.0, phase="importing", groups=())) is None
+    assert kind(look(behind(2, heartbeat_age_s=2.0, groups=()))) == "gil"
+    assert look(behind(2, heartbeat_age_s=2.0, phase="importing", groups=())) is None
 
 
 def test_some_that_joined_and_some_that_did_not_are_one() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import pytest
 
 from allready.live.node.gpu_feed import Counters
 from allready.live.node.gpus import GpuNow, GpuWatch
+from tests.clock import Stopwatch
 from tests.live.node.nodes import until
 
 SAYS = """
@@ -26,11 +26,11 @@ MISSING = 'print(\'{"unavailable": "NVML: no driver"}\', flush=True)\n'
 def test_the_newest_values_are_there_at_once() -> None:
     watch = GpuWatch([sys.executable, "-c", SAYS])
     try:
-        assert until(lambda: watch.look(0), lambda now: now is not None) == GpuNow(0.97, 540.5, 8123456, 0.93, 0.4, 0.7)
-        assert watch.look(2) == GpuNow(0.5, 90.0, 7)
-        assert watch.look(3) == GpuNow(None, None, None)
-        assert watch.look(7) is None
-        assert watch.look(None) is None
+        assert until(lambda: watch.read(0), lambda now: now is not None) == GpuNow(0.97, 540.5, 8123456, 0.93, 0.4, 0.7)
+        assert watch.read(2) == GpuNow(0.5, 90.0, 7)
+        assert watch.read(3) == GpuNow(None, None, None)
+        assert watch.read(7) is None
+        assert watch.read(None) is None
         assert watch.why_silent() is None
     finally:
         watch.close()
@@ -38,12 +38,12 @@ def test_the_newest_values_are_there_at_once() -> None:
 
 def test_one_that_hangs_is_not_waited_for() -> None:
     watch = GpuWatch([sys.executable, "-c", HANGS])
-    began = time.monotonic()
-    assert watch.look(0) is None
+    began = Stopwatch()
+    assert watch.read(0) is None
     watch._heard_s -= 60
     assert "not answered" in (watch.why_silent() or "")
     watch.close()
-    assert time.monotonic() - began < 5
+    assert began.s < 5
     watch.close()
 
 
@@ -89,7 +89,7 @@ def test_the_real_child_speaks_of_a_fake_library(tmp_path: Path) -> None:
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom allready.live.node.gpu_feed import main\nmain()"
     watch = GpuWatch([sys.executable, "-c", program])
     try:
-        assert until(lambda: watch.look(0), lambda now: now is not None) == GpuNow(0.5, None, 7)
+        assert until(lambda: watch.read(0), lambda now: now is not None) == GpuNow(0.5, None, 7)
     finally:
         watch.close()
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from allready.live.node import process as processes
-from allready.live.node.process import children_of, command_of, main_thread_s, parse_stat, read_stat
-from allready.live.node.syscalls import parse_syscall
 from allready.model import NodeStatus
+from allready.model.process import end_of
+from allready.proc.process import children_of, command_of, main_thread_s, read_stat
 from tests.live.node.nodes import ALIVE, COMPUTES, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -98,7 +98,7 @@ def test_the_launchers_word_on_an_end_counts(make_node: MakeNode) -> None:
     node.processes[0].kill()
     node.processes[0].wait(5)
     assert node.rank(0).process_state == "exited"  # gone, nobody knows how
-    node.observer.note_end(0, exit_code=None, signal="SIGKILL", time_s=123.0)
+    node.observer.note_end(end_of(None, "SIGKILL", rank=0, time_s=123.0))
     found = node.rank(0)
     assert (found.process_state, found.signal, found.ended_s) == ("killed", "SIGKILL", 123.0)
 
@@ -130,17 +130,6 @@ def test_who_waits_for_a_cpu_is_told(make_node: MakeNode) -> None:
         return min(busy) > wanted and idle < wanted / 2
 
     until(node.look, is_told, timeout_s=40.0)
-
-
-def test_a_kernel_that_does_not_count_waiting_still_tells_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = processes.read_small
-    monkeypatch.setattr(
-        processes, "read_small", lambda path, most=8192: None if "schedstat" in path else real(path, most)
-    )
-    cpu_s, queued_s = main_thread_s(os.getpid())
-    assert cpu_s is not None
-    assert cpu_s > 0
-    assert queued_s is None
 
 
 def test_forked_workers_are_loaders_and_a_stopped_one_shows(make_node: MakeNode) -> None:
@@ -181,8 +170,8 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_no_rank(make_node: MakeNode)
     node = make_node([SLEEPS])
     node.look()
     watch = node.observer._ranks[0]
-    assert watch.start_ticks is not None
-    watch.start_ticks -= 1
+    assert watch.process is not None
+    watch.process = replace(watch.process, start_ticks=watch.process.start_ticks - 1)
     assert node.rank(0).process_state == "exited"
 
 
@@ -193,31 +182,3 @@ def test_a_reader_of_a_pipe_is_told_with_its_call_and_path(make_node: MakeNode) 
     )
     assert evidence.open_file is not None
     assert evidence.open_file.startswith("pipe:")
-
-
-def test_names_with_brackets_and_blanks_do_not_confuse() -> None:
-    line = b"12 (a) b) (c) S 1 12 12 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 7 0 4242 1000 10 18446744073709551615"
-    stat = parse_stat(12, line)
-    assert stat is not None
-    assert (stat.name, stat.state, stat.parent, stat.num_threads, stat.start_ticks) == (
-        "a) b) (c",
-        "sleeping",
-        1,
-        7,
-        4242,
-    )
-    assert stat.cpu_s == 3.0
-    assert parse_stat(12, b"12 (a") is None
-    assert parse_stat(12, b"") is None
-
-
-def test_calls_are_read_whatever_the_line_is() -> None:
-    names = {0: "read", 202: "futex"}
-    assert parse_syscall("0 0x7 0x1 0x2 0 0 0 0x7ff 0x7ff\n", names) == ("read(7)", 7)
-    assert parse_syscall("202 0x7f 0x0", names) == ("futex", None)
-    assert parse_syscall("999 0x7f", names) == ("syscall 999", None)
-    assert parse_syscall("running\n", names) == ("running", None)
-    assert parse_syscall("-1 0x7ff 0x7ff", names) == ("page fault", None)
-    assert parse_syscall("0 0xffffffffffffffff", names) == ("read", None)
-    assert parse_syscall("", names) == (None, None)
-    assert parse_syscall("x y", names) == (None, None)

@@ -11,10 +11,12 @@ import pytest
 
 from allready.evidence.stacks import read_stacks
 from allready.live import run_paths
-from allready.live.beacon.cell import CellReader, CellWriter
+from allready.live.beacon.cell import BeaconCell
 from allready.live.beacon.names import STACK_SIGNAL
-from allready.live.node.process import caught_signals, children_of
+from allready.live.node.cell import BeaconCellReader
 from allready.live.node.stacks import StackFile, spy, spy_program
+from allready.proc.process import children_of, has_handler
+from tests.clock import Stopwatch
 from tests.live.node.nodes import ALIVE, SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -35,7 +37,7 @@ rank_itself()
 def with_handler(make_node: MakeNode, tmp_path: Path, *, forks: int = 0) -> Node:
     path = run_paths.stack_path(run_paths.rank_dir(tmp_path / "run", 0))
     node = make_node([WITH_HANDLER], environments=[{"STACKS": str(path), "FORKS": str(forks)}])
-    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
     return node
 
 
@@ -81,7 +83,7 @@ def test_who_handles_the_signal_for_itself_is_not_sent_it(make_node: MakeNode, t
     """A job that was started without a beacon, and uses that very signal."""
     script = "import signal, time\nsignal.signal(signal.SIGRTMIN + 7, lambda *_: exit(9))\n" + SLEEPS
     node = make_node([script])
-    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
     node.observer.gather(1)
     time.sleep(0.3)
     assert node.rank(0).process_state in ALIVE
@@ -127,7 +129,7 @@ rank_itself()
 """
 
 
-def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, CellWriter]:
+def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, BeaconCell]:
     """A rank with the handler, whose thread `beats` is said to beat in a cell that nobody answers."""
     folder = run_paths.rank_dir(tmp_path / "run", 0)
     script = WITH_HANDLER.replace("\nrank_itself()\n", TWO_THREADS.format(does=does))
@@ -135,8 +137,8 @@ def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, Cel
         [script], environments=[{"STACKS": str(run_paths.stack_path(folder)), "THREAD": str(tmp_path / "thread")}]
     )
     thread = until(lambda: read(tmp_path / "thread"), bool)
-    cell = CellWriter(str(run_paths.cell_path(folder)))
-    cell.say_thread(int(thread))
+    cell = BeaconCell(str(run_paths.cell_path(folder)))
+    cell.set_thread(int(thread))
     return node, cell
 
 
@@ -147,7 +149,7 @@ def read(path: Path) -> str:
 def test_a_beacon_that_gets_no_turn_for_a_second_is_helped_by_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
     """As where native code keeps the GIL: the thread that beats sleeps, and its last beat is old."""
     node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
-    cell.beat()
+    cell.heartbeat()
     (rank,) = node.observer.gather(1, deadline_s=0.9).ranks  # its beat is too young
     assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
     time.sleep(0.5)
@@ -159,10 +161,10 @@ def test_a_rank_that_makes_a_dump_is_not_sent_the_signal(make_node: MakeNode, tm
     """The dump's thread imports meanwhile, and the frames of other threads are read without their lock."""
     node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
     time.sleep(1.2)
-    cell.say_makes_dump(True)
+    cell.set_dumping(True)
     (rank,) = node.observer.gather(1).ranks
     assert rank.stack == ""
-    cell.say_makes_dump(False)
+    cell.set_dumping(False)
     (rank,) = node.observer.gather(2).ranks
     assert rank.stack.count("Current thread") == 1
 
@@ -188,9 +190,9 @@ def test_a_stopped_rank_is_not_asked_to_write_stacks_later(make_node: MakeNode, 
 
 def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
     """The rank may have written its stacks before the request is back."""
-    path, mine = tmp_path / "stacks", CellWriter(str(tmp_path / "cell"))
+    path, mine = tmp_path / "stacks", BeaconCell(str(tmp_path / "cell"))
     path.write_text("older\n")
-    reader = CellReader(tmp_path / "cell")
+    reader = BeaconCellReader(tmp_path / "cell")
     plain = reader.request
 
     def answered(*kinds: str) -> int | None:
@@ -203,17 +205,17 @@ def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
     reader.request = answered  # type: ignore[method-assign]
     file = StackFile(path, STACK_SIGNAL, cell=reader)
     assert file.ask_rank(os.getpid(), ("ring",)) == 1
-    assert file.look()
+    assert file.poll()
     assert file.text(os.getpid()) == "Thread 0x01 (most recent call first):\n"
 
 
 def test_where_no_thread_beats_the_signal_comes_after_half_a_second(make_node: MakeNode, tmp_path: Path) -> None:
     """While it forks there is none for a moment; when it ends, for good."""
     node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
-    cell.say_thread(0)
-    began = time.monotonic()
+    cell.set_thread(0)
+    began = Stopwatch()
     (rank,) = node.observer.gather(1).ranks
-    assert time.monotonic() - began > 0.5
+    assert began.wall_s > 0.5
     assert rank.stack.count("Current thread") == 1
 
 
@@ -229,7 +231,7 @@ rank_itself()
     path = run_paths.stack_path(run_paths.rank_dir(tmp_path / "run", 0))
     script = WITH_HANDLER.replace("\nrank_itself()", "\n" + busy + late)
     node = make_node([script], environments=[{"STACKS": str(path)}])
-    until(lambda: caught_signals(node.processes[0].pid), lambda bits: bool(bits >> (STACK_SIGNAL - 1) & 1))
+    until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
     time.sleep(0.2)
     (rank,) = node.observer.gather(1).ranks
     assert rank.stack.count("Current thread") == 1, rank.why_no_stack
@@ -263,8 +265,8 @@ def test_py_spy_that_hangs_is_ended(tmp_path: Path) -> None:
     program = tmp_path / "py-spy"
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
-    began = time.monotonic()
-    assert spy([1, 2, 3], began + 0.4, str(program)) == {}
-    assert time.monotonic() - began < 5
+    began = Stopwatch()
+    assert spy([1, 2, 3], time.monotonic() + 0.4, str(program)) == {}
+    assert began.s < 5
     assert spy([1], time.monotonic() + 1, str(tmp_path / "none")) == {}
     assert spy([1], time.monotonic() + 1, None) == {}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from allready.judging.engine import judge
+from allready.judging.registry import Rule, load
 from allready.live.monitor.pace import PaceBook
 from allready.model import Finding, Fleet, Live, NodeStatus, RunEvidence, Severity, World, WorldNode
-from allready.rules.engine import judge
-from allready.rules.registry import Rule, load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "live_pace"
 AREAS = {"link", "slow"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from allready.live.digests import with_root
 from allready.live.monitor.pace import PaceBook
-from allready.live.monitor.pace_digest import with_root
 from allready.model import GroupMark, NodeStatus, PaceSample, RankStatus
 
 BEGIN = 1_000.0
@@ -208,6 +208,7 @@ def test_garbage_does_no_harm() -> None:
     assert (made.lags(), made.mismatches(), made.rhythms()) == ((), (), {})
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_however_long_it_runs() -> None:
     made = PaceBook()
     tracemalloc.start()

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from allready.live.monitor.pace_digest import UNKNOWN, digests_of
+from allready.live.digests import UNKNOWN, digests_of
+from tests.cases import cases
+
+pytestmark = pytest.mark.thorough
 
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def test_shape_may_differ_where_the_elements_are_as_many() -> None:
     assert digest(entry()) == digest(entry(input_sizes=[[32]]))
 
 
-@pytest.mark.parametrize("name", ["all_to_all", "scatter", "gather", "all_to_allv"])
+@cases("name", ["all_to_all", "scatter", "gather", "all_to_allv"])
 def test_operations_whose_sizes_differ_by_right_compare_by_name_only(name: str) -> None:
     assert digest(entry(f"nccl:{name}")) == digest(entry(f"nccl:{name}", **BIG)) != UNKNOWN
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.cases import cases
+
 from .replay import FIXTURES, Judged, Recording, load_recording, told_again
 
 LATEST_S = 8.0
@@ -58,7 +60,8 @@ def accused(judged: Judged) -> tuple[str, Accused] | None:
     return str(verdict.fault_class), (culprits.nodes, culprits.ranks, culprits.links)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.thorough
+@cases("name", FAULTS)
 def test_names_class_and_culprit_within_seconds_and_nobody_else_ever(name: str) -> None:
     found = [(judged.after_s, accused(judged)) for judged in answers(name)]
     first = next((after_s for after_s, answer in found if answer == FAULTS[name]), None)
@@ -70,7 +73,7 @@ def test_names_class_and_culprit_within_seconds_and_nobody_else_ever(name: str) 
     assert others <= allowed
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@cases("name", HARMLESS)
 def test_accuses_nobody_of_what_is_no_fault(name: str) -> None:
     assert {accused(judged) for judged in answers(name)} == {None}
 
@@ -88,8 +91,8 @@ def test_a_pair_is_named_without_its_nodes() -> None:
     assert {n for link in found[1][2] for n in link} == {1, 2}
 
 
-@pytest.mark.parametrize("skew_s", [-5.0, 5.0])
-@pytest.mark.parametrize("name", ["healthy", "loader", "slow10"])
+@cases("skew_s", [-5.0, 5.0])
+@cases("name", ["healthy", "loader", "slow10"])
 def test_clocks_that_are_apart_change_nothing_when_the_offset_is_known(name: str, skew_s: float) -> None:
     found = [accused(judged) for judged in told_again(skewed(recording(name), skew_s, known=True))]
     assert set(found) - {None} == ({FAULTS[name]} if name in FAULTS else set())

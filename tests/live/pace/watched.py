@@ -14,10 +14,10 @@ from typing import Any
 
 from allready.lab import Lab
 from allready.lab.lab import end_group
-from allready.live.monitor.pace_digest import digests_of
+from allready.live.digests import digests_of
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.process import read_stat
-from allready.model import GroupMark, LinkRow, NodeStatus, PaceSample, RankStatus
+from allready.model import GroupMark, LinkRow, NodeStatus, PaceSample, ProcessState, RankStatus
+from allready.proc.process import read_stat
 
 from .diag import Inside
 
@@ -74,23 +74,19 @@ class Watched:
             self.history.setdefault(rank, []).append(status)
 
     def _rank(self, rank: int, pid: int, marks: tuple[GroupMark, ...], now: float) -> RankStatus:
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return RankStatus(rank=rank, pid=pid, process_state="exited")
-        words = text.rpartition(")")[2].split()
         stat = read_stat(pid)
-        if stat is not None and (stat.state == "stopped" or was_continued(pid)):
-            self.pauses.note(pid, stat.start_ticks)
-        used = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        if stat is None:
+            return RankStatus(rank=rank, pid=pid, process_state=ProcessState.EXITED)
+        if stat.state is ProcessState.STOPPED or was_continued(pid):
+            self.pauses.note(stat.id)
         before = self._last.get(rank)
-        self._last[rank] = (now, used)
+        self._last[rank] = (now, stat.cpu_s)
         return RankStatus(
             rank=rank,
             pid=pid,
-            process_state=STATES.get(words[0], "unknown"),
+            process_state=stat.state,
             groups=marks,
-            cpu_share=None if before is None else round((used - before[1]) / (now - before[0]), 3),
+            cpu_share=None if before is None else round((stat.cpu_s - before[1]) / (now - before[0]), 3),
             num_operations=sum(m.enqueued for m in marks),
             throttled_share=self._quota_share(rank, now),
             paused_share=self.pauses.share(pid),

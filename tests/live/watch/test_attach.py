@@ -4,17 +4,18 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from allready.live.node.process import read_stat
 from allready.live.watch import attach
 from allready.live.watch.attach import Attachment, NotAnsweringError, about, is_alive, jobs
 from allready.live.watch.state import WatchedJob
+from allready.proc.process import read_stat
+from tests.cases import cases
+from tests.clock import Stopwatch
 
 ABOUT = {
     "version": 1, "pid": os.getpid(), "job_id": "j", "node_rank": -1, "num_nodes": 2, "master_addr": "h",
@@ -52,7 +53,7 @@ def agent(folder: Path, answer: bytes, *, then_close: bool = True) -> Iterator[A
         thread.join(10)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
     [
         b"", b"\n", b"not json\n", b"[]\n", b"null\n", b'{"statuses": 3}\n', b"[" * 100_000 + b"\n", b"{}" * 10,
@@ -62,25 +63,25 @@ def agent(folder: Path, answer: bytes, *, then_close: bool = True) -> Iterator[A
 )  # fmt: skip
 def test_a_hostile_answer_is_a_message(tmp_path: Path, answer: bytes) -> None:
     with agent(tmp_path, answer) as one, pytest.raises(NotAnsweringError, match="agent"):
-        one.look()
+        one.read()
 
 
 def test_an_answer_that_drips_or_never_ends_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach, "ANSWER_S", 0.3)
-    began = time.monotonic()
+    began = Stopwatch()
     with agent(tmp_path, b'{"st', then_close=False) as one, pytest.raises(NotAnsweringError, match="timed out"):
-        one.look()
-    assert time.monotonic() - began < 5.0
+        one.read()
+    assert began.s < 5.0
     monkeypatch.setattr(attach, "LARGEST_ANSWER_BYTES", 1000)
     (tmp_path / "control.sock").unlink()
     with agent(tmp_path, b"x" * 5000) as one, pytest.raises(NotAnsweringError, match="no end"):
-        one.look()
+        one.read()
 
 
 def test_a_good_answer_waits_for_the_other_nodes_only_so_long(tmp_path: Path) -> None:
     body = json.dumps({"statuses": [], "report": None, "now_s": 5.0}).encode() + b"\n"
     with agent(tmp_path, body) as one:
-        state = one.look(wait_for_all_s=60.0)  # nobody runs yet: there is nothing to wait for
+        state = one.read(wait_for_all_s=60.0)  # nobody runs yet: there is nothing to wait for
     assert [note.key for note in state.notes] == ["no_ranks"]
 
 
@@ -89,7 +90,7 @@ def test_a_path_too_long_for_a_socket_works_all_the_same(tmp_path: Path) -> None
     folder.mkdir()
     body = json.dumps({"statuses": [], "report": None, "now_s": 5.0}).encode() + b"\n"
     with agent(folder, body) as one:
-        assert one.look().now_s == 5.0
+        assert one.read().now_s == 5.0
 
 
 def folder_with(parent: Path, said: object) -> Path:
@@ -117,7 +118,7 @@ def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
     assert not is_alive(found)
 
 
-@pytest.mark.parametrize(
+@cases(
     "said",
     ["", "{}", "[1]", "[" * 100_000, json.dumps(ABOUT | {"pid": "x"}), json.dumps(ABOUT | {"command": 3}),
      json.dumps(ABOUT | {"started_s": None}), json.dumps(ABOUT).replace("-1", "1e999")],
@@ -137,9 +138,9 @@ def test_links_pipes_and_other_peoples_folders_are_left_alone(tmp_path: Path, mo
     monkeypatch.undo()
     (folder / "job.json").unlink()
     os.mkfifo(folder / "job.json")
-    began = time.monotonic()
+    began = Stopwatch()
     assert about(folder) is None
-    assert time.monotonic() - began < 2.0
+    assert began.s < 2.0
 
 
 def test_finds_run_folders_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,13 +16,15 @@ import pytest
 
 from allready.evidence.ras import read_ras
 from allready.live.node.stacks import spy_program
-from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, untold
+from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, unranked
 from allready.live.watch.foreign import ForeignJob, gpu_of, own_hosts, remarks_of, with_ras
 from allready.live.watch.metrics import exposition
 from allready.model import NodeStatus, RankStatus
 from tests.agent.jobs import LOOP, free_port, wait_for
 from tests.live.node.test_ras import SERVER
 from tests.live.watch.test_run_jobs import watch
+
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 SLEEP = "import sys, time; print('on', flush=True); time.sleep(120)"
 
@@ -53,6 +55,7 @@ def jobs_with(pids: set[int]) -> list[Any]:
     return [found for found in found_jobs() if pids & set(found.job.pids)]
 
 
+@pytest.mark.thorough
 def test_torchrun_ranks_are_one_job_with_stacks_and_an_honest_verdict(tmp_path: Path) -> None:
     script, touch = tmp_path / "train.py", tmp_path / "runs"
     script.write_text(LOOP)
@@ -126,8 +129,8 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
         assert (found.job.framework, found.job.master, list(found.members)) == ("jax", f"127.0.0.1:{port}", [1])
         # The other one gave its number as an argument, if it has one: nobody can see it.
         assert not jobs_with({two.pid})
-        assert two.pid in untold()
-        assert one.pid not in untold()
+        assert two.pid in unranked()
+        assert one.pid not in unranked()
         done = watch(f"{two.pid},{one.pid}", "--once", "--json", "-", cwd=tmp_path)
         state = json.loads(done.stdout)
         assert [(r["rank"], r["pid"]) for r in state["statuses"][0]["ranks"]] == [(0, two.pid), (1, one.pid)]
@@ -135,6 +138,7 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
     assert job_of_pids((two.pid,)) is None  # gone
 
 
+@pytest.mark.thorough
 def test_several_jobs_are_a_choice_and_not_a_guess(tmp_path: Path) -> None:
     code = SLEEP
     env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -185,13 +189,13 @@ def test_ras_gives_operations_and_the_view_of_all_nodes(monkeypatch: pytest.Monk
         (found,) = [f for f in found_jobs() if f.job.master == "127.0.0.1:4444"]
         watched = ForeignJob(found.job, found)
         try:
-            state = watched.look(ras_s=5.0)
+            state = watched.sample(ras_s=5.0)
             assert state is not None
             (status,) = state.statuses
             assert [(m.label, m.enqueued) for m in status.ranks[0].groups] == [("nccl 0xabc", 5)]
             assert "operations_total" in exposition(state)
             rank.kill()
-            wait_for(lambda: watched.look() is None, 10.0)
+            wait_for(lambda: watched.sample() is None, 10.0)
         finally:
             watched.close()
 
@@ -228,7 +232,7 @@ def test_metrics_of_such_a_job_say_nothing_of_operations_or_faults() -> None:
         found = wait_for(lambda: [f for f in found_jobs() if f.job.master == "127.0.0.1:5555"], 10.0)[0]
         watched = ForeignJob(found.job, found)
         try:
-            state = watched.look()
+            state = watched.sample()
             assert state is not None
             text = exposition(state)
         finally:
@@ -261,4 +265,4 @@ def test_knows_its_own_program(tmp_path: Path) -> None:
     ):
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1" / "cmdline").write_bytes(b"\0".join(w.encode() for w in words) + b"\0")
-        assert is_agent(1, tmp_path) is yes
+        assert is_agent(1, str(tmp_path)) is yes

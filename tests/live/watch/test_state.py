@@ -16,6 +16,7 @@ from allready.model import (
     FaultClass,
     GroupMark,
     NodeStatus,
+    ProcessState,
     RankStatus,
     Report,
     SocketRow,
@@ -30,7 +31,12 @@ JOB = WatchedJob(source="allready", job_id='a"b\\c', pid=7, master="gpu01:29500"
 def rank(number: int, enqueued: int, **more: Any) -> RankStatus:
     mark = GroupMark(group="0", label="default_pg", enqueued=enqueued, completed=enqueued - 1, waiting_s=2.5)
     return RankStatus(
-        rank=number, pid=100 + number, process_state="sleeping", phase="communicating", groups=(mark,), **more
+        rank=number,
+        pid=100 + number,
+        process_state=ProcessState.SLEEPING,
+        phase="communicating",
+        groups=(mark,),
+        **more,
     )
 
 

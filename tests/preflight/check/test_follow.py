@@ -16,6 +16,7 @@ from allready.preflight.check.inquiry import Inquiry, plain
 from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
 from allready.testing import fleet, healthy_node
+from tests.cases import cases
 
 REPORT = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
 
@@ -92,7 +93,7 @@ async def test_a_broken_connection_is_raised() -> None:
         await follower.ended()
 
 
-@pytest.mark.parametrize("body", [None, 7, [], {"status": "healthy"}, {"status": "superb"}])
+@cases("body", [None, 7, [], {"status": "healthy"}, {"status": "superb"}])
 async def test_a_result_that_is_none_is_our_own_error(body: Any) -> None:
     follower = Follower()
     await follower.hears("result", body)
@@ -177,7 +178,11 @@ async def test_a_start_order_of_nonsense_is_our_own_error_and_starts_nothing() -
         await follower.ended()
 
 
-async def test_node_0_that_lives_and_does_nothing_is_left_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "IDLE_S", 0.05)
-    with pytest.raises(ExchangeError, match="alive but started nothing"):
-        await Follower().ended()
+async def test_node_0_is_waited_for_as_long_as_the_connection_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECEIVE_S", 0.02)
+    follower = Follower()
+    await asyncio.sleep(0.2)  # ten waits
+    assert not follower.end.done()
+    follower.hub.ends[1].break_off("no sign of life")
+    with pytest.raises(ExchangeError, match="no sign of life"):
+        await follower.ended()

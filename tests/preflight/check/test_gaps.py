@@ -1,8 +1,9 @@
 from msgspec.structs import replace
 
-from allready.model import FactMissing, NodeFacts, NotApplicable, Reachability, ScriptFacts
+from allready.model import FactMissing, NodeFacts, NotApplicable, Reachability, ScriptFacts, UncheckedKind
 from allready.preflight.check.gaps import gaps
 from allready.testing import healthy_node
+from allready.text.reasons import reason
 
 SCRIPT = ScriptFacts(path="train.py", sha256="ab" * 32, size_bytes=3)
 WHOLE = Reachability(paths=(), num_pairs_all=3, num_pairs_planned=3, num_pairs_done=3)
@@ -24,18 +25,19 @@ def test_a_sample_of_very_many_pairs_is_no_gap() -> None:
 
 def test_a_node_that_sent_no_facts_is_one() -> None:
     assert gaps(nodes(n2=NodeFacts.none("the node sent no facts within 20 s")), WHOLE) == {
-        "facts": "nothing is known of node 2"
+        "facts": reason(UncheckedKind.NODE_UNKNOWN, nodes=2)
     }
 
 
 def test_pairs_that_were_planned_and_not_tried_are_one() -> None:
-    assert "1 of 3" in gaps(nodes(), replace(WHOLE, num_pairs_done=1))["reach"]
+    found = gaps(nodes(), replace(WHOLE, num_pairs_done=1))
+    assert found == {"reach": reason(UncheckedKind.PAIRS_UNTRIED, done=1, planned=3)}
 
 
 def test_a_script_that_was_to_be_compared_and_was_not_read_is_one() -> None:
     given = {n: replace(facts, script=SCRIPT) for n, facts in nodes().items()}
     assert gaps(given, WHOLE) == {}
     given[1] = replace(given[1], script=FactMissing("train.py: No such file or directory"))
-    assert "node 1" in gaps(given, WHOLE)["facts"]
+    assert gaps(given, WHOLE) == {"facts": reason(UncheckedKind.SCRIPT_UNREAD, nodes="1")}
     given[2] = nodes()[2]  # started without the script
-    assert "node 1,2" in gaps(given, WHOLE)["facts"]
+    assert gaps(given, WHOLE) == {"facts": reason(UncheckedKind.SCRIPT_UNREAD, nodes="1,2")}

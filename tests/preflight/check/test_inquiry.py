@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, World
+from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, UncheckedKind, World
 from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
 from allready.testing import claim, fleet, healthy_node, healthy_roll
+from allready.text.reasons import not_checked, reason
 
 
 def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:
@@ -20,6 +21,9 @@ def job_without(num_nodes: int, *absent: int, **changes: object) -> Fleet:
     return replace(whole, nodes={n: f for n, f in whole.nodes.items() if n not in absent}, reach=None, collectives=None)
 
 
+NOT_TRIED = reason(UncheckedKind.PAIRS_UNTRIED, done=1, planned=3)
+
+
 def test_a_healthy_fleet_is_healthy() -> None:
     report = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
     assert (report.status, report.verdict, report.not_checked) == (Status.HEALTHY, None, ())
@@ -28,9 +32,10 @@ def test_a_healthy_fleet_is_healthy() -> None:
 
 
 def test_a_stage_that_was_asked_for_and_not_done_forbids_healthy() -> None:
-    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": "no time"})
+    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": NOT_TRIED})
     assert report.status is Status.UNKNOWN
-    assert (report.not_checked[0].code, report.not_checked[0].why) == ("reach", "no time")
+    assert report.not_checked == (not_checked("reach", NOT_TRIED),)
+    assert report.not_checked[0].why == "only 1 of 3 pairs of nodes were tried"
 
 
 def test_while_it_waits_the_status_is_waiting_whatever_is_known() -> None:
@@ -72,9 +77,9 @@ def test_a_verdict_that_went_away_is_forgotten() -> None:
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
-def test_an_interruption_before_anything_is_known_is_unknown() -> None:
-    report = Inquiry().interrupted("start", "interrupted by SIGINT during stage start")
-    assert (report.status, report.verdict, report.findings) == (Status.UNKNOWN, None, ())
+def test_an_interruption_before_anything_is_known_is_told_as_one() -> None:
+    report = Inquiry().interrupted("start", reason(UncheckedKind.INTERRUPTED, signal="SIGINT", stage="start"))
+    assert (report.status, report.verdict, report.findings) == (Status.INTERRUPTED, None, ())
     assert (report.not_checked[0].code, report.not_checked[0].why) == (
         "start",
         "interrupted by SIGINT during stage start",
@@ -85,8 +90,9 @@ def test_an_interruption_before_anything_is_known_is_unknown() -> None:
 def test_an_interruption_of_a_healthy_check_is_never_healthy() -> None:
     inquiry = Inquiry()
     inquiry.judge(fleet(2), waiting=True, visible_since=None)
-    report = inquiry.interrupted("sweep", "interrupted")
-    assert report.status is Status.UNKNOWN
+    assert inquiry.failed("sweep", reason(UncheckedKind.FAILED, error="a bug")).status is Status.UNKNOWN
+    report = inquiry.interrupted("sweep", reason(UncheckedKind.CANCELLED))
+    assert report.status is Status.INTERRUPTED
     assert report.roll == healthy_roll(2)
     assert inquiry.last is report
 
@@ -94,7 +100,7 @@ def test_an_interruption_of_a_healthy_check_is_never_healthy() -> None:
 def test_an_interruption_keeps_the_fault_that_stood() -> None:
     inquiry = Inquiry()
     stood = inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
-    report = inquiry.interrupted("roll", "interrupted")
+    report = inquiry.interrupted("roll", reason(UncheckedKind.CANCELLED))
     assert (report.status, report.verdict, report.findings) == (Status.FAULT, stood.verdict, stood.findings)
     assert report.not_checked == (report.not_checked[0], *stood.not_checked)
     assert report.duration_s >= stood.duration_s

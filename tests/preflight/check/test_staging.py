@@ -24,6 +24,8 @@ from allready.preflight.check.staging import choose_backend, plan, run_collectiv
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.spec import STAGES as STAGES_OF
 from allready.testing import healthy_node
+from allready.text.reasons import not_checked
+from tests.cases import cases
 
 WORLD = World(
     num_nodes=2,
@@ -53,7 +55,7 @@ def test_nccl_where_every_node_can_run_it() -> None:
     assert choose_backend(request(), GPUS) == "nccl"
 
 
-@pytest.mark.parametrize(
+@cases(
     "facts",
     [
         {},
@@ -78,7 +80,7 @@ def test_what_was_asked_for_wins() -> None:
 NEEDED = ("import", "device", "store", "gloo_barrier")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("backend", "asked", "stages"),
     [
         ("gloo", (), STAGES_OF["gloo"]),
@@ -98,7 +100,7 @@ def test_stages_are_translated_and_those_they_stand_on_are_added(
     assert plan(request(backend=backend, collective_stages=asked), WORLD, GPUS).stages == stages
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "stages"),
     [
         ((), STAGES_OF["jax"]),
@@ -115,12 +117,13 @@ def test_jax_has_its_own_stages(asked: tuple[str, ...], stages: tuple[str, ...])
 def test_a_stage_that_the_backend_has_not_is_told_and_never_passed_over() -> None:
     asked = request(collective_stages=("nccl_init", "small"))
     assert list(stages_it_has_not(asked, "gloo")) == ["nccl_init"]
-    assert "backend gloo has no such stage" in stages_it_has_not(asked, "gloo")["nccl_init"]
+    why = not_checked("nccl_init", stages_it_has_not(asked, "gloo")["nccl_init"]).why
+    assert "backend gloo has no such stage" in why
     assert stages_it_has_not(asked, "nccl") == {}
     assert stages_it_has_not(request(), "jax") == {}
 
 
-@pytest.mark.parametrize("name", COLLECTIVE_STAGES)
+@cases("name", COLLECTIVE_STAGES)
 def test_every_stage_that_can_be_asked_for_is_one_of_some_backend(name: str) -> None:
     asked = request(collective_stages=(name,))
     assert any(not stages_it_has_not(asked, backend) for backend in STAGES_OF)

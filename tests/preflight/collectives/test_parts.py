@@ -1,11 +1,7 @@
 """Small parts: the plan, the checked pattern, the cell, /proc, the texts."""
 
-import os
 import re
-import signal
 import string
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +11,13 @@ import pytest
 
 from allready.errors import UsageError
 from allready.model import World, WorldNode
-from allready.preflight.collectives import cell, proc
+from allready.preflight.collectives import spec
+from allready.preflight.collectives.process import exception_line, main_stack
 from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default, with_needed
+from allready.preflight.collectives.wire import POSITION
+from allready.proc.cell import CellReader, CellWriter, anonymous_cell
 from allready.text.ui import table
+from tests.cases import cases
 
 WORLD = World(
     num_nodes=2,
@@ -36,7 +36,7 @@ def test_ranks_are_numbered_node_by_node_also_when_nodes_differ() -> None:
     assert spec.up_to("store").stages == ("import", "device", "allocate", "store")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "sizes"),
     [
         ({"min_bytes": 8, "max_bytes": 40}, (8, 16, 32)),
@@ -63,7 +63,7 @@ def test_stages_bring_those_they_stand_on() -> None:
     assert "nccl_init" in with_needed("nccl", ("sweep",))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "words"),
     [
         ({"backend": "mpi"}, "valid are gloo, nccl, jax"),
@@ -80,6 +80,7 @@ def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any],
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 12, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.torch
 def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.sweep import Pattern
@@ -102,6 +103,7 @@ def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: in
 
 
 @pytest.mark.parametrize("world_size", [2, 4096, 65536])
+@pytest.mark.torch
 def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.sweep import Pattern
@@ -115,6 +117,7 @@ def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) ->
     ("one_s", "num_marks", "entered"),
     [(1e-6, 0, [2, 3, 12]), (1e-2, 1, [2, 3, 8, 12]), (1.0, 9, list(range(2, 13)))],
 )
+@pytest.mark.torch
 def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
     one_s: float, num_marks: int, entered: list[int]
 ) -> None:
@@ -142,13 +145,9 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     written: list[tuple[int, int, int]] = []
 
-    class Writer:
-        def write(self, size_bytes: int, entered: int, done: int) -> None:
-            written.append((size_bytes, entered, done))
-
     fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
-    side: Any = SimpleNamespace(rank=0, world_size=2, cell=Writer())
+    side: Any = SimpleNamespace(rank=0, world_size=2, mark=lambda *position: written.append(position))
     sweep = Sweep(torch, dist, side, torch.zeros(1), None)
     sweep._torch = fake
     view = torch.zeros(1)
@@ -164,32 +163,16 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
 
 def test_a_cell_shows_the_last_thing_written() -> None:
-    fd = cell.create("test")
-    writer, reader = cell.CellWriter(fd), cell.CellReader(fd)
-    os.close(fd)
+    fd = anonymous_cell("test")
+    reader = CellReader(fd)
     assert reader.read() is None
-    writer.write(2**40, 3, -1)
-    assert reader.read() == (2**40, 3, -1)
-    writer.write(0, -1, -1)
-    assert reader.read() == (0, -1, -1)
+    writer = CellWriter(fd)
+    assert reader.read() == b""
+    for position in ((2**40, 3, -1), (0, -1, -1)):
+        writer.write(POSITION.pack(*position))
+        assert POSITION.unpack(reader.read() or b"") == position
     reader.close()
-
-
-def test_a_process_is_seen_running_stopped_and_gone() -> None:
-    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        view = proc.look(child.pid)
-        assert view is not None
-        assert view.state == "stopped"
-        assert not proc.catches(child.pid, signal.SIGRTMIN + 7)
-    finally:
-        child.kill()
-        child.communicate()
-    assert proc.look(child.pid) is None
-    assert proc.catches(child.pid, signal.SIGINT) is False
-    assert proc.shared_memory_files(child.pid) == set()
+    writer.close()
 
 
 DUMP = """Thread 0x00007f0000000002 (most recent call first):
@@ -201,13 +184,12 @@ Current thread 0x00007f0000000001 (most recent call first):
 """
 
 
-@pytest.mark.parametrize("main_thread", [0x7F0000000001, None])
-def test_the_main_threads_stack_is_read_innermost_first(main_thread: int | None) -> None:
-    assert proc.read_stack(DUMP, main_thread) == ('/a b/x".py:7 inner', "/y.py:3 <module>")
-    assert proc.read_stack("", main_thread) == ()
+def test_the_main_threads_stack_is_read_innermost_first() -> None:
+    assert main_stack(DUMP.encode()) == ('/a b/x".py:7 inner', "/y.py:3 <module>")
+    assert main_stack(b"") == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("printed", "line"),
     [
         ("Traceback\n  File x\nValueError: no\n\ncleaning up\n", "ValueError: no"),
@@ -218,7 +200,7 @@ def test_the_main_threads_stack_is_read_innermost_first(main_thread: int | None)
     ],
 )
 def test_the_exception_is_found_in_what_a_process_printed(printed: str, line: str | None) -> None:
-    assert proc.exception_line(printed) == line
+    assert exception_line(printed) == line
 
 
 def test_every_text_that_is_used_exists_in_both_languages_with_the_same_placeholders() -> None:
@@ -226,7 +208,7 @@ def test_every_text_that_is_used_exists_in_both_languages_with_the_same_placehol
     assert english.keys() == chinese.keys()
     for key, text in english.items():
         assert _placeholders(text) == _placeholders(chinese[key]), key
-    package = Path(proc.__file__).parent
+    package = Path(spec.__file__).parent
     sources = "".join(p.read_text() for p in package.glob("*.py") if p.name != "wire.py")  # there they are messages
     used = set(re.findall(r'"collectives\.([a-z_]+)"', sources))
     used |= {f"waiting_{s}" for stages in STAGES.values() for s in stages}

@@ -7,6 +7,7 @@ import pytest
 from allready.preflight.collectives.spec import STAGES, RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
+from tests.cases import cases
 
 GLOO = STAGES["gloo"]
 BARRIER, SMALL, SWEEP = GLOO.index("gloo_barrier"), GLOO.index("gloo_small"), GLOO.index("sweep")
@@ -125,7 +126,7 @@ def test_a_dead_rank_is_blamed_and_not_those_that_heard_it_die_first() -> None:
     assert (ending.outcome, ending.stage, ending.culprits, ending.victims) == ("failed", SMALL, (3,), (0,))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "is_victim"),
     [
         ("RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 1800000 ms", True),
@@ -187,7 +188,7 @@ def test_ranks_of_a_lost_node_are_blamed_and_later_words_of_it_are_not_heard() -
 SIZE = 2**20
 
 
-@pytest.mark.parametrize(
+@cases(
     ("positions", "iteration", "entered", "culprits"),
     [
         # All wait in operation 5, rank 2 is still at the end of 4.

@@ -14,6 +14,7 @@ import pytest
 from allready.messaging.channel import silent
 from allready.model import PathProbe, Reachability
 from allready.preflight.reach import ReachRequest, conduct
+from tests.cases import cases
 from tests.conftest import NO_LAB
 from tests.preflight.reach.namespaces import LineHub, Net, network, possible, sh
 from tests.preflight.reach.parts import Recorder, paths_of
@@ -144,7 +145,7 @@ async def test_an_mtu_black_hole_both_ways_among_jumbo_frames() -> None:
     assert reach.duration_s < 8
 
 
-@pytest.mark.parametrize(
+@cases(
     ("verdict", "words"),
     [
         ("reject with tcp reset", "(TCP reset)"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import CollectiveRun, Collectives, RankState, StageResult
+from allready.model import CollectiveRun, Collectives, ProcessState, RankState, StageResult
 from allready.testing import healthy_collectives
 
 
@@ -16,7 +16,7 @@ def state(rank: int, doing: str = "sleeping", **changes: Any) -> RankState:
         local_rank=rank % 2,
         pid=1000 + rank,
         step="entered store",
-        state=doing,
+        state=ProcessState(doing),
         cpu_s=0.0,
     )
     return replace(made, **changes)

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
+from allready.judging.engine import judge
 from allready.model import GpuFacts, GpuProcess, NodeFacts
-from allready.rules.engine import judge
 from allready.testing import GIB, check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 

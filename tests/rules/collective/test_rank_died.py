@@ -1,7 +1,7 @@
 import pytest
 
+from allready.judging.engine import judge
 from allready.model import Severity
-from allready.rules.engine import judge
 from allready.testing import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.model import FaultClass
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 OWN = "torch.distributed.DistBackendError: NCCL error: unhandled system error; failed to extend /dev/shm/nccl-x"
@@ -15,7 +14,7 @@ ECHOES = [
 ]
 
 
-@pytest.mark.parametrize("echo", ECHOES)
+@cases("echo", ECHOES)
 def test_names_the_rank_with_an_error_of_its_own(echo: str) -> None:
     failed = stage("nccl_init", "failed", state(1, error=OWN), state(0, error=echo), state(2, error=echo))
     [hit] = check("COL003", fleet(2, collectives=stopped_at(failed))).hits

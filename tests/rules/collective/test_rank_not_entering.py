@@ -1,13 +1,12 @@
 from typing import Any
 
-import pytest
-
 from allready.model import Confidence, FaultClass
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 
-@pytest.mark.parametrize(
+@cases(
     ("doing", "changes", "fault_class", "confidence"),
     [
         ("running", {"cpu_s": 0.98}, FaultClass.CPU_BUSY, Confidence.LIKELY),

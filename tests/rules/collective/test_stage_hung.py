@@ -1,6 +1,6 @@
+from allready.judging.engine import judge
+from allready.judging.registry import load
 from allready.model import Confidence, FaultClass
-from allready.rules.engine import judge
-from allready.rules.registry import load
 from allready.testing import check, fleet, healthy_reach
 from tests.rules.collective.made_up import stage, state, stopped_at
 

@@ -1,7 +1,7 @@
 from typing import Any
 
+from allready.judging.registry import load
 from allready.model import Confidence, Death, FaultClass
-from allready.rules.registry import load
 from tests.rules.runs import ask, death, group, one_missing
 
 TIMED_OUT = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"

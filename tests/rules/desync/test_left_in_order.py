@@ -1,7 +1,7 @@
 from typing import Any
 
+from allready.judging.registry import load
 from allready.model import Confidence, Culprits, Death, Event, FaultClass, Origin
-from allready.rules.registry import load
 from tests.rules.runs import ask, death, event, one_missing
 
 CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:50339"

@@ -1,5 +1,5 @@
+from allready.judging.registry import load
 from allready.model import FactMissing, Severity
-from allready.rules.registry import load
 from allready.testing import check, fleet
 from tests.rules.env.made import host
 

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.model import FactMissing
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.env.made import NO_GPU, on_all, variables
 
 NAME = "CUDA_LAUNCH_BLOCKING"
@@ -17,7 +16,7 @@ def test_blames_no_node_when_it_is_on_everywhere() -> None:
     assert (hit.culprits.nodes, hit.culprits.variables) == ((), (NAME,))
 
 
-@pytest.mark.parametrize("value", ["0", "", " ", "off"])
+@cases("value", ["0", "", " ", "off"])
 def test_knows_what_off_looks_like(value: str) -> None:
     assert check("ENV008", fleet(2, env=on_all(2, CUDA_LAUNCH_BLOCKING=value))).state == "clear"
 

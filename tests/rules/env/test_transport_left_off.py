@@ -2,6 +2,7 @@ import pytest
 
 from allready.model import FactMissing, RdmaFacts
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.env.made import NO_GPU, gpus, launch, on_all, variables
 
 
@@ -24,7 +25,7 @@ def test_blames_no_node_when_it_is_off_everywhere() -> None:
     assert hit.culprits.nodes == ()
 
 
-@pytest.mark.parametrize("value", ["0", "", "true", "no"])
+@cases("value", ["0", "", "true", "no"])
 def test_reads_the_switch_as_nccl_does(value: str) -> None:
     assert check("ENV010", fleet(2, env=on_all(2, NCCL_IB_DISABLE=value))).state == "clear"
 

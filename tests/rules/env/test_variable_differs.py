@@ -1,11 +1,10 @@
-import pytest
-
 from allready.model import EnvFacts, FactMissing, Severity
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.env.made import on_all, variables
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "severity"),
     [
         ("NCCL_ALGO", Severity.ERROR),
@@ -34,7 +33,7 @@ def test_names_variable_and_node_as_gravely_as_it_is(name: str, severity: Severi
     assert hit.values["command"] == f"export {name}=1"
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG_FILE",

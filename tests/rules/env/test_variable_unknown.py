@@ -1,9 +1,8 @@
-import pytest
-
+from allready.judging.registry import load
 from allready.model import FactMissing, Severity
 from allready.rules.env._variables import FOLK
-from allready.rules.registry import load
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.env.made import on_all
 
 
@@ -18,7 +17,7 @@ def test_is_only_information() -> None:
     assert load()["ENV007"].severity is Severity.INFO
 
 
-@pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_A_NAME_OF_TOMORROW", "MY_TIMEOUT"])
+@cases("name", ["NCCL_DEBUG", "NCCL_ASYNC_ERROR_HANDLING", "NCCL_A_NAME_OF_TOMORROW", "MY_TIMEOUT"])
 def test_accuses_no_name_that_may_be_read(name: str) -> None:
     assert check("ENV007", fleet(2, env=on_all(2, **{name: "1"}))).state == "clear"
 

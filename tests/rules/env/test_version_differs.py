@@ -1,11 +1,10 @@
-import pytest
-
 from allready.model import FactMissing, Severity
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.env.made import NO_GPU, gpus, launch, software
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "version", "severity"),
     [
         ("nccl", "2.27.3", Severity.BLOCKER),

@@ -1,5 +1,5 @@
+from allready.judging.engine import judge
 from allready.model import Confidence, Role
-from allready.rules.engine import judge
 from tests.rules.runs import ask, event, ruins
 
 ECHO = "torch.monitored_barrier_echo"

@@ -44,7 +44,7 @@ def test_slices_of_one_gpu_are_not_the_same_gpu() -> None:
 
 
 def test_explains_the_hidden_gpus_before_their_number_does() -> None:
-    from allready.rules.engine import judge
+    from allready.judging.engine import judge
 
     findings, _ = judge(fleet(1, gpu={0: gpus(visible=(), visible_devices="0,0")}))
     assert findings[0].code == "GPU004"

@@ -1,17 +1,18 @@
 import pytest
 
 from allready.model import Confidence, Event, FaultClass, Role
+from tests.cases import cases
 from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack
 
 
-@pytest.mark.parametrize("source", ["flight recorder", "watchdog", "ras", "coll log"])
+@cases("source", ["flight recorder", "watchdog", "ras", "coll log"])
 def test_names_the_rank_that_did_not_enter_from_every_kind_of_evidence(source: str) -> None:
     [hit] = ask("HNG001", progress=(one_missing(2, source),)).hits
     assert hit.culprits.ranks == (2,)
     assert hit.fault_class is FaultClass.CPU_STUCK
 
 
-@pytest.mark.parametrize(
+@cases(
     ("activity", "fault_class"),
     [
         ("lock", FaultClass.CPU_STUCK), ("data_loading", FaultClass.CPU_STUCK), ("tokenize", FaultClass.CPU_BUSY),

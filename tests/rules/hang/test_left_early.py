@@ -1,7 +1,7 @@
 from typing import Any
 
+from allready.judging.engine import judge
 from allready.model import Confidence, Event, FaultClass, Origin, Role
-from allready.rules.engine import judge
 from tests.rules.runs import ask, at, death, event, group, ruins
 
 

@@ -1,6 +1,6 @@
+from allready.judging.registry import load
 from allready.model import Severity
-from allready.model.fill import fill
-from allready.rules.registry import load
+from allready.model.fill import fill, fill_steps, steps_of
 from allready.text import catalog
 from tests.rules.runs import ask, event
 
@@ -41,9 +41,9 @@ def test_what_is_not_known_of_the_moment_is_not_said() -> None:
     rule, chinese = load()["HNG007"], catalog.entries("zh", "hang")["HNG007"]
     [hit] = ask("HNG007", events=(timed_out(ran_ms="?"),)).hits
     assert "it stood still: mostly" in fill(rule.message, hit.values)
-    assert fill(rule.remedy, hit.values, is_command=True).startswith("look for a rank that did not enter; if all")
+    assert fill_steps(rule.steps, hit.values)[0].explanation.startswith("look for a rank that did not enter; if all")
     assert "它不是慢，而是停住了：" in fill(chinese["message"], hit.values)
-    assert fill(chinese["remedy"], hit.values, is_command=True).startswith("查找没有进入的 rank；")
+    assert fill_steps(steps_of(chinese), hit.values)[0].explanation.startswith("查找没有进入的 rank；")
     [hit] = ask("HNG007", events=(timed_out(),)).hits
     assert "it stood still since 1970-01-12T13:36:39.947: mostly" in fill(rule.message, hit.values)
     assert "而是从 1970-01-12T13:36:39.947 起就停住了：" in fill(chinese["message"], hit.values)

@@ -1,5 +1,5 @@
+from allready.judging.registry import load
 from allready.model import FaultClass
-from allready.rules.registry import load
 from tests.rules.runs import ask, at, death, event, group
 
 

@@ -1,7 +1,7 @@
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Severity
+from tests.cases import cases
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.runs import ask, at, death, event, group, one_missing, operation
 
@@ -48,7 +48,7 @@ def test_who_lost_a_peer_waited_for_the_dead() -> None:
     assert (hit.fault_class, hit.severity) == (FaultClass.DEAD, None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("later", "through", "seq", "who"),
     [
         (67, None, 64, "rank 0,1 (node 0)"),  # of rank 1 only the last line is there

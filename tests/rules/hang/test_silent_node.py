@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from allready.judging.registry import load
 from allready.model import Confidence, Death, FaultClass, Origin
-from allready.rules.registry import load
 from tests.rules.runs import ask, death, event, one_missing
 
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation to complete"

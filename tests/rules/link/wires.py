@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome
 from allready.model import (
     Fleet,
     Lag,
@@ -20,7 +21,6 @@ from allready.model import (
     WorldNode,
 )
 from allready.model.live import GroupMark
-from allready.rules.engine import Outcome
 from allready.testing import check
 
 NOW = 1_000_000.0

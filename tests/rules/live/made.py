@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome
 from allready.model import (
     ChildRow,
     Fleet,
@@ -18,6 +19,7 @@ from allready.model import (
     Origin,
     Position,
     ProcessStack,
+    ProcessState,
     RankEvidence,
     RankStatus,
     RunEvidence,
@@ -26,7 +28,6 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.rules.engine import Outcome
 from allready.testing import check
 
 NOW = 2000.0
@@ -57,7 +58,7 @@ def waiting(rank: int, **changes: Any) -> RankStatus:
         "pid": 100 + rank,
         "process_state": "sleeping",
         "phase": "communicating",
-        "beat_age_s": 0.1,
+        "heartbeat_age_s": 0.1,
         "cpu_share": 0.01,
         "children_cpu_share": 0.0,
         "groups": (mark(64),),
@@ -68,7 +69,7 @@ def waiting(rank: int, **changes: Any) -> RankStatus:
         "framework": "torch",
     }
     if changes.get("process_state") in {"stopped", "traced"}:
-        known["beat_age_s"] = NOW - ENTERED
+        known["heartbeat_age_s"] = NOW - ENTERED
     return RankStatus(**(known | changes))
 
 
@@ -85,7 +86,7 @@ def ended(rank: int, exit_code: int | None = 0, signal: str | None = None, **cha
         "exit_code": exit_code,
         "signal": signal,
         "ended_s": ENTERED - 1,
-        "beat_age_s": None,
+        "heartbeat_age_s": None,
         "cpu_share": None,
     }
     return behind(rank, **(known | changes))
@@ -157,7 +158,7 @@ def job(
         "hang_after_s": 60.0,
     }
     all_stacks = {
-        r: stack(r, "in_collective", "train.py:12 step") for r, s in statuses.items() if s.beat_age_s is not None
+        r: stack(r, "in_collective", "train.py:12 step") for r, s in statuses.items() if s.heartbeat_age_s is not None
     }
     all_stacks |= {s.rank: s for s in stacks if s.rank is not None}
     known: dict[str, Any] = {
@@ -208,7 +209,7 @@ def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tu
 
 
 def child(state: str, role: str = "loader") -> ChildRow:
-    return ChildRow(pid=777, parent=102, role=role, state=state)
+    return ChildRow(pid=777, parent=102, role=role, state=ProcessState(state))
 
 
 def socket(**changes: Any) -> SocketRow:

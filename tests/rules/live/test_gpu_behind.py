@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, RankStatus, Severity
+from tests.cases import cases
 from tests.rules.live.made import ask, mark, waiting
 
 BEGUN = [waiting(r, groups=(mark(64, started=64),)) for r in range(4)]
@@ -72,7 +72,7 @@ def test_a_counter_of_a_thousandth_more_is_the_same_kernel() -> None:
     assert ask("LIV011", *on_gpus({1: H200_WAITS | {"gpu_sm_share": 0.1820}})).state == "clear"
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         {1: H200_SPINS, 2: H200_SPINS},  # two against two

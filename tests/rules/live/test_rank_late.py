@@ -1,6 +1,6 @@
 """LIV006."""
 
-from allready.model import Confidence, FaultClass, Severity
+from allready.model import Confidence, FaultClass, ProcessState, Severity
 from tests.rules.live.made import ask, behind, mark, stack, waiting
 
 SLEEP = {"syscall": "clock_nanosleep"}
@@ -34,6 +34,6 @@ def test_saving_and_loading_and_compiling_are_work() -> None:
 
 
 def test_whoever_has_a_reason_that_stays_leaves_the_others_alone() -> None:
-    ranks = (behind(1, cpu_share=0.9), behind(2, process_state="stopped"))
+    ranks = (behind(1, cpu_share=0.9), behind(2, process_state=ProcessState.STOPPED))
     assert ask("LIV006", *ranks, stacks=(stack(1, "cpu_work"),)).state == "clear"
     assert ask("LIV001", *ranks, stacks=(stack(1, "cpu_work"),)).hits[0].culprits.ranks == (2,)

@@ -1,29 +1,29 @@
 """LIV001."""
 
-from allready.model import Confidence
+from allready.model import Confidence, ProcessState
 from tests.rules.live.made import ask, behind, waiting
 
 
 def test_names_the_stopped_rank_with_its_node() -> None:
-    [hit] = ask("LIV001", behind(2, process_state="stopped", beat_age_s=9.0)).hits
+    [hit] = ask("LIV001", behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=9.0)).hits
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), Confidence.CERTAIN, None)
     assert hit.values["who"] == "rank 2 (node 1, gpu1)"
     assert hit.values["operation"] == "all_reduce #64 (default_pg)"
 
 
 def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:
-    [hit] = ask("LIV001", waiting(3, process_state="stopped")).hits
+    [hit] = ask("LIV001", waiting(3, process_state=ProcessState.STOPPED)).hits
     assert hit.culprits.ranks == (3,)
 
 
 def test_a_short_pause_is_no_stop() -> None:
     from msgspec.structs import replace
 
-    from allready.rules.engine import run
-    from allready.rules.registry import load
+    from allready.judging.engine import run
+    from allready.judging.registry import load
     from tests.rules.live.made import job
 
-    fleet = job(behind(2, process_state="stopped"))
+    fleet = job(behind(2, process_state=ProcessState.STOPPED))
     assert fleet.live is not None
     before = job(behind(2)).live
     assert before is not None
@@ -32,17 +32,17 @@ def test_a_short_pause_is_no_stop() -> None:
 
 
 def test_blames_nobody_when_somebody_stopped_the_whole_job() -> None:
-    assert ask("LIV001", *(waiting(r, process_state="stopped") for r in range(4))).state == "clear"
+    assert ask("LIV001", *(waiting(r, process_state=ProcessState.STOPPED) for r in range(4))).state == "clear"
 
 
 def test_a_traced_process_is_named_with_its_state() -> None:
-    [hit] = ask("LIV001", behind(1, process_state="traced")).hits
+    [hit] = ask("LIV001", behind(1, process_state=ProcessState.TRACED)).hits
     assert "tracing" in str(hit.values["what"])
 
 
 def test_says_nothing_without_a_suspicion() -> None:
-    assert ask("LIV001", behind(2, process_state="stopped"), live={"since_s": None}).state == "clear"
+    assert ask("LIV001", behind(2, process_state=ProcessState.STOPPED), live={"since_s": None}).state == "clear"
 
 
 def test_pulses_that_every_look_falls_into_are_no_stop() -> None:
-    assert ask("LIV001", behind(2, process_state="stopped", beat_age_s=0.3)).state == "clear"
+    assert ask("LIV001", behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=0.3)).state == "clear"

@@ -1,8 +1,8 @@
-import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, NameFacts, Severity
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
 
@@ -10,7 +10,7 @@ def names(*addresses: str, master: str = "gpu0") -> NameFacts:
     return NameFacts(own_name="gpu1", own_addresses=("10.0.0.2",), master_name=master, master_addresses=addresses)
 
 
-@pytest.mark.parametrize("address", ["127.0.1.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"])
+@cases("address", ["127.0.1.1", "127.0.0.1", "::1", "::ffff:127.0.0.1"])
 def test_names_the_node_where_the_name_is_loopback(address: str) -> None:
     alone = worker_alone("loopback", addresses=(address,), address=address, facts={"names": names(address)})
     [hit] = check("NAM002", alone).hits

@@ -1,7 +1,6 @@
-import pytest
-
 from allready.model import Confidence
 from allready.testing import check, fleet
+from tests.cases import cases
 from tests.rules.net.made import not_looked_at, reached, stuck, with_eth0
 
 SMALL_ONLY = {"received_bytes": (92,)}
@@ -38,7 +37,7 @@ def test_blames_no_node_when_the_whole_network_is_like_that() -> None:
     assert len(hit.culprits.links) == 12
 
 
-@pytest.mark.parametrize(
+@cases(
     ("received", "mtu"), [((92,), 1280), ((92, 1428), 1400), ((92, 1428, 1500), 1500), ((92, 1428, 1500, 4000), 4000)]
 )
 def test_advises_an_mtu_that_is_known_to_pass(received: tuple[int, ...], mtu: int) -> None:

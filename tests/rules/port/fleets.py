@@ -4,10 +4,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Fleet, MasterContactFacts, NodeFacts, RollCall, World, WorldNode
+from allready.model import Fleet, MasterContactFacts, NodeFacts, RollCall, UncheckedKind, World, WorldNode
 from allready.testing import NPROC, healthy_node, healthy_roll
+from allready.text.reasons import reason
 
-JOINED_LATER = "node 0 was not reached"
+JOINED_LATER = reason(UncheckedKind.NODE_0_UNREACHED)
 
 
 def contact(outcome: str, **changes: Any) -> MasterContactFacts:

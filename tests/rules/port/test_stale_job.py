@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
+from allready.judging.registry import load
 from allready.model import FactMissing, MasterPortFacts, PortHolder, RollCall
-from allready.rules.registry import load
 from allready.testing import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -39,6 +39,14 @@ def test_another_allready_that_does_not_miss_us_is_another_job() -> None:
     )
     [hit] = check("PRT005", worker_alone("other_job", num_nodes=2, roll=theirs)).hits
     assert hit.culprits.nodes == (0,)
+
+
+def test_an_allready_whose_job_runs_names_its_process() -> None:
+    theirs = PortHolder(pid=77, command="allready run train.py", user="eve", started="2026-01-02T03:04:05+00:00")
+    alone = worker_alone("other_job", holder=theirs, roll=RollCall(num_nodes=2, claims=(), partial=True))
+    [hit] = check("PRT005", alone).hits
+    assert (hit.culprits.nodes, hit.values["end"]) == ((0,), "kill 77")
+    assert "pid 77, allready run train.py, user=eve, started=2026-01-02" in str(hit.values["holder"])
 
 
 def test_another_allready_that_waits_for_us_is_rather_our_job_with_another_id() -> None:

@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Live, Role
 from allready.testing import check
+from tests.cases import cases
 from tests.rules.runs import ask, at, death, event, group, ruins
 
 REACH = (
@@ -12,7 +13,7 @@ REACH = (
 SSH = "RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable via ssh."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "fault_class", "hint", "is_own"),
     [
         ("socket.gaierror: [Errno -2] Name or service not known", FaultClass.DEAD, "getent", False),
@@ -31,7 +32,7 @@ def test_the_line_that_was_refused_is_not_accused(words: str, fault_class: Fault
     assert hit.confidence is not Confidence.CERTAIN  # words alone
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         "ValueError: host not found: Name or service not known",
@@ -45,7 +46,7 @@ def test_a_line_of_the_tables_says_more(words: str) -> None:
     assert {ask(code, deaths=(raised,)).state for code in ("DTH001", "DTH005")} == {"clear"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "words",
     [
         "KeyError: 'labels'",

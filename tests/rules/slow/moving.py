@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.judging.engine import Outcome
 from allready.model import Fleet, Lag, NodeStatus, RunEvidence, SocketRow
 from allready.model.live import GroupMark
-from allready.rules.engine import Outcome
 from allready.testing import check
 from tests.rules.link.wires import NOW, Pair, job, neighbours, row, status
 

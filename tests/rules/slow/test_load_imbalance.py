@@ -1,5 +1,5 @@
+from allready.judging.registry import load
 from allready.model import Severity
-from allready.rules.registry import load
 
 from .moving import SLOW_JOB, ask, late
 

@@ -1,5 +1,5 @@
+from allready.judging.registry import load
 from allready.model import CommRecord, Confidence, FaultClass
-from allready.rules.registry import load
 from tests.rules.runs import ask, death, event, process
 
 FIRST = "0xaaa"

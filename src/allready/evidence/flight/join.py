@@ -1,63 +1,43 @@
-"""All dumps of one run together: how far every rank came in every group, and where ranks differ."""
+"""All dumps of one run together: their groups, and how far every rank came in each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from allready.evidence.flight.compare import mismatches_of
-from allready.evidence.flight.groups import by_rank, groups_of
-from allready.evidence.flight.lag import lag_of
+from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.pairs import pairs_of
 from allready.evidence.flight.progress import progress_of
-from allready.evidence.flight.tracks import tracks_of
-from allready.evidence.flight.waits import Wait, cycle_of, roots_of, waits_of
+from allready.evidence.flight.tracks import Track, tracks_of
 from allready.evidence.reading import FlightDump
-from allready.model import GroupProgress, Lag, Mismatch
+from allready.model import GroupProgress, Mismatch
 
 
 class FlightJoin(Struct, frozen=True, kw_only=True):
-    """What the dumps of a run say together; nobody is judged here.
+    """What the dumps of a run hold together.
 
-    `progress`: one per group with collectives, and one per direction between two ranks in which a send or receive is
-    pending.  `waits`: (rank, group, ranks it waits for).  `roots`: waited for, and waiting for nobody themselves (or
-    without a dump).  `cycle`: ranks that wait for each other.  `notes`: dumps that could not be used.
+    `groups`: each with the collectives of its members.  `progress`: one per group with collectives, and one per
+    direction between two ranks in which a send or receive is pending.  `unmet`: sends whose receive expects another
+    size or type.  `notes`: dumps that could not be used.
     """
 
+    groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
-    mismatches: list[Mismatch] = []
-    lags: list[Lag] = []
-    waits: list[Wait] = []
-    roots: tuple[int, ...] = ()
-    cycle: tuple[int, ...] = ()
+    unmet: dict[str, list[Mismatch]] = {}
     notes: tuple[str, ...] = ()
 
 
-def flight_progress(dumps: Sequence[FlightDump]) -> FlightJoin:
+def join_dumps(dumps: Sequence[FlightDump]) -> FlightJoin:
     """Join the dumps of one run; of several dumps of one rank the newest counts."""
     chosen, notes = by_rank(dumps)
+    groups: list[tuple[Group, Mapping[int, Track]]] = []
     progress: list[GroupProgress] = []
-    mismatches: list[Mismatch] = []
-    lags: list[Lag] = []
+    unmet: dict[str, list[Mismatch]] = {}
     for group in groups_of(chosen):
         tracks, _ = tracks_of(group)
+        groups.append((group, tracks))
         whole = progress_of(group, tracks)
         if whole is not None:
             progress.append(whole)
-        mismatches += mismatches_of(group, tracks)
-        pairs, wrong_pairs = pairs_of(group, tracks)
+        pairs, unmet[group.title] = pairs_of(group, tracks)
         progress += pairs
-        mismatches += wrong_pairs
-        lag = lag_of(group, {r: t for r, t in tracks.items() if not t.dump.is_cut})
-        if lag is not None:
-            lags.append(lag)
-    waits = waits_of(progress)
-    roots = roots_of(waits)
-    return FlightJoin(
-        progress=progress,
-        mismatches=mismatches,
-        lags=lags,
-        waits=waits,
-        roots=roots,
-        cycle=cycle_of(waits),
-        notes=tuple(notes),
-    )
+    return FlightJoin(groups=groups, progress=progress, unmet=unmet, notes=tuple(notes))

@@ -80,3 +80,11 @@ def rank_in_name(name: str) -> int | None:
         if found:
             return int(found[-1])
     return None
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """`2.10` -> (2, 10); (2, 0) when it is not told."""
+    major, _, minor = text.partition(".")
+    if major.isascii() and major.isdigit() and len(major) < 6:
+        return int(major), int(minor) if minor.isascii() and minor.isdigit() and len(minor) < 6 else 0
+    return (2, 0)

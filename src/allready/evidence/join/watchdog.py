@@ -1,16 +1,14 @@
 """How far ranks came by the words of torch's watchdog: one `GroupProgress` per process group that it speaks of."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from allready.evidence.join.identity import MAX_RANKS, Identities
-from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation, Position
+from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
 
-_TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
+TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
 _NAMES = {
     "allreduce": "all_reduce", "allgather": "all_gather", "_allgather_base": "all_gather",
     "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter": "reduce_scatter",
@@ -18,17 +16,9 @@ _NAMES = {
     "alltoall": "all_to_all", "alltoall_base": "all_to_all", "allreduce_coalesced": "all_reduce",
 }  # fmt: skip
 _WORLD = "0"
-_EQUAL = {"all_reduce"}
-"""Operations to which all members give equally many elements."""
-_COMPARED = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "reduce", "gather", "scatter"
-}  # fmt: skip
-"""Calls of all members together; sends and receives take numbers that differ between ranks without a fault."""
-_TELLING_NUMBER = 1_000
-"""Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
 _GAVE_UP = "Timeout at NCCL work"
 _OF_ONE_OPERATION = {"torch.watchdog_timeout", "torch.async_exception"}
-_SPEAKING = {*_OF_ONE_OPERATION, "torch.pg_status", "torch.dump_signal"}
+SPEAKING = {*_OF_ONE_OPERATION, "torch.pg_status", "torch.dump_signal"}
 _NUMBERS = ("enqueued", "completed", "started")
 _OTHER_GROUP = 1_000
 """A rank that names no group, and waits in operations with numbers so far apart, waits in several groups."""
@@ -43,7 +33,7 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     """Positions of all ranks of which the watchdog said anything; groups are named as in flight-recorder dumps."""
     by_rank: dict[int, list[Event]] = {}
     for event in events:
-        if event.signature not in _SPEAKING:
+        if event.signature not in SPEAKING:
             continue
         rank = identities.rank(event.origin)
         if rank is not None and rank < MAX_RANKS:
@@ -75,69 +65,6 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
         )
         for name, positions in sorted(groups.items())
     ]
-
-
-def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Event]) -> list[Mismatch]:
-    """Groups in which ranks gave up in different operations with the same number: at most one for each.
-
-    Somebody is odd where more than half of all members made another call.  Of lines that name no group only other
-    operations under one large number count, and nobody is odd: groups side by side stand at one number as well.
-    """
-    found: list[Mismatch] = []
-    is_named = any(e.values.get("pg_guid") or _TAG.search(e.text) for e in events if e.signature in _SPEAKING)
-    told = tuple(progress)
-    for group in told:
-        is_one = is_named and group.group != UNNAMED_GROUP
-        least = 0 if is_one else _TELLING_NUMBER
-        equal = _EQUAL if is_one else frozenset()
-        by_seq: dict[int, dict[int, Operation]] = {}
-        if is_named and not is_one:
-            group = _with_those_beside(group, told)
-        for rank, position in group.positions.items():
-            stuck = position.stuck
-            if position.gave_up and stuck is not None and stuck.name in _COMPARED and stuck.seq >= least:
-                by_seq.setdefault(stuck.seq, {})[rank] = stuck
-        for seq, made in sorted(by_seq.items()):
-            kinds = Counter((o.name, o.num_elements if o.name in equal else None) for o in made.values())
-            if len(kinds) < 2:
-                continue
-            (usual, number), *_ = kinds.most_common()
-            is_most = 2 * number > max(len(made), len(group.members))
-            odd = [r for r, o in made.items() if (o.name, o.num_elements if o.name in equal else None) != usual]
-            found.append(
-                Mismatch(
-                    group=group.group,
-                    source="watchdog",
-                    kind="name" if len({k for k, _ in kinds}) > 1 else "size",
-                    seq=seq,
-                    by_rank=dict(sorted(made.items())),
-                    label=group.label,
-                    odd=tuple(sorted(odd)) if is_most and is_one and group.members else (),
-                    origin=group.positions[odd[0]].origin,
-                )
-            )
-            break
-    return found
-
-
-def _with_those_beside(nameless: GroupProgress, told: Sequence[GroupProgress]) -> GroupProgress:
-    """The ranks whose lines name no group, and those that stand at one of their numbers in the only group it may be.
-
-    Of several ranks in one group a log that is cut often shows only the time-out, without the line that names the
-    group, of all but one.
-    """
-    numbers = {p.stuck.seq for p in nameless.positions.values() if p.stuck is not None}
-    meant = [
-        group
-        for group in told
-        if group.group != nameless.group
-        and any(p.stuck is not None and p.stuck.seq in numbers for p in group.positions.values())
-        and (not group.members or set(nameless.positions) <= set(group.members))
-    ]
-    if len(meant) != 1:
-        return nameless
-    more = {r: p for r, p in meant[0].positions.items() if p.stuck is not None and p.stuck.seq in numbers}
-    return replace(meant[0], members=(), positions={**more, **nameless.positions})
 
 
 def _is_world(name: str, desc: str) -> bool:
@@ -243,7 +170,7 @@ def _positions(lines: Iterable[Event]) -> Iterable[tuple[str | None, str, Positi
     for at, event in enumerate(spoken):
         if event.signature in _OF_ONE_OPERATION:
             continue
-        tag = _TAG.search(event.text)
+        tag = TAG.search(event.text)
         name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
         said = found.setdefault(name, _Said(event))
         said.hear(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "", _numbers(event))
@@ -298,7 +225,7 @@ def _place(loose: Sequence[_Loose], found: dict[str, _Said]) -> _Said | None:
 
 
 def _loose(at: int, event: Event) -> _Loose:
-    tag = _TAG.search(event.text)
+    tag = TAG.search(event.text)
     name, desc = ("", "") if tag is None else (tag["name"], tag["desc"] or "")
     return _Loose(at, event, _operation(event), name or None, desc)
 

@@ -210,7 +210,7 @@ def _values_of_line(log: LogContext, at: int, signature: Signature, match: re.Ma
     values = values_of(match)
     if _NO_NUMBER in values.values():
         values = {name: value for name, value in values.items() if value != _NO_NUMBER}
-    if signature.blames == "ranks" and not values.get("ranks"):
+    if signature.culprit == "ranks" and not values.get("ranks"):
         values |= _named_below(log, at, signature)
     if signature.id == horovod.STALLED and not values.get("ranks"):
         values |= horovod.report(log.lines, at)

@@ -1,5 +1,5 @@
-"""The operations of all ranks, from COLL lines: joined by communicator, counted by rank, compared one by one."""
+"""The operations of all ranks, from COLL lines: joined by communicator and counted by rank."""
 
-from allready.evidence.operations.join import OperationsJoin, operations_progress
+from allready.evidence.operations.join import Communicator, OperationsJoin, join_operations
 
-__all__ = ["OperationsJoin", "operations_progress"]
+__all__ = ["Communicator", "OperationsJoin", "join_operations"]

@@ -1,38 +1,46 @@
-"""From streams of operations to progress, mismatches, iterations and lags."""
+"""From streams of operations to communicators, progress and iterations."""
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
-from allready.evidence.operations.compare import first_mismatch
-from allready.evidence.operations.iterations import count_iterations
-from allready.evidence.operations.lags import lag_of
 from allready.evidence.operations.members import Group, Process, gather_groups, gather_processes
-from allready.evidence.operations.pairs import pair_mismatches
 from allready.evidence.reading import OpStream
-from allready.model import CommRecord, GroupProgress, Iterations, Lag, Mismatch, Position, ProcessRecord
+from allready.model import CommRecord, GroupProgress, Position, ProcessRecord
 
 MAX_ABSENT = 100_000
 
 
-class OperationsJoin(Struct, frozen=True, kw_only=True):
-    """What the COLL lines of all processes say together.
+class Communicator(Struct, frozen=True, kw_only=True):
+    """One communicator whose ranks are known.
 
-    `num_unjoined`: streams that no communicator could be found for (logs without Init lines, unknown ranks).
+    `streams`: global rank -> its operations.  `members`: rank in the communicator -> global rank, of those that left a
+    log.  `complete`: all ranks ended it in order.  `clocks`: rank -> seconds that its clock is ahead; None: not known.
+    """
+
+    name: str
+    streams: Mapping[int, OpStream]
+    members: Mapping[int, int]
+    complete: bool
+    clocks: Mapping[int, float] | None
+
+
+class OperationsJoin(Struct, frozen=True, kw_only=True):
+    """What the COLL lines of all processes tell together.
+
+    `streams`: rank -> all of its process.  `num_unjoined`: streams that no communicator could be found for (logs
+    without Init lines, unknown ranks).
     """
 
     progress: tuple[GroupProgress, ...] = ()
-    mismatches: tuple[Mismatch, ...] = ()
-    iterations: Iterations | None = None
-    lags: tuple[Lag, ...] = ()
+    communicators: tuple[Communicator, ...] = ()
+    streams: Mapping[int, Sequence[OpStream]] = {}
     num_unjoined: int = 0
 
 
-def operations_progress(
-    streams: Sequence[OpStream], processes: Sequence[ProcessRecord], *, marker: str = "iteration"
-) -> OperationsJoin:
-    """Join the operations of all processes by communicator and compare them.
+def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessRecord]) -> OperationsJoin:
+    """Join the operations of all processes by communicator.
 
     A `Position.enqueued` counts the operations that all ranks make together; sends and receives are in `counts` only,
     as every rank may have its own number of them.
@@ -40,11 +48,10 @@ def operations_progress(
     Args:
         streams: of all sources.
         processes: merged, one per process; their communicators say which stream belongs to which.
-        marker: what iterations are called in the report.
     """
     gathered = gather_processes(streams, processes)
     groups, num_unjoined = gather_groups(gathered)
-    progress, mismatches, lags = [], [], []
+    progress, communicators = [], []
     for group in sorted(groups, key=lambda g: (g.is_child, -g.nranks, g.name)):
         found = {r: s for r, (_, _, s) in group.members.items() if s is not None}
         if not found:
@@ -57,17 +64,20 @@ def operations_progress(
         complete = _is_complete(group)
         if any(num_collectives(s) for s in by_rank.values()):
             progress.append(_progress(group, ranks, by_rank, complete=complete))
-            mismatch = first_mismatch(by_rank, group=group.name, complete=complete)
-            mismatches += [mismatch] if mismatch is not None else []
-        mismatches += pair_mismatches(by_rank, ranks, group=group.name)
-        lag = lag_of(group.name, by_rank, _clocks(group, ranks))
-        lags += [lag] if lag is not None else []
+        communicators.append(
+            Communicator(
+                name=group.name,
+                streams=by_rank,
+                members=ranks,
+                complete=complete,
+                clocks=_clocks(group, ranks),
+            )
+        )
     of_process = {p.rank: list(p.streams.values()) for p in gathered if p.rank is not None and p.streams}
     return OperationsJoin(
         progress=tuple(progress),
-        mismatches=tuple(mismatches),
-        iterations=count_iterations(of_process, marker),
-        lags=tuple(lags),
+        communicators=tuple(communicators),
+        streams=of_process,
         num_unjoined=num_unjoined,
     )
 

@@ -12,7 +12,7 @@ from allready.lab.network import LabView, Op
 class Filter:
     """nft rules in one node's `prerouting` hook: before routing, after the wire, so the sender never knows.
 
-    `matches`: what is dropped.  `before`: whole rules that stand before that, `sets`: what they look things up in.
+    `matches`: what is dropped.  `before`: whole rules that stand before that, `sets`: the sets that they refer to.
     """
 
     node: int

@@ -63,7 +63,7 @@ class OneWayDrop(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class MtuBlackHole(Fault):
-    """IP packets longer than `limit_bytes` to or from `node` vanish, without the ICMP message that would tell."""
+    """IP packets longer than `limit_bytes` to or from `node` vanish, without an ICMP message."""
 
     kind: ClassVar[str] = "mtu_black_hole"
     node: int  # the node behind the black hole

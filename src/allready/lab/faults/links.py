@@ -110,7 +110,7 @@ class SecondInterface(Fault):
         do: list[Op] = []
         undo: list[Op] = []
         for node in self.nodes:
-            # The other end stays in the hub, connected to nothing; the checksum tells several interfaces apart.
+            # The other end stays in the hub, connected to nothing; the checksum keeps several interfaces apart.
             port = f"x{node}-{zlib.crc32(self.ifname.encode()) & 0xFFFF:04x}"
             do.append(
                 {

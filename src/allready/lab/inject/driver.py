@@ -1,6 +1,5 @@
 """What is done from outside the ranks: the network, pulses, the end of a pause, a noisy neighbour, the tidying up."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import LabError
-from allready.lab.inject.plan import NetFault, Plan, RankFault
+from allready.lab.inject.plan import FaultPlan, NetFault, RankFault
 from allready.lab.inject.truth import Injected, read_truth, write_truth
 from allready.lab.lab import AppliedFault, Lab
-from allready.lab.processes import ProcessId, identify, is_running
+from allready.proc.kill import send_signal
+from allready.proc.process import ProcessId, identify, is_running
 
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 _SPIN = "import sys, time\nend = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < end:\n    pass\n"
 _MAX_SPIN_S = 900.0
 
@@ -25,7 +25,7 @@ _MAX_SPIN_S = 900.0
 class Driver:
     """A thread beside the job; `close` lifts every fault, lets stopped ranks go on, and removes what was made."""
 
-    def __init__(self, plan: Plan, folder: Path, lab: Lab | None) -> None:
+    def __init__(self, plan: FaultPlan, folder: Path, lab: Lab | None) -> None:
         """`lab` None: a job without a lab, which then has no faults of the network."""
         self._plan, self._folder, self._lab = plan, folder, lab
         self._ranks: dict[int, RankFault] = {f.id: f for f in plan.rank_faults}
@@ -58,7 +58,7 @@ class Driver:
         if self._thread.ident is not None:
             self._thread.join(20)
         for stopped in self._stopped.values():
-            self._signal(stopped, signal.SIGCONT)
+            send_signal(stopped, signal.SIGCONT)
         for spinner in self._spinners:
             spinner.kill()
             spinner.wait()
@@ -88,9 +88,9 @@ class Driver:
         self._due.append((time.monotonic() + delay_s, call))
 
     def _run(self) -> None:
-        while not self._end.wait(LOOK_EVERY_S):
+        while not self._end.wait(POLL_EVERY_S):
             try:
-                self._look()
+                self._poll()
                 now = time.monotonic()
                 due = [entry for entry in self._due if entry[0] <= now]
                 self._due = [entry for entry in self._due if entry[0] > now]
@@ -99,7 +99,7 @@ class Driver:
             except (LabError, OSError, subprocess.SubprocessError) as error:
                 self.errors.append(str(error))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for truth in read_truth(self._folder):
             key = (truth.id, truth.rank)
             if key in self._seen or truth.status != "injected" or truth.rank is None:
@@ -129,25 +129,15 @@ class Driver:
             for _ in range(int(fault.values["processes"])):
                 self._spin(truth.cpu, duration_s or _MAX_SPIN_S)
 
-    @staticmethod
-    def _signal(process: ProcessId, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            pidfd = os.pidfd_open(process.pid)
-            try:
-                if is_running(process):
-                    signal.pidfd_send_signal(pidfd, number)
-            finally:
-                os.close(pidfd)
-
     def _go_on(self, process: ProcessId) -> None:
-        self._signal(process, signal.SIGCONT)
+        send_signal(process, signal.SIGCONT)
         self._stopped.pop(process.pid, None)
 
     def _pulse(self, process: ProcessId, stop_s: float, period_s: float, until: float) -> None:
         if time.monotonic() >= until or not is_running(process):
             return
         self._stopped[process.pid] = process
-        self._signal(process, signal.SIGSTOP)
+        send_signal(process, signal.SIGSTOP)
         self._later(stop_s, lambda: self._go_on(process))
         self._later(period_s, lambda: self._pulse(process, stop_s, period_s, until))
 
@@ -174,10 +164,10 @@ class Driver:
         now_s = time.time()
         self._applied[fault.id] = self._lab.apply(fault.fault)
         if times == 1:
-            told = Injected(
+            injected = Injected(
                 id=fault.id, kind=fault.fault.kind, rank=None, status="injected", injected_s=now_s, **details
             )
-            write_truth(self._folder, told)
+            write_truth(self._folder, injected)
         if fault.lasts_s is not None:
             self._later(fault.lasts_s, lambda: self._lift(fault, truth, times))
 

@@ -13,7 +13,7 @@ from allready.errors import UsageError
 from allready.lab.faults import DoNotStart, StartLate
 from allready.lab.inject.commands import NodeCommand
 from allready.lab.inject.driver import Driver
-from allready.lab.inject.plan import Plan, python_path
+from allready.lab.inject.plan import FaultPlan, python_path
 from allready.lab.inject.truth import Injected, problems, read_truth
 from allready.lab.lab import Lab, end_group
 
@@ -28,7 +28,7 @@ class Job:
         self,
         lab: Lab,
         commands: Sequence[NodeCommand],
-        plan: Plan,
+        plan: FaultPlan,
         folder: Path,
         *,
         output: Output,

@@ -6,8 +6,6 @@ from typing import Literal
 
 Layer = Literal["process", "collective", "pace", "driver"]
 Value = str | int | float
-COMMON = ("rank", "step", "at", "module")
-"""Parameters of every kind: which rank ("all" for those that allow it), from which step, or at an import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +13,8 @@ class Kind:
     """One kind of fault.
 
     `layer`: "process" strikes once, "collective" changes a call, "pace" comes again with every step, "driver" is done
-    from outside the rank once it says that it has reached the step.  `parameters`: name -> default; a default of None
-    means that the parameter must be given, and its type is then `types`' or a number.
+    from outside the rank once it reports that it has reached the step.  `parameters`: name -> default; a default of
+    None means that the parameter must be given, and its type is then `types`' or a number.
     """
 
     name: str

@@ -53,7 +53,7 @@ class NetFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FaultPlan:
     """Everything to be injected into one job.  `step_of`: as in `plan_of`."""
 
     rank_faults: tuple[RankFault, ...] = ()
@@ -84,7 +84,7 @@ def python_path(now: str | None) -> str:
     return f"{HOOK}:{now}" if now else str(HOOK)
 
 
-def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int = 0) -> Plan:
+def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int = 0) -> FaultPlan:
     """A plan from the words of a command line: KIND PARAMETER=VALUE ..., one sequence for each fault.
 
     Raises:
@@ -103,7 +103,7 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
             in_net.append(net_fault(number, kind, values))
         else:
             raise UsageError(f"there is no fault {kind!r}; there are: {', '.join([*KINDS, *FAULTS])}")
-    return Plan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
+    return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
 
 
 def _values(words: Sequence[str]) -> dict[str, Any]:

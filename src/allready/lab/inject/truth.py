@@ -1,4 +1,4 @@
-"""Reads what the injector wrote: what was really done, to whom, when."""
+"""Reads what the injector wrote: what was really done, to which rank, when."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class Injected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_truth(folder: Path) -> list[Injected]:
-    """Everything that was told so far, by time."""
+    """Everything that was recorded so far, by time."""
     found = [msgspec.json.decode(path.read_bytes(), type=Injected) for path in folder.glob("fault-*.json")]
     return sorted(found, key=lambda truth: truth.injected_s)
 
@@ -41,7 +41,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def write_truth(folder: Path, truth: Injected) -> None:
-    """Tell of a fault that was done from outside; a reader sees the whole file or none."""
+    """Record a fault that was done from outside; a reader sees the whole file or none."""
     values: dict[str, Any] = {k: v for k, v in msgspec.structs.asdict(truth).items() if v not in (None, "", ())}
     values |= {"rank": truth.rank, "step": truth.step}
     path = folder / f"fault-{truth.id}.driver.json"

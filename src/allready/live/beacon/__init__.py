@@ -1,1 +1,1 @@
-"""What runs inside of a rank: it executes the script unchanged and says beside it what the rank is about."""
+"""What runs inside of a rank: it executes the script unchanged and reports what the rank does."""

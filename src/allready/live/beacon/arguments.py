@@ -37,7 +37,8 @@ _SPLIT = "AllToAllOptions"
 
 
 class Arguments:
-    """What this process was called with.  `attach` in the beat's thread; notes are taken where the script calls."""
+    """What this process was called with.  `attach` in the heartbeat's thread; notes are taken where the script
+    calls."""
 
     def __init__(self) -> None:
         self._rooted: deque[Noted] = deque(maxlen=MAX_CALLS)
@@ -55,14 +56,14 @@ class Arguments:
         self._module = module
         done = []
         for name, (operation, key) in _ROOTED.items():
-            done += [name] * _replace(module, name, self._notes_root(operation, key), self._tell)
-        done += [_SPLIT] * _replace(module, _SPLIT, self._note_splits, self._tell)
+            done += [name] * _replace(module, name, self._notes_root(operation, key), self._note_problem)
+        done += [_SPLIT] * _replace(module, _SPLIT, self._note_splits, self._note_problem)
         self.attached = tuple(done)
 
-    def _tell(self, what: str, error: Exception) -> None:
+    def _note_problem(self, what: str, error: Exception) -> None:
         self.problem = self.problem or f"{what}: {type(error).__name__}: {error}"
 
-    def told(self) -> "list[Noted]":
+    def noted(self) -> "list[Noted]":
         """The last calls of both kinds, the oldest of each first."""
         return [*self._rooted.copy(), *self._split.copy()]
 
@@ -70,7 +71,7 @@ class Arguments:
         def note(given: "Mapping[str, Any]") -> None:
             group = given["group"]
             root = given.get(key)
-            if root is None:  # told by the number in the group
+            if root is None:  # given by the number in the group
                 root = self._module.get_global_rank(group, given[f"group_{key}"])
             group = _whole(self._module, group)
             if type(root) is int:
@@ -101,7 +102,7 @@ def _replace(
     module: "Any",
     name: str,
     note: "Callable[[Mapping[str, Any]], None]",
-    tell: "Callable[[str, Exception], None]",
+    note_problem: "Callable[[str, Exception], None]",
 ) -> bool:
     """Put a class that notes in the place of `name`; whether that was possible."""
     plain = getattr(module, name, None)
@@ -116,7 +117,7 @@ def _replace(
             if frame.f_globals is vars(module):  # others make such objects for calls of their own
                 note(frame.f_locals)
         except Exception as error:  # noqa: BLE001 - another torch; nothing is known of this call, and the script goes on
-            tell("arguments of a call cannot be read", error)
+            note_problem("arguments of a call cannot be read", error)
         return plain(*args, **kwargs)
 
     def has(_: type, thing: object) -> bool:
@@ -136,7 +137,7 @@ def _replace(
         for function in (make, note, _whole, _next_number, _numels, _parts):
             _hide_from_compiler(function.__code__)
     except Exception as error:  # noqa: BLE001 - another torch: then it compiles what it likes
-        tell("torch.compile may look at the beacon", error)
+        note_problem("torch.compile may trace the beacon", error)
     setattr(module, name, noting)
     return True
 

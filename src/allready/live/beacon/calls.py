@@ -1,6 +1,6 @@
 """A call into C has no frame: what the user's code calls there is read from its source.
 
-`work.wait()`, `loss.item()` and a compiled JAX function look like computing in a stack.  Asked only of a main thread
+`work.wait()`, `loss.item()` and a compiled JAX function resemble computing in a stack.  Asked only of a main thread
 that stands still without using a CPU, and once for each place.
 """
 
@@ -63,7 +63,7 @@ def may_be_compiled(text: str, names: "dict[str, Any]") -> bool:
         return bool(text) and text.rpartition(".")[2] not in OTHER_WAITS
     found = names.get(first, vars(builtins).get(first, _ABSENT))
     for part in rest:
-        if type(found) is not type(builtins):  # only modules are looked into: anything else could run code
+        if type(found) is not type(builtins):  # only modules are searched: anything else could run code
             found = _ABSENT
             break
         found = vars(found).get(part, _ABSENT)

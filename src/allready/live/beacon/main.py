@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from allready.live.beacon.thread import Beacon
 
-_PR_SET_PDEATHSIG = 1
-_SIGKILL = 9
 _FLAGS = ("--module", "--run-path")
 
 
@@ -28,12 +26,12 @@ def main() -> None:
     os.environ.pop("ALLREADY_RUN_DIR", None)  # nothing that the script starts is a rank of ours
     hook = os.environ.pop("ALLREADY_RANK_HOOK", "")
     _forget_own_path()
-    if parent:
-        _die_with(parent)
     home = _home()
     if home:
         sys.path.insert(0, home)
     try:
+        if parent:
+            _die_with(parent)
         from allready.live.beacon import script
 
         beacon = _start(rank_dir) if rank_dir else None
@@ -89,31 +87,18 @@ def _home() -> str:
 def _die_with(parent: str) -> None:
     """Let the kernel kill this process when the agent's thread that started it ends, also by SIGKILL."""
     try:
-        number = int(parent)
-        import ctypes
+        from allready.proc.exec_shim import die_with_parent
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+        die_with_parent(int(parent))
     except Exception as error:  # noqa: BLE001 - an odd number, an interpreter without ctypes: the agent's clean-up remains
         _complain(f"this rank would outlive its agent: {type(error).__name__}: {error}")
-        return
-    if os.getppid() != number and not _lives(number):  # it died before the request
-        os._exit(1)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            state = file.read().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in {b"Z", b"X"}
 
 
 def _complain(text: str) -> None:
     try:
         os.write(2, f"allready: {text}\n".encode("utf-8", "replace"))
     except OSError:
-        return  # nobody to tell
+        return  # stderr is closed
 
 
 if __name__ == "__main__":

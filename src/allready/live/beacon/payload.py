@@ -4,7 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allready.live.beacon.recorder import Group
+    from allready.live.beacon.group import GroupCounters
 
 try:
     from _json import encode_basestring_ascii
@@ -19,7 +19,7 @@ quoted = encode_basestring_ascii
 MAX_TEXT = 300
 MAX_PROBLEMS = 4
 _MAX_MEMBERS_TEXT = 1000
-"""Ranks without any order; the ring tells them, and others' cells may."""
+"""Ranks without any order; the ring has them, and others' cells may."""
 
 
 def _escaped(char: str) -> str:
@@ -38,27 +38,25 @@ def encode(
     site_since_s: float,
     stack_id: int,
     framework: str,
-    recorder: bool | None,
     ring_s: float | None,
     problems: "Sequence[str]",
-    groups: "Sequence[Group]",
+    groups: "Sequence[GroupCounters]",
     most_bytes: int,
 ) -> bytes:
-    """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is said."""
-    told = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
+    """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added."""
+    problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
-    known = "null" if recorder is None else "true" if recorder else "false"
     if sum(map(len, problems)) + len(site) > most_bytes // 16:  # a character may take six bytes
         site = _cut(site, most_bytes // 40)
-        told = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
+        problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'"stack_id":{stack_id},"framework":{quoted(framework)},"recorder":{known},"ring_s":{ring},'
-        f'"problems":[{told}],"groups":{{'
+        f'"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
+        f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')
     parts: list[str] = []
-    chosen: Sequence[Group] = groups
+    chosen: Sequence[GroupCounters] = groups
     if len(groups) * 60 > room:
         chosen = sorted(groups, key=lambda g: (g.pending_s is None, -g.enqueued))
     left_out = 0
@@ -72,7 +70,7 @@ def encode(
     return f'{head}{",".join(parts)}}},"left_out":{left_out}}}'.encode("ascii")
 
 
-def _group(group: "Group") -> str:
+def _group(group: "GroupCounters") -> str:
     parts = [f'{quoted(_cut(group.name))}:{{"e":{group.enqueued}']
     if group.label:
         parts.append(f'"d":{quoted(_cut(group.label, 80))}')
@@ -90,7 +88,7 @@ def _group(group: "Group") -> str:
 
 
 def _cut(text: str, most: int = MAX_TEXT) -> str:
-    """Bounded; of a path the end tells more than the beginning."""
+    """Bounded; of a path the end matters more than the beginning."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")  # names of files may hold lone surrogates
     return text if len(text) <= most else "..." + text[-most:]

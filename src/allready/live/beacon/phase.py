@@ -1,7 +1,7 @@
 """What the main thread is about, from its frames.
 
 A table of what a call means, kept small because every rank loads it; `evidence/stacks/meanings.toml` is the large one
-for stacks read afterwards, and a test holds the two together.  Frames are looked at from the innermost outwards.
+for stacks read afterwards, and a test holds the two together.  Frames are read from the innermost outwards.
 """
 
 import os
@@ -175,7 +175,7 @@ BLOCKING: "tuple[tuple[str, tuple[str, ...], Collection[str]], ...]" = (
     ),
     ("jax", ("jax/_src/interpreters/pxla.py",), ("__call__", "call", "_handle_token_bufs")),
 )  # fmt: skip
-"""Calls into C in which a thread may compute or wait for other ranks; frames alone do not tell."""
+"""Calls into C in which a thread may compute or wait for other ranks; frames alone do not show which."""
 
 _EVALUATING = frozenset({"eval", "evaluate", "evaluation", "evaluating", "validate", "validation", "validating"})
 _ABOUT_SETTINGS = frozenset({
@@ -192,7 +192,7 @@ _MASK = (1 << 62) - 1
 
 
 class Sight:
-    """One look.  `blocking`: see BLOCKING, "" when it is none.  `call`: the innermost code,
+    """One sample.  `blocking`: see BLOCKING, "" when it is none.  `call`: the innermost code,
     instruction and module's names, if it is the user's code."""
 
     __slots__ = ("blocking", "call", "phase", "site", "stack_id")
@@ -227,7 +227,7 @@ class _Code:
 
 
 class Frames:
-    """Looks at stacks of one process; remembers what functions mean."""
+    """Classifies stacks of one process; remembers what functions mean."""
 
     def __init__(self, own_folder: str) -> None:
         self._known: dict[int, _Code] = {}
@@ -236,7 +236,7 @@ class Frames:
         self.user_root: str | None = None
         """A folder below site-packages whose code is the user's: that of the job's own package."""
 
-    def look(self, frame: "FrameType | None", *, has_groups: bool) -> Sight:
+    def classify(self, frame: "FrameType | None", *, has_groups: bool) -> Sight:
         """Judge one stack by its innermost frame; holds no frame when it returns."""
         number = depth = 0
         found: str | None = None

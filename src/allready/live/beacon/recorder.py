@@ -2,7 +2,7 @@
 
 Nothing of torch is imported: what it has loaded is asked, where it can be asked.  torch has one recorder for NCCL and
 one for the CPU backends (from 2.7); older versions have only NCCL's, or its pickle.  Arguments that none of them writes
-down (see `arguments`) are added to what they say.
+down (see `arguments`) are added to what they write.
 """
 
 import os
@@ -12,6 +12,7 @@ from _thread import get_ident
 
 from allready.live.beacon import names
 from allready.live.beacon.arguments import KEY, Arguments
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
 
@@ -33,7 +34,7 @@ CALM_EVERY_S = 8.0
 _SELDOM_S = 64.0
 _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
-"""What has been pending so long, and does not move, is looked up in the ring."""
+"""What has been pending so long, and does not move, is searched in the ring."""
 _LARGEST_COUNT = 1 << 60
 _MAX_NAMES, _LONGEST_NAMES = 4096, 2000
 _HAS_ENTRIES = b'"pg_id":'
@@ -44,44 +45,13 @@ _KINDS = (
 )
 
 
-class Group:
-    """One group now.  `moved_s`, `pending_s`: wall clock of the last change, and of the last enqueueing while
-    something is not completed.  `settled`: all up to here have completed by the ring."""
-
-    __slots__ = ("completed", "enqueued", "label", "members", "moved_s", "name", "pending_s", "settled", "started")
-
-    def __init__(self, name: str) -> None:
-        self.name, self.label, self.members = name, "", ""
-        self.enqueued = 0
-        self.started: int | None = None
-        self.completed: int | None = None
-        self.moved_s: float | None = None
-        self.pending_s: float | None = None
-        self.settled = 0
-
-    def update(self, now_s: float, enqueued: int, started: int | None, completed: int | None) -> bool:
-        """Take the newest numbers; whether the group moved."""
-        if (completed or 0) < self.settled <= enqueued:
-            completed = self.settled
-        moved = enqueued != self.enqueued or completed != self.completed
-        if enqueued > (completed or 0):
-            if self.pending_s is None or enqueued != self.enqueued:
-                self.pending_s = now_s
-        else:
-            self.pending_s = None
-        self.enqueued, self.started, self.completed = enqueued, started, completed
-        if moved:
-            self.moved_s = now_s
-        return moved
-
-
 class Source:
     """One of torch's recorders."""
 
     def __init__(self, ring: "Callable[..., Any] | None", dump: "Callable[..., Any] | None", files: tuple[str, str]):
         self.ring, self.dump, self.files = ring, dump, files
         self.known: dict[str, tuple[str, str]] = {}  # the recorder's number of a group -> name, description
-        self.groups: dict[str, Group] = {}  # by that number
+        self.groups: dict[str, GroupCounters] = {}  # by that number
         self.is_broken = False
         self.is_used = False
         self.notes_late = files[0] == names.CPU_RING
@@ -103,19 +73,19 @@ class Source:
         if self.ring is not None:
             from json import loads
 
-            said = loads(self.ring(False, False))
+            decoded = loads(self.ring(False, False))
         elif self.dump is not None:
             from pickle import loads as unpickle
 
-            said = unpickle(self.dump(False, False, False))  # noqa: S301 - torch made it, in this process
+            decoded = unpickle(self.dump(False, False, False))  # noqa: S301 - torch made it, in this process
         else:
             return {}
-        status = said.get("pg_status") if isinstance(said, dict) else None
+        status = decoded.get("pg_status") if isinstance(decoded, dict) else None
         return status if isinstance(status, dict) else {}
 
 
 class Recorder:
-    """All of this process's recorders.  `look` in the beat's thread, `write_*` in the other one."""
+    """All of this process's recorders.  `sample` in the heartbeat's thread, `write_*` in the other one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -124,7 +94,6 @@ class Recorder:
         self.problems: list[str] = []
         self.ring_s: float | None = None
         self.has_groups = False
-        self.is_on: bool | None = None
         self._ring_cost_s = 0.0
         self._ring_at = float("-inf")  # monotonic
         self._ring_wall_s = 0.0
@@ -136,32 +105,29 @@ class Recorder:
         self._needs_names = False
         self._doubts = self._doubts_of_ring = -1  # the move after which something has been pending for long
 
-    # -- the beat's thread
+    # -- the heartbeat's thread
 
-    def look(self, now_s: float) -> list[Group]:
-        """The groups now; empty as long as there are none, or nothing tells."""
+    def sample(self, now_s: float) -> list[GroupCounters]:
+        """The groups now; empty as long as there are none, or nothing reports them."""
         self._arguments.attach()
         if self._arguments.problem:
-            self._tell(self._arguments.problem)
+            self._note_problem(self._arguments.problem)
         if not self._has_groups():
             return []
         if self._sources is None:
             self._sources = self._find()
-        found: dict[str, Group] = {}
+        found: dict[str, GroupCounters] = {}
         self._needs_names = False
         for source in self._sources:
             if source.is_broken:
                 continue
             try:
-                self._look_at(source, now_s, found)
-            except Exception as error:  # noqa: BLE001 - told, and not asked again
+                self._sample(source, now_s, found)
+            except Exception as error:  # noqa: BLE001 - reported, and not asked again
                 source.is_broken = True
-                self._tell(f"the flight recorder does not answer: {type(error).__name__}: {error}")
+                self._note_problem(f"the flight recorder does not answer: {type(error).__name__}: {error}")
         if found:
             self._rhythm.note(now_s, sum(group.enqueued for group in found.values()))
-            self.is_on = True
-        elif self.is_on is None and self._sources is not None and not self._sources:
-            self.is_on = False
         return list(found.values())
 
     def has_sources(self) -> bool:
@@ -210,10 +176,10 @@ class Recorder:
                 found.append(Source(*functions, (ring_file, dump_file)))
         return found
 
-    def _look_at(self, source: Source, now_s: float, found: dict[str, Group]) -> None:
+    def _sample(self, source: Source, now_s: float, found: dict[str, GroupCounters]) -> None:
         newest: dict[str, int] = {}
-        for number, said in list(source.status().items()):
-            counts = _counts(said)
+        for number, entry in list(source.status().items()):
+            counts = _counts(entry)
             if counts is None:
                 continue
             named = source.known.get(str(number))
@@ -227,7 +193,7 @@ class Recorder:
             if name in found and name not in newest:
                 name += ":cpu"  # a group with a backend for each kind of device
             if group is None or group.name != name:
-                group = source.groups[str(number)] = Group(name)
+                group = source.groups[str(number)] = GroupCounters(name)
             group.label = named[1]
             if group.update(now_s, *counts):
                 self._moves += 1
@@ -241,14 +207,16 @@ class Recorder:
                 found[name] = group
 
     def _only_group(self, source: Source) -> tuple[str, str] | None:
-        """The name, if there is only one that it can be; entries of the ring tell in all other cases."""
+        """The name, if there is only one that it can be; entries of the ring decide in all other cases."""
         if self._num_groups != 1 or source.known:
             return None
         c10d = sys.modules.get("torch.distributed.distributed_c10d")
-        told = list(getattr(getattr(c10d, "_world", None), "pg_names", {}).values())
-        return (str(told[0]), "default_pg" if str(told[0]) == "0" else "") if len(told) == 1 else None
+        group_names = list(getattr(getattr(c10d, "_world", None), "pg_names", {}).values())
+        return (
+            (str(group_names[0]), "default_pg" if str(group_names[0]) == "0" else "") if len(group_names) == 1 else None
+        )
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem not in self.problems and len(self.problems) < 8:
             self.problems.append(problem[:300])
 
@@ -270,7 +238,7 @@ class Recorder:
                     source.known.update(names_in_ring(data))
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
-        calls = self._arguments.told()
+        calls = self._arguments.noted()
         for at, (source, data) in enumerate(used):
             _put(f"{self._folder}/{source.files[0] if at else names.RING}", _with_calls(data, calls))
             self.ring_s = time.time()
@@ -291,18 +259,18 @@ class Recorder:
             finally:
                 _HiddenCompiler.take_away(hidden)
             path = f"{self._folder}/{source.files[1] if at else names.DUMP}"
-            _put(path, (data.encode("latin-1") if isinstance(data, str) else data) + _pickled(self._arguments.told()))
+            _put(path, (data.encode("latin-1") if isinstance(data, str) else data) + _pickled(self._arguments.noted()))
 
     def failed(self, error: BaseException) -> None:
-        """Writing failed; told, and tried again later."""
+        """Writing failed; reported, and tried again later."""
         self._ring_at = self._names_at = time.monotonic()
-        self._tell(f"the flight recorder's ring cannot be written: {type(error).__name__}: {error}")
+        self._note_problem(f"the flight recorder's ring cannot be written: {type(error).__name__}: {error}")
 
 
 class _HiddenCompiler(set[str]):
     """In place of `torch._lazy_modules` while stacks are written: torch asks for `torch._inductor` to name frames of
-    compiled code, and where nobody has imported it this would, in this thread: seconds in which the script's own
-    thread gets the GIL by turns, and a crash when the process ends meanwhile.  Other threads find what is there.
+    compiled code, and where it has not been imported this would, in this thread: seconds in which the script's own
+    thread gets the GIL now and then, and a crash when the process ends meanwhile.  Other threads find what is there.
     """
 
     ident = 0
@@ -378,7 +346,7 @@ def _pickled(calls: "Sequence[Noted]") -> bytes:
     return dumps({KEY: [list(call) for call in calls]}, protocol=2)
 
 
-def _settle(groups: "Mapping[str, Group]", ring: bytes) -> None:
+def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:
     """Up to which operation all of a group have completed: every entry is retired when it has."""
     from json import loads
 
@@ -398,18 +366,18 @@ def _settle(groups: "Mapping[str, Group]", ring: bytes) -> None:
             group.settled = pending.get(number, seq + 1) - 1
 
 
-def _label(said: object) -> str:
-    return "" if said == "undefined" else str(said)
+def _label(entry: object) -> str:
+    return "" if entry == "undefined" else str(entry)
 
 
-def _counts(said: object) -> tuple[int, int | None, int | None] | None:
+def _counts(entry: object) -> tuple[int, int | None, int | None] | None:
     """(enqueued, started, completed); the recorder's -1 is None, not known."""
-    if not isinstance(said, dict):
+    if not isinstance(entry, dict):
         return None
     numbers = []
     for key in ("last_enqueued_collective", "last_started_collective", "last_completed_collective"):
         try:
-            number = int(said.get(key, -1))
+            number = int(entry.get(key, -1))
         except (TypeError, ValueError):
             number = -1
         numbers.append(number if 0 <= number < _LARGEST_COUNT else None)
@@ -417,11 +385,11 @@ def _counts(said: object) -> tuple[int, int | None, int | None] | None:
 
 
 def _members(name: str) -> str:
-    """Global ranks of the group with this name in the group's order, compressed; "" when torch does not tell."""
+    """Global ranks of the group with this name in the group's order, compressed; "" when torch does not report them."""
     world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
     ranks_of = getattr(world, "pg_group_ranks", None) or {}
-    for group, told in list(getattr(world, "pg_names", {}).items()):
-        if told == name:
+    for group, group_name in list(getattr(world, "pg_names", {}).items()):
+        if group_name == name:
             ranks = ranks_of.get(group)
             if isinstance(ranks, dict):
                 return compressed(sorted(ranks, key=ranks.__getitem__))

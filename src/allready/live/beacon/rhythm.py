@@ -25,7 +25,7 @@ class Rhythm:
         return self._windows >= CALM_WINDOWS
 
     def note(self, now_s: float, operations: int) -> None:
-        """Take the number of all operations so far at a moment of the wall clock; cheap, called at every look."""
+        """Take the number of all operations so far at a moment of the wall clock; cheap, called at every sample."""
         # Below: the clock was set, or a group is gone.
         if self._at_s is None or now_s < self._at_s or operations < self._operations:
             self._at_s, self._operations, self._windows, self._usual_per_s = now_s, operations, 0, -1.0

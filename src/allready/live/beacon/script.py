@@ -25,7 +25,7 @@ def run(
         arguments: its own.
         is_module: see above.
         known: names in `sys.modules` that plain Python has before a script's first line.
-        beacon: told when the script is through.
+        beacon: notified when the script is through.
     """
     import builtins
 

@@ -15,10 +15,10 @@ MAX_FRAMES = 200
 _LONGEST_NAME = 80
 
 
-def can_tell() -> bool:
+def can_read_stacks() -> bool:
     """Whether this interpreter has a GIL: without it, frames of a running thread must not be touched."""
-    told = getattr(sys, "_is_gil_enabled", None)
-    return told is None or bool(told())
+    ask = getattr(sys, "_is_gil_enabled", None)
+    return ask is None or bool(ask())
 
 
 def all_stacks(main: int, own_folder: str) -> bytes:

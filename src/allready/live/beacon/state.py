@@ -19,17 +19,17 @@ _MAX_COUNT = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellState:
-    """What one rank says of itself.
+    """What one rank reports.
 
     `phase`, `site`, `site_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal as long as the
     main thread stands at the same instruction with the same callers; equal on ranks that stand at the same place of
     the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had no room.
-    `ring_s`: wall clock of the ring's last writing.  `has_recorder`: torch's flight recorder is there and on; None
-    until a process group exists.  `is_whole` False: no payload could be read yet, only the beat is known.
+    `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be read yet, only the
+    heartbeat is known.
     """
 
     pid: int
-    beat_age_s: float
+    heartbeat_age_s: float
     is_whole: bool = False
     phase: str = "unknown"
     site: str = ""
@@ -38,7 +38,6 @@ class CellState:
     framework: str = ""
     groups: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
-    has_recorder: bool | None = None
     ring_s: float | None = None
     written_s: float | None = None  # wall clock of the payload
     problems: tuple[str, ...] = ()
@@ -62,7 +61,6 @@ class _Payload(msgspec.Struct):
     framework: str = ""
     groups: dict[str, _Group] = {}
     left_out: int = 0
-    recorder: bool | None = None
     ring_s: float | None = None
     at_s: float | None = None
     problems: list[str] = []
@@ -71,43 +69,42 @@ class _Payload(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Payload)
 
 
-def decode(payload: bytes, *, pid: int, beat_age_s: float) -> CellState:
+def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
     """The cell's payload with what stands beside it.  Damaged or empty: `is_whole` is False."""
-    bare = CellState(pid=pid, beat_age_s=beat_age_s)
+    bare = CellState(pid=pid, heartbeat_age_s=heartbeat_age_s)
     if not payload:
         return bare
     try:
-        said = _DECODER.decode(payload)
-        groups = _marks(said)
+        decoded = _DECODER.decode(payload)
+        groups = _marks(decoded)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
         return bare
     return CellState(
         pid=pid,
-        beat_age_s=beat_age_s,
+        heartbeat_age_s=heartbeat_age_s,
         is_whole=True,
-        phase=said.phase if said.phase in PHASES else "unknown",
-        site=said.site[:_MAX_TEXT],
-        site_since_s=said.site_since_s,
-        stack_id=said.stack_id,
-        framework=said.framework if said.framework in {"torch", "jax"} else "",
+        phase=decoded.phase if decoded.phase in PHASES else "unknown",
+        site=decoded.site[:_MAX_TEXT],
+        site_since_s=decoded.site_since_s,
+        stack_id=decoded.stack_id,
+        framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
         groups=groups,
-        num_left_out=max(0, said.left_out),
-        has_recorder=said.recorder,
-        ring_s=said.ring_s,
-        written_s=said.at_s,
-        problems=tuple(p[:_MAX_TEXT] for p in said.problems[:16]),
+        num_left_out=max(0, decoded.left_out),
+        ring_s=decoded.ring_s,
+        written_s=decoded.at_s,
+        problems=tuple(p[:_MAX_TEXT] for p in decoded.problems[:16]),
     )
 
 
-def _marks(said: _Payload) -> tuple[GroupMark, ...]:
+def _marks(decoded: _Payload) -> tuple[GroupMark, ...]:
     left = MAX_MEMBERS
     marks = []
-    for name, group in said.groups.items():
+    for name, group in decoded.groups.items():
         if not 0 <= group.e < _MAX_COUNT:
             continue
         members = expand(group.m)
         left -= len(members)
-        is_pending = group.p is not None and said.at_s is not None
+        is_pending = group.p is not None and decoded.at_s is not None
         marks.append(
             GroupMark(
                 group=name[:_MAX_TEXT],
@@ -116,7 +113,7 @@ def _marks(said: _Payload) -> tuple[GroupMark, ...]:
                 enqueued=group.e,
                 started=group.s,
                 completed=group.c,
-                waiting_s=max(0.0, (said.at_s or 0.0) - (group.p or 0.0)) if is_pending else None,
+                waiting_s=max(0.0, (decoded.at_s or 0.0) - (group.p or 0.0)) if is_pending else None,
                 moved_s=group.t,
             )
         )

@@ -1,7 +1,7 @@
-"""The beacon's threads in a rank: one beats, one fetches what takes longer.
+"""The beacon's threads in a rank: one sends heartbeats, one fetches what takes longer.
 
 Both are plain threads without the `threading` module: nothing that the script counts, traces or joins.  A fork takes
-place while neither is there.  Whatever fails in them is caught, told in the cell, and never reaches the script.
+place while neither is there.  Whatever fails in them is caught, reported in the cell, and never reaches the script.
 """
 
 import _thread
@@ -13,24 +13,25 @@ import time
 
 from allready.live.beacon import names
 from allready.live.beacon.calls import Calls
-from allready.live.beacon.cell import PAYLOAD_BYTES, CellWriter
+from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
+from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
-from allready.live.beacon.recorder import Group, Recorder
-from allready.live.beacon.stacks import all_stacks, can_tell
+from allready.live.beacon.recorder import Recorder
+from allready.live.beacon.stacks import all_stacks, can_read_stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-BEAT_S = 0.2
-LOOK_SHARE = 0.001
-"""Of the time, for looking at frames and at the recorder's status; beats go on."""
+HEARTBEAT_S = 0.2
+SAMPLE_SHARE = 0.001
+"""Of the time, for sampling frames and the recorder's status; heartbeats go on."""
 IDLE_SHARE = 0.2
 """Of one CPU, below which a thread counts as waiting."""
-_SLOWEST_LOOK_S = 2.0
+_MAX_SAMPLE_GAP_S = 2.0
 _HURRY = 4.0
-"""Times the share where an operation was pending at the last look: whether it still is should be known soon."""
+"""Times the share where an operation was pending at the last sample: whether it still is should be known soon."""
 _FORK_WAIT_S = 0.05
 _END_WAIT_S = 0.3
 _TASK_S = 0.0001
@@ -128,21 +129,21 @@ class Beacon:
             stacks: descriptor of the file that stacks are appended to.
         """
         self._stacks = stacks
-        self._cell = CellWriter(f"{rank_dir}/{names.CELL}")
+        self._cell = BeaconCell(f"{rank_dir}/{names.CELL}")
         self._recorder = Recorder(rank_dir)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
         self._own_folder = own + "/"
         self._frames = Frames(self._own_folder)
-        self._beats, self._fetches = _Worker(), _Worker()
+        self._heartbeats, self._fetches = _Worker(), _Worker()
         self._calls = Calls()
         self._pid = os.getpid()
-        self._can_tell = can_tell()
+        self._can_read_stacks = can_read_stacks()
         self._main = _thread.get_ident()
         self._main_clock = _clock_of(self._main)
         self._main_cpu_s = self._all_cpu_s = 0.0
-        self._looked_at = time.monotonic()
-        self._look_cost_s = 0.0
-        self._next_look = 0.0
+        self._sampled_at = time.monotonic()
+        self._sample_cost_s = 0.0
+        self._next_sample = 0.0
         self._is_pending = False
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
@@ -154,12 +155,12 @@ class Beacon:
         self._write("starting", "", [])
 
     def begin(self) -> None:
-        """Start the threads; where there is no room for one, the cell says so and the script goes on."""
-        if self._is_over or os.getpid() != self._pid or self._beats.is_there:
+        """Start the threads; where there is no room for one, the cell reports it and the script goes on."""
+        if self._is_over or os.getpid() != self._pid or self._heartbeats.is_there:
             return
         try:
             self._fetches.begin(self._fetch, -1)
-            self._beats.begin(self._beat, BEAT_S)
+            self._heartbeats.begin(self._heartbeat, HEARTBEAT_S)
         except RuntimeError as error:
             self._note(f"no thread for the beacon: {error}")
             self._write("unknown", "", [])
@@ -167,12 +168,12 @@ class Beacon:
     def halt(self) -> None:
         """Before a fork: nothing of ours may be in the middle of anything."""
         if os.getpid() == self._pid:
-            self._beats.halt(_FORK_WAIT_S)
+            self._heartbeats.halt(_FORK_WAIT_S)
             self._fetches.halt(_FORK_WAIT_S)
-            self._cell.say_thread(0)
+            self._cell.set_thread(0)
 
     def resume(self) -> None:
-        """After a fork, in the parent.  Newer Python looks for other threads only after this has been called."""
+        """After a fork, in the parent.  Newer Python checks for other threads only after this has been called."""
         is_main = _thread.get_ident() == self._main
         if sys.version_info < (3, 13) or not is_main or not self._begin_soon():
             self.begin()
@@ -198,7 +199,7 @@ class Beacon:
 
     def tasks(self) -> tuple[str, str]:
         """The threads' folders in /proc, for who wants to know what they cost."""
-        return self._beats.task, self._fetches.task
+        return self._heartbeats.task, self._fetches.task
 
     def forget(self) -> None:
         """In a forked child: it is no rank, and its beacon never speaks.
@@ -209,7 +210,7 @@ class Beacon:
         self._is_over = True
         try:
             faulthandler.register(names.STACK_SIGNAL, file=self._stacks, all_threads=False, chain=False)
-        except (OSError, RuntimeError) as error:  # then it tells what it tells
+        except (OSError, RuntimeError) as error:  # then it writes what it writes
             self._note(f"stacks of a child: {error}")
 
     def script_is_through(self) -> None:
@@ -228,37 +229,37 @@ class Beacon:
             self._note(f"the last ring: {error}")
 
     def end(self) -> None:
-        """At exit, after everything that the script registered: say so for the last time."""
+        """At exit, after everything that the script registered: report it for the last time."""
         if self._is_over or os.getpid() != self._pid:
             return
         self._is_over = self._is_ending = True
-        self._beats.halt(_END_WAIT_S)
+        self._heartbeats.halt(_END_WAIT_S)
         self._fetches.halt(_END_WAIT_S)
-        self._cell.say_thread(0)
+        self._cell.set_thread(0)
         try:
             self._write("ending", self._sight.site if self._sight is not None else "", [])
-        except Exception as error:  # noqa: BLE001 - the last word; nobody reads the cell of a process that has ended
+        except Exception as error:  # noqa: BLE001 - the last report; nothing reads the cell of a process that has ended
             self._note(str(error))
 
     # -- every 0.2 s
 
-    def _beat(self) -> None:
-        self._cell.beat()
+    def _heartbeat(self) -> None:
+        self._cell.heartbeat()
         try:
             now = time.monotonic()
-            self._cell.say_thread(_thread.get_native_id() if self._can_tell else 0)
+            self._cell.set_thread(_thread.get_native_id() if self._can_read_stacks else 0)
             ring, dump, stacks = self._cell.wanted()
             if stacks:
                 self._write_stacks(stacks)
-            if now >= self._next_look or ring or dump:
+            if now >= self._next_sample or ring or dump:
                 began = time.thread_time()
-                self._look(now)
+                self._sample(now)
                 cost = time.thread_time() - began
-                self._look_cost_s += (cost - self._look_cost_s) / 4
-                wait_s = min(self._look_cost_s / LOOK_SHARE, _SLOWEST_LOOK_S)
-                self._next_look = now + (wait_s / _HURRY if self._is_pending else wait_s) - BEAT_S / 2
+                self._sample_cost_s += (cost - self._sample_cost_s) / 4
+                wait_s = min(self._sample_cost_s / SAMPLE_SHARE, _MAX_SAMPLE_GAP_S)
+                self._next_sample = now + (wait_s / _HURRY if self._is_pending else wait_s) - HEARTBEAT_S / 2
             self._ask(ring, dump)
-        except Exception as error:  # noqa: BLE001 - told in the cell; the beat goes on
+        except Exception as error:  # noqa: BLE001 - reported in the cell; heartbeats go on
             self._note(f"{type(error).__name__}: {error}")
 
     def _write_stacks(self, number: int) -> None:
@@ -270,15 +271,15 @@ class Beacon:
         finally:
             self._cell.answer("stacks", number)
 
-    def _look(self, now: float) -> None:
+    def _sample(self, now: float) -> None:
         now_s = time.time()
-        groups = self._recorder.look(now_s)
+        groups = self._recorder.sample(now_s)
         self._is_pending = any(group.pending_s is not None for group in groups)
-        interval_s = max(now - self._looked_at, 1e-3)
+        interval_s = max(now - self._sampled_at, 1e-3)
         main_s, all_s = _cpu_s(self._main_clock), time.process_time()
         main_share = 1.0 if main_s is None else (main_s - self._main_cpu_s) / interval_s
         all_share = (all_s - self._all_cpu_s) / interval_s
-        self._looked_at, self._main_cpu_s, self._all_cpu_s = now, main_s or 0.0, all_s
+        self._sampled_at, self._main_cpu_s, self._all_cpu_s = now, main_s or 0.0, all_s
         if not self._knows_user:
             self._find_user()
         sight = self._see()
@@ -309,10 +310,10 @@ class Beacon:
         self._write(phase, sight.site, groups)
 
     def _see(self) -> Sight | None:
-        if not self._can_tell:
+        if not self._can_read_stacks:
             return None
         stack = sys._current_frames().get(self._main)  # noqa: SLF001 - the documented way
-        return self._frames.look(stack, has_groups=self._recorder.has_groups)
+        return self._frames.classify(stack, has_groups=self._recorder.has_groups)
 
     def _ask(self, ring: int, dump: int) -> None:
         """Have the other thread fetch what is wanted, or what is due by itself."""
@@ -335,12 +336,12 @@ class Beacon:
             if ring:
                 self._cell.answer("ring", ring)
             if dump:
-                self._cell.say_makes_dump(True)
+                self._cell.set_dumping(True)
                 self._recorder.write_dump()
-        except Exception as error:  # noqa: BLE001 - told in the cell, and tried again later
+        except Exception as error:  # noqa: BLE001 - reported in the cell, and tried again later
             self._recorder.failed(error)
         finally:
-            self._cell.say_makes_dump(False)
+            self._cell.set_dumping(False)
             if ring:
                 self._cell.answer("ring", ring)
             if dump:
@@ -359,7 +360,7 @@ class Beacon:
             if found:
                 self._frames.user_root = above + folder + below.partition("/")[0]
 
-    def _write(self, phase: str, site: str, groups: "Sequence[Group]") -> None:
+    def _write(self, phase: str, site: str, groups: "Sequence[GroupCounters]") -> None:
         recorder = self._recorder
         now_s = time.time()
         self._cell.write(
@@ -370,7 +371,6 @@ class Beacon:
                 site_since_s=self._since_s,
                 stack_id=self._sight.stack_id if self._sight is not None else 0,
                 framework=_framework(has_groups=recorder.has_groups),
-                recorder=recorder.is_on,
                 ring_s=recorder.ring_s,
                 problems=(*self._problems, *recorder.problems),
                 groups=groups,

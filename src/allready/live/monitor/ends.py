@@ -5,14 +5,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.evidence.flight.arguments import misfits_of, splits_mismatch, splits_of
 from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
-from allready.live.monitor.pace_digest import ALIKE
-from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
+from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
+from allready.live.digests import ALIKE
+from allready.model import (
+    Death,
+    Misfit,
+    Mismatch,
+    NodeStatus,
+    Operation,
+    Origin,
+    RankStatus,
+    RunEvidence,
+    SourceRecord,
+)
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
@@ -47,7 +57,7 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
 
 
 def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
-    if rank.process_state not in {"exited", "killed", "zombie"} or (rank.exit_code == 0 and not rank.signal):
+    if not rank.is_gone or (rank.exit_code == 0 and not rank.signal):
         return None
     if rank.exit_code is None and not rank.signal:
         return None  # gone, and its launcher has not told how

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
 from allready.live.monitor.progress import shifts_of
-from allready.model import GroupMark, Live, NodeEvidence, NodeStatus, World, WorldNode
+from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, World, WorldNode
 
 HISTORY_S = 30.0
 MAX_HISTORY = 128
 """Words of one node; beyond the one of every second those of stops and ends."""
-DYING = {"exited", "killed", "zombie"}
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class JobState:
     answers: dict[int, NodeEvidence] = field(default_factory=dict)
     answered: dict[int, float] = field(default_factory=dict)
     readings: dict[int, list[Reading]] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
+    lost: dict[int, Loss] = field(default_factory=dict)
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first told
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -48,7 +47,7 @@ class JobState:
         for rank in status.ranks:
             if rank.groups:
                 self.last_marks[rank.rank] = rank.groups
-            if rank.process_state in DYING:
+            if rank.is_gone:
                 self.ended_at.setdefault(rank.rank, now)
             else:
                 self.ended_at.pop(rank.rank, None)
@@ -107,11 +106,11 @@ class JobState:
         found = {}
         for node, status in self.statuses.items():
             answer = self.answers.get(node)
-            heard = {r.rank for r in answer.ranks if r.status.process_state in DYING} if answer is not None else set()
+            heard = {r.rank for r in answer.ranks if r.status.is_gone} if answer is not None else set()
             for rank in status.ranks:
                 is_bad = rank.exit_code != 0 or rank.signal is not None
                 needs_words = rank.signal in {None, "SIGABRT"}
-                if rank.process_state in DYING and is_bad and needs_words and rank.rank not in heard:
+                if rank.is_gone and is_bad and needs_words and rank.rank not in heard:
                     found[rank.rank] = self.ended_at[rank.rank]
         return found
 
@@ -123,7 +122,7 @@ class JobState:
                 continue
             for rank in status.ranks:
                 since_s = rank.site_since_s
-                if since_s is None or rank.process_state in DYING or any(g.waiting_s is not None for g in rank.groups):
+                if since_s is None or rank.is_gone or any(g.waiting_s is not None for g in rank.groups):
                     continue
                 if answer.status.time_s < since_s <= status.time_s - stay_s:
                     return True
@@ -131,7 +130,7 @@ class JobState:
 
     def nodes_of_ended(self) -> set[int]:
         """Nodes that have ranks that have ended."""
-        return {n for n, s in self.statuses.items() if any(r.process_state in DYING for r in s.ranks)}
+        return {n for n, s in self.statuses.items() if any(r.is_gone for r in s.ranks)}
 
     def live(
         self,

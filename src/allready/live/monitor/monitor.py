@@ -2,22 +2,28 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from allready import __version__
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
-from allready.live.monitor.job_state import DYING, JobState
+from allready.judging.engine import crashed
+from allready.judging.engine import judge as ask
+from allready.judging.latch import VerdictLatch
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule, load
+from allready.judging.report_builder import ReportBuilder
+from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch, PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
-from allready.live.monitor.verdict_latch import VerdictLatch
 from allready.model import (
     Confidence,
     Finding,
     Fleet,
+    Gather,
     Live,
+    Loss,
     Mismatch,
     NodeEvidence,
     NodeStatus,
@@ -25,10 +31,10 @@ from allready.model import (
     Report,
     RunEvidence,
     Status,
+    UncheckedKind,
     World,
 )
-from allready.rules.engine import judge as ask
-from allready.rules.registry import Rule, load
+from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 
@@ -58,24 +64,8 @@ HANG_GAPS = 3.0
 RETELL_S = 5.0
 """A verdict whose words changed, and nothing else, is told again after this."""
 SILENT_S = 2.5
-DESYNC = ("DSY001", "DSY002", "DSY004")
-"""Rules about what ranks did differently."""
 MAX_NOTES = 20
 MAX_KEPT = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatherOrder:
-    """Evidence is wanted of all agents.
-
-    `number` grows; `keep`: it belongs into the report folder.  `with_dump`: call sites, too; not at the first question
-    of a wait, which mostly goes by.
-    """
-
-    number: int
-    why: str
-    keep: bool
-    with_dump: bool = True
 
 
 class Judge:
@@ -102,13 +92,11 @@ class Judge:
     ) -> None:
         self._asked_hang_after_s = hang_after_s
         self._world = world
-        self._started = started or datetime.now(UTC)
-        self._tool_version = tool_version
-        self._command = command
+        self._reports = ReportBuilder(command=command, started=started, tool_version=tool_version)
         self._addresses = dict(addresses or {})
         self._board = JobState()
         self._pace = PaceBook()
-        self._standing = VerdictLatch()
+        self._standing = VerdictLatch(load())
         self._suspicion: Suspicion | None = None
         self._since_s: float | None = None  # wall clock
         self._quiet_since: float | None = None
@@ -147,9 +135,9 @@ class Judge:
         if self._board.take_answer(evidence, now):
             self._forget_if_new(attempt)
 
-    def lose(self, node_rank: int, why: str, now: float) -> None:
+    def lose(self, node_rank: int, loss: Loss, now: float) -> None:
         """The connection to a node's agent broke."""
-        self._board.lost[node_rank] = why[:300]
+        self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
         self._board.num_changes += 1
 
@@ -163,7 +151,7 @@ class Judge:
             return
         self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
         self._kept.clear()
-        self._standing = VerdictLatch()
+        self._standing = VerdictLatch(load())
         self._is_news = True
 
     def statuses(self) -> Mapping[int, NodeStatus]:
@@ -172,7 +160,7 @@ class Judge:
 
     # Questions
 
-    def wants(self, now: float) -> GatherOrder | None:
+    def wants(self, now: float) -> Gather | None:
         """Which evidence is wanted now, None when there is nothing to ask.  An order is given once."""
         self._suspect(now)
         if self._suspicion is None:
@@ -187,12 +175,17 @@ class Judge:
         self._number += 1
         self._num_asked += 1
         self._asked = now
-        return GatherOrder(
+        return Gather(
             number=self._number,
             why=self._suspicion.why,
             keep=self._is_worth_keeping(),
             with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
         )
+
+    def ask(self, why: str, *, with_dump: bool = True) -> Gather:
+        """An order for evidence that is not the monitor's own idea; its answers count like all others."""
+        self._number += 1
+        return Gather(number=self._number, why=why, with_dump=with_dump)
 
     def _is_worth_keeping(self) -> bool:
         standing = self._standing.verdict
@@ -289,6 +282,17 @@ class Judge:
         report = self._judge(now, wall_s, is_over=True)
         return self._tell(report, self._key(report), now)
 
+    def freeze(self, now: float, wall_s: float) -> Report:
+        """The report of the moment at which a signal came: what is known now, ends of ranks included.
+
+        Args:
+            now: monotonic, of that moment.
+            wall_s: the same moment by node 0's clock.
+        """
+        self._suspect(now)
+        report = self._judge(now, wall_s, with_ends=True)
+        return self._tell(report, self._key(report), now)
+
     def _tell(self, report: Report, told: object, now: float) -> Report:
         self._told, self._told_at = told, now
         self.last = masked_all(report)
@@ -299,14 +303,14 @@ class Judge:
         v = report.verdict
         return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
 
-    def _judge(self, now: float, wall_s: float, *, is_over: bool = False) -> Report:
+    def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
             self._since_s = wall_s
         world = self._board.world(self._world)
-        run = self._run_evidence(now, world, is_over=is_over)
+        run = self._run_evidence(now, world, is_over=is_over, with_ends=with_ends)
         live = self._board.live(
             now,
             wall_s,
@@ -321,15 +325,11 @@ class Judge:
         self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
         shown = standing.among(findings)
-        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
         silent = self._not_heard(live) if not is_over else ()
-        return Report(
-            tool_version=self._tool_version,
-            command=self._command,
-            started=self._started.isoformat(timespec="milliseconds"),
-            duration_s=round(max(0.0, wall_s - self._started.timestamp()), 3),
+        return self._reports.build(
+            now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
-            status=self._status((*crashed, *silent), live, is_over=is_over),
+            status=self._status((*crashed(unchecked), *silent), live, is_over=is_over),
             verdict=standing.verdict,
             findings=shown,
             not_checked=(*silent, *unchecked),
@@ -337,7 +337,7 @@ class Judge:
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
         )
 
-    def _run_evidence(self, now: float, world: World, *, is_over: bool) -> RunEvidence:
+    def _run_evidence(self, now: float, world: World, *, is_over: bool, with_ends: bool) -> RunEvidence:
         board = self._board
         if self._suspicion is None and not self._kept and not is_over:
             return RunEvidence(
@@ -354,7 +354,7 @@ class Judge:
             lags=self._pace.lags(),
             digests=self._digests(),
             kept=tuple(self._kept.values()),
-            ends=is_over or self._has_last_words(now),
+            ends=is_over or with_ends or self._has_last_words(now),
         )
 
     def _has_last_words(self, now: float) -> bool:
@@ -365,7 +365,8 @@ class Judge:
 
     def _keep_mismatches(self, run: RunEvidence, findings: Sequence[Finding]) -> None:
         """Rings forget; what did not match does not become right by that."""
-        if any(f.code in DESYNC for f in findings):
+        rules = load()
+        if any(rules[f.code].layer is Layer.DESYNC for f in findings):
             for mismatch in run.mismatches[:MAX_KEPT]:
                 self._kept[mismatch.group] = mismatch
 
@@ -385,14 +386,20 @@ class Judge:
     def _goes_on(self, *, is_over: bool) -> bool:
         """Whether the job got over what was wrong: somebody lives and nothing is suspected, or all ended well."""
         ranks = [r for s in self._board.statuses.values() for r in s.ranks]
-        living = [r for r in ranks if r.process_state not in DYING]
+        living = [r for r in ranks if not r.is_gone]
         if living:
             return not is_over
         return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)
 
     def _not_heard(self, live: Live) -> tuple[NotChecked, ...]:
         return tuple(
-            NotChecked(code="status", node=n, why=live.lost.get(n) or f"no word for {age:.1f} s")
+            not_checked(
+                "status",
+                reason(UncheckedKind.NODE_LOST, why=live.lost[n])
+                if n in live.lost
+                else reason(UncheckedKind.NODE_SILENT, age_s=f"{age:.1f}"),
+                node=n,
+            )
             for n, age in sorted(live.heard_s.items())
             if age > SILENT_S or n in live.lost
         )
@@ -428,18 +435,20 @@ def live_rules() -> tuple[Rule, ...]:
     )
 
 
-def visible_of(run: RunEvidence) -> dict[str, float]:
-    """Since when faults could be seen whose findings do not tell it: code -> wall clock, "" for all others.
+def visible_of(run: RunEvidence) -> dict[Layer | None, float]:
+    """Since when faults could be seen whose findings do not tell it: layer -> wall clock, None for all others.
 
     Calls that differ can be seen when all have made them; last words when the first rank has ended.
     """
-    found: dict[str, float] = {}
+    found: dict[Layer | None, float] = {}
     ends = [d.time_s for d in run.deaths if d.time_s is not None]
     if ends:
-        found[""] = min(ends)
+        found[None] = min(ends)
     times = [
         max(made)
         for m in run.mismatches
         if (made := [o.created_s for o in m.by_rank.values() if o.created_s is not None])
     ]
-    return found | dict.fromkeys(DESYNC, min([*times, *ends])) if times or ends else found
+    if run.mismatches and (times or ends):
+        found[Layer.DESYNC] = min([*times, *ends])
+    return found

@@ -5,13 +5,16 @@ The judge gives every `NodeStatus` to a `PaceBook` and asks it: who is late (`la
 """
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from allready.live.monitor.pace_digest import UNKNOWN, call_of, differ, root_of
+import numpy as np
+
+from allready.judging.lateness import lateness, period_of
+from allready.judging.sequence import KnownCalls, first_difference
+from allready.live.digests import UNKNOWN, call_of, differ, root_of
 from allready.live.monitor.pace_lines import Line
 from allready.model import Lag, NodeStatus, PaceSample
 
@@ -34,10 +37,8 @@ IMPOSSIBLE = 1.5
 that is wrong by an unknown amount.
 """
 LONG = 0.1
-"""A wait longer than this share of a turn is counted."""
+"""A wait longer than this share of an iteration is counted."""
 SINGLE = 2
-PERIOD_AGREES = 0.8
-MAX_PERIOD = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class DigestMismatch:
 class Rhythm:
     """Time from one operation of a group to the next on one rank, over the last half minute.
 
-    `period_s`: of a turn of the loop, where operations repeat.  `longest_gap_s`: ever, on any rank.
+    `period_s`: of an iteration of the loop, where operations repeat.  `longest_gap_s`: ever, on any rank.
     """
 
     num_operations: int
@@ -207,7 +208,7 @@ class PaceBook:
                 median_gap_s=median(gaps),
                 largest_gap_s=max(gaps),
                 longest_gap_s=longest_s,
-                period_s=_period(line),
+                period_s=_period_s(line),
             )
         return found
 
@@ -263,56 +264,30 @@ class PaceBook:
         # Two clocks of one node agree; across nodes each adds what is unsure of it.
         is_one_node = len({self._node_of[r] for r in lines}) == 1
         noise_s = MIN_NOISE_S if is_one_node else max(MIN_NOISE_S, 2 * max(unsure))
-        late, last, waits = _lateness(columns, noise_s)
+        entered = lateness(dict(zip(lines, columns, strict=True)), noise_s)
         took_s = max(column[-1] for column in columns) - min(column[0] for column in columns)
-        medians = [median(column) for column in late]
-        longest_s = [max(b - a for a, b in pairwise(column)) for column in columns]
-        for i, value in enumerate(medians):
-            waited = max(gap for j, gap in enumerate(longest_s) if j != i)
-            if value > noise_s + IMPOSSIBLE * waited:
+        longest_s = {r: max(b - a for a, b in pairwise(column)) for r, column in zip(lines, columns, strict=True)}
+        for rank, late_s in entered.median_late_s.items():
+            waited = max(gap for r, gap in longest_s.items() if r != rank)
+            if late_s > noise_s + IMPOSSIBLE * waited:
                 return None
-        codes = [call_of(one.digests[at]) for seq in seqs if (at := one.place_of(seq)) is not None]
-        turn = _turn(codes)
-        period_s = None if turn is None else took_s * turn / (seqs[-1] - seqs[0])
+        period = _period_of([one.digests[at] for seq in seqs if (at := one.place_of(seq)) is not None])
+        period_s = None if period is None else took_s * period / (seqs[-1] - seqs[0])
         long_s = max(noise_s, LONG * (period_s or took_s / len(seqs)))
         return Lag(
             group=title,
             source=SOURCE,
             num_operations=len(seqs),
-            median_late_s={r: round(value, 6) for r, value in zip(lines, medians, strict=True)},
-            last_share={r: round(n / len(seqs), 4) for r, n in zip(lines, last, strict=True)},
+            median_late_s=entered.median_late_s,
+            last_share=entered.last_share,
             median_period_s=period_s,
             noise_s=round(noise_s, 6),
-            waited_share={r: _steady_share(w, took_s) for r, w in zip(lines, waits, strict=True)},
-            num_waits={r: sum(s > long_s for s in w) for r, w in zip(lines, waits, strict=True)},
+            waited_share={r: _steady_share(w, took_s) for r, w in entered.waits_s.items()},
+            num_waits={r: sum(s > long_s for s in w) for r, w in entered.waits_s.items()},
         )
 
 
-def _lateness(columns: list[list[float]], noise_s: float) -> tuple[list[list[float]], list[int], list[list[float]]]:
-    """By rank: how late it was in each operation, in how many it was last by more than the noise, and each time for how
-    long most others waited for it (operations that overlap in time count once).
-    """
-    late: list[list[float]] = [[] for _ in columns]
-    last = [0] * len(columns)
-    waits: list[list[float]] = [[] for _ in columns]
-    until = [float("-inf")] * len(columns)
-    middle = (len(columns) - 1) // 2
-    for entered in zip(*columns, strict=True):
-        ordered = sorted(entered)
-        first, usual, final = ordered[0], ordered[middle], ordered[-1]
-        least = usual + noise_s
-        for i, time in enumerate(entered):
-            late[i].append(time - first)
-            if time > least:
-                if time >= final - noise_s:  # two ranks that are late together (one slow node) are both late
-                    last[i] += 1
-                if time > until[i]:
-                    waits[i].append(time - max(usual, until[i]))
-                    until[i] = time
-    return late, last, waits
-
-
-def _steady_share(waits: list[float], took_s: float) -> float:
+def _steady_share(waits: Sequence[float], took_s: float) -> float:
     """Share of the time that was waited, without the two longest waits: those may be a checkpoint or a compilation."""
     longest = sum(sorted(waits)[-SINGLE:])
     rest_s = took_s - longest
@@ -324,49 +299,46 @@ def _is_mixed(group: _Group) -> bool:
 
 
 def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
-    by_rank, sizes = {}, {}
+    """What all members tell of one number, if two of them differ there: in the call, or in its root alone."""
+    digests, sizes = {}, {}
     for rank, line in sorted(group.lines.items()):
         at = line.place_of(seq)
         if at is not None and line.digests[at] != UNKNOWN:
-            by_rank[rank] = line.digests[at]
+            digests[rank] = line.digests[at]
             if line.sizes[at] >= 0:
                 sizes[rank] = line.sizes[at]
     roots: dict[int, int] = {}
-    if len({call_of(d) for d in by_rank.values()}) > 1:
-        by_rank = {r: call_of(d) for r, d in by_rank.items()}
-    else:
-        roots = {r: root for r, d in by_rank.items() if (root := root_of(d)) is not None}
-        by_rank = {r: by_rank[r] for r in roots}
-    if len(set(by_rank.values())) < 2:
+    found = first_difference({r: _one_call(seq, call_of(d)) for r, d in digests.items()}, group.members)
+    if found is None:
+        roots = {r: root for r, d in digests.items() if (root := root_of(d)) is not None}
+        found = first_difference({r: _one_call(seq, digests[r]) for r in roots}, group.members)
+    if found is None:
         return None
-    everybody = len(group.members) or len(by_rank)
-    ((digest, number),) = Counter(by_rank.values()).most_common(1)
     return DigestMismatch(
         group=name,
         label=group.label,
         seq=seq,
-        by_rank=by_rank,
-        odd=tuple(r for r, d in by_rank.items() if d != digest) if 2 * number > everybody else (),
-        missing=tuple(r for r in group.members if r not in by_rank),
+        by_rank=found.codes,
+        odd=found.odd,
+        missing=tuple(r for r in group.members if r not in found.codes),
         size_bytes=sizes,
         roots=roots,
     )
 
 
-def _period(line: Line) -> float | None:
-    """How long one turn of the loop takes."""
-    turn = _turn([call_of(d) for d in line.digests])
-    if turn is None or line.seqs[-1] == line.seqs[0]:
-        return None
-    return (line.created[-1] - line.created[0]) * turn / (line.seqs[-1] - line.seqs[0])
+def _one_call(seq: int, digest: int) -> KnownCalls:
+    return KnownCalls(seq, np.array([digest], dtype=np.int64))
 
 
-def _turn(codes: list[int]) -> int | None:
-    """The shortest distance after which operations repeat; None where digests are not known or do not repeat."""
-    if UNKNOWN in codes or len(codes) < MIN_OPERATIONS:
+def _period_s(line: Line) -> float | None:
+    """How long one iteration of the loop takes."""
+    period = _period_of(line.digests)
+    if period is None or line.seqs[-1] == line.seqs[0]:
         return None
-    for distance in range(1, min(MAX_PERIOD, len(codes) // 3) + 1):
-        same = sum(map(int.__eq__, codes, codes[distance:]))
-        if same >= PERIOD_AGREES * (len(codes) - distance):
-            return distance
-    return None
+    return (line.created[-1] - line.created[0]) * period / (line.seqs[-1] - line.seqs[0])
+
+
+def _period_of(digests: Sequence[int]) -> int | None:
+    """Calls of one iteration; None where digests are not known or do not repeat."""
+    calls = np.array([call_of(d) for d in digests], dtype=np.int64)
+    return period_of(calls) if len(calls) >= MIN_OPERATIONS and UNKNOWN not in calls else None

@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 
-from allready.live.monitor.pace_digest import UNKNOWN
+from allready.live.digests import UNKNOWN
 from allready.model import PaceSample
 
 BACKWARDS_S = 0.001

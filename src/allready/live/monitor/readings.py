@@ -12,14 +12,22 @@ from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import read_stacks
-from allready.model import Death, Event, NodeEvidence, Origin, ProcessStack, RankEvidence, Role, SourceRecord
+from allready.model import (
+    Death,
+    Event,
+    NodeEvidence,
+    Origin,
+    ProcessStack,
+    RankEvidence,
+    Role,
+    SourceRecord,
+)
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
 MAX_TEXT = 256 << 10
 MAX_LINE = 4_096
 LAST_LINES = 6
-DYING = {"exited", "killed", "zombie"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +71,7 @@ def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[
 
 def _is_failing(one: RankEvidence) -> bool:
     """It has ended badly, or it is on its way out: handlers of its end may wait for others (JAX does)."""
-    if one.status.process_state in DYING:
+    if one.status.is_gone:
         return one.status.exit_code != 0 or bool(one.status.signal)
     return one.status.phase == "ending"
 
@@ -134,7 +142,7 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     )
     own = [_owned(d, one, whose) for d in reading.deaths if d.rank in {None, one.rank}]
     own = own[-1:] or []
-    if own and one.status.process_state not in DYING and not _is_at_the_end(own[0], one.log_tail):
+    if own and not one.status.is_gone and not _is_at_the_end(own[0], one.log_tail):
         own = []  # an exception that it got over
     text = own[0].text if own else ""
     events = [_event(e, one, whose) for e in reading.events if _is_last(e, text)]
@@ -149,7 +157,7 @@ def _is_at_the_end(death: Death, log: str) -> bool:
 
 def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
     origin = replace(death.origin, rank=one.rank, node=f"node{whose.node}", pid=one.status.pid)
-    ending_s = one.status.site_since_s if one.status.process_state not in DYING else None
+    ending_s = one.status.site_since_s if not one.status.is_gone else None
     return replace(
         death,
         rank=one.rank,
@@ -167,6 +175,7 @@ def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
 def _is_last(event: Event, text: str) -> bool:
     """A line that is the death's own, or an echo by which victims are known; none of the rest."""
     if event.role is Role.ROOT or event.role is Role.RECORD:
+        text = text.strip()  # the event's is
         return bool(text) and (text[:80] in event.text or _core(text) in event.text)
     return event.role is Role.CASCADE
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from allready.evidence.join import assemble
+from allready.judging.assemble import assemble
+from allready.live.digests import call_of
 from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch
-from allready.live.monitor.pace_digest import call_of
 from allready.live.monitor.progress import progress_of
 from allready.model import Lag, Mismatch, Operation, RunEvidence, World
 

@@ -6,20 +6,16 @@ A suspicion accuses nobody.  It makes the judge ask all agents for evidence.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from allready.model import GroupMark, NodeStatus, RankStatus
+from allready.live.waits import FLOOR_S, Word, pending
+from allready.model import NodeStatus
 
-ENDED = {"exited", "killed", "zombie"}
-HALTED = {"stopped", "traced"}
 BUSY_PHASES = {"starting", "importing", "compiling", "ending"}
 
-FLOOR_S = 1.0
 EARLY_FLOOR_S = 2.0
 EARLY_OPERATIONS = 20
 """Before so many operations the job's rhythm is not known, and first steps are slow."""
 RHYTHM = 3.0
 MAX_RHYTHM_S = 10.0
-TOLD_EVERY_S = 1.0
-"""Agents speak so often; what moves meanwhile is not told, but who begins to wait for long is, at once (`waits_s`)."""
 SILENT_S = 2.2
 GIL_S = 1.0
 JOIN_S = 3.0
@@ -35,16 +31,6 @@ class Suspicion:
     why: str
     ranks: tuple[int, ...] = ()
     group: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """The newest word about one rank.  `age_s`: how old it is."""
-
-    node: int
-    status: RankStatus
-    time_s: float
-    age_s: float
 
 
 def suspect(
@@ -69,11 +55,11 @@ def suspect(
         for node, status in sorted(statuses.items())
         for rank in status.ranks
     ]
-    gone = [w for w in words if w.status.process_state in ENDED]
+    gone = [w for w in words if w.status.is_gone]
     bad = [w for w in gone if w.status.exit_code not in {None, 0} or w.status.signal]
     if bad:
         return _of("ended", "a rank has ended", bad)
-    halted = [w for w in words if w.status.process_state in HALTED]
+    halted = [w for w in words if w.status.is_frozen]
     if halted and len(halted) + len(gone) < len(words):
         return _of("halted", "a process is stopped", halted)
     silent = sorted({*(n for n, age in heard_s.items() if age > SILENT_S), *lost})
@@ -81,43 +67,16 @@ def suspect(
         return Suspicion(kind="silent", why=f"nothing is heard of node {', '.join(map(str, silent))}")
     if has_other_digests:
         return Suspicion(kind="digests", why="ranks make different operations under one number")
-    living = [w for w in words if w.status.process_state not in ENDED]
+    living = [w for w in words if not w.status.is_gone]
     if not living:
         return None
     return _left(living, gone) or _waiting(living, rhythm_s) or _gil(living) or _joining(living) or _place(living)
-
-
-def waits_s(status: NodeStatus) -> dict[int, float]:
-    """How long each rank of a node has waited with nothing moving in its group; asked by agents, see `TOLD_EVERY_S`."""
-    found: dict[int, float] = {}
-    for rank in status.ranks:
-        if rank.process_state not in ENDED:
-            word = Word(node=status.node_rank, status=rank, time_s=status.time_s, age_s=0.0)
-            found[rank.rank] = max((min(waited, still) for _, waited, still in pending(word)), default=0.0)
-    return found
 
 
 def _of(kind: str, why: str, words: Iterable[Word], group: str = "") -> Suspicion:
     ranks = tuple(sorted(w.status.rank for w in words))
     shown = ", ".join(map(str, ranks[:8])) + (", …" if len(ranks) > 8 else "")
     return Suspicion(kind=kind, why=f"{why} (rank {shown})", ranks=ranks, group=group)
-
-
-def pending(word: Word) -> list[tuple[GroupMark, float, float]]:
-    """Groups in which the rank waits: its mark, for how long, and since when nothing has moved there.
-
-    A loop that reduces in every step is mostly seen in the middle of a short wait.  That wait has not grown with the
-    word's age: of a long one there would be a newer word.
-    """
-    found = []
-    age_s = max(0.0, word.age_s - TOLD_EVERY_S)
-    for mark in word.status.groups:
-        if mark.completed is None or mark.enqueued <= mark.completed:
-            continue
-        still = age_s + (word.time_s - mark.moved_s if mark.moved_s is not None else mark.waiting_s or 0.0)
-        waited = age_s + mark.waiting_s if mark.waiting_s is not None else still
-        found.append((mark, max(0.0, waited), max(0.0, still)))
-    return found
 
 
 def _left(living: list[Word], gone: list[Word]) -> Suspicion | None:
@@ -153,7 +112,7 @@ def _gil(living: list[Word]) -> Suspicion | None:
     stale = [
         w
         for w in living
-        if (w.status.beat_age_s or 0.0) >= GIL_S and w.status.phase not in BUSY_PHASES and w.age_s < GIL_S
+        if (w.status.heartbeat_age_s or 0.0) >= GIL_S and w.status.phase not in BUSY_PHASES and w.age_s < GIL_S
     ]
     return _of("gil", "a rank runs no Python", stale) if stale and len(stale) < len(living) else None
 

@@ -1,6 +1,6 @@
 """The descendants of a rank: DataLoader workers, compilers, whatever else it started.
 
-Who they are is looked up every two seconds, how they are at every look.
+They are listed every two seconds, and sampled every time.
 """
 
 import re
@@ -8,8 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from allready.evidence.secrets import masked
-from allready.live.node.process import Stat, children_of, command_of, read_stat, wchan_of
+from allready.model import ProcessState
 from allready.model.live import ChildRow
+from allready.proc.process import Stat, children_of, command_of, read_stat, wchan_of
 
 MAX_MEMBERS = 128
 MAX_DEPTH = 6
@@ -41,7 +42,7 @@ class Window:
             self.samples.popleft()
 
     def share(self) -> float | None:
-        """CPU seconds per second; None before there are two looks some time apart."""
+        """CPU seconds per second; None before there are two samples some time apart."""
         if len(self.samples) < 2 or self.samples[-1][0] - self.samples[0][0] < 0.2:
             return None
         (begun, before), (ended, after) = self.samples[0], self.samples[-1]
@@ -66,8 +67,8 @@ class Family:
     _members: dict[int, _Member] = field(default_factory=dict)
     _command: str = ""
 
-    def find(self, now_s: float) -> None:
-        """Look up who there is.  `now_s`: monotonic."""
+    def refresh(self, now_s: float) -> None:
+        """List them anew.  `now_s`: monotonic."""
         if not self._command:
             self._command = command_of(self.pid)
         kept: dict[int, _Member] = {}
@@ -81,10 +82,10 @@ class Family:
                 if stat is None or pid in kept:
                     continue
                 member = self._members.get(pid)
-                if member is None or member.stat.start_ticks != stat.start_ticks:
+                if member is None or member.stat.id != stat.id:
                     member = _Member(stat=stat, parent=parent, found_s=now_s)
                 # Reading a command line waits for the process's memory, which one that hangs in the kernel may hold.
-                if now_s - member.found_s <= YOUNG_S and stat.state not in {"disk", "zombie"}:
+                if now_s - member.found_s <= YOUNG_S and stat.state not in {ProcessState.DISK, ProcessState.ZOMBIE}:
                     member.command = command_of(pid) or member.command  # before exec it has its parent's
                     member.role = role_of(
                         member.command, stat.name, parent_command=parent_command, parent_role=parent_role
@@ -93,21 +94,21 @@ class Family:
                 if depth < MAX_DEPTH:
                     waiting.append((pid, member.role, member.command, depth + 1))
         self._members = kept
-        self.look(now_s)
+        self.sample(now_s)
 
-    def look(self, now_s: float) -> None:
+    def sample(self, now_s: float) -> None:
         """See how they are; who is gone is forgotten."""
         kept: dict[int, _Member] = {}
         for pid, member in self._members.items():
             stat = read_stat(pid)
-            if stat is not None and stat.start_ticks == member.stat.start_ticks:
+            if stat is not None and stat.id == member.stat.id:
                 member.stat = stat
                 member.cpu.add(now_s, stat.cpu_s)
                 kept[pid] = member
         self._members = kept  # a new one: another thread may be reading the old one
 
     def cpu_share(self) -> float | None:
-        """CPU seconds per second of all of them together; None while none was looked at twice."""
+        """CPU seconds per second of all of them together; None while none was sampled twice."""
         shares = [share for m in self._members.values() if (share := m.cpu.share()) is not None]
         return sum(shares) if shares else None
 
@@ -115,7 +116,7 @@ class Family:
         """Who there is."""
         return tuple(self._members)
 
-    def states(self) -> tuple[tuple[int, str], ...]:
+    def states(self) -> tuple[tuple[int, ProcessState], ...]:
         """Pid and state of each."""
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 

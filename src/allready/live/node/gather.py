@@ -1,7 +1,7 @@
 """Everything that can be had of one node within a deadline: what ranks write when asked, and what is asked of others.
 
 All ranks are asked first and then waited for together; what has a life of its own (RAS, py-spy, the kernel's log) runs
-beside.  Whatever fails or is late is a line in `problems`; the rest is told.
+beside.  Whatever fails or is late is a line in `problems`; the rest is evidence.
 """
 
 import base64
@@ -9,23 +9,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live import run_paths
 from allready.live.node.kernel import KernelLog, chosen
-from allready.live.node.process import age_s, caught_signals, read_small, wchan_of
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
-from allready.live.node.syscalls import syscall_of
 from allready.live.node.tails import newest, tail
+from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
+from allready.proc.process import has_handler, read_small, read_stat, wchan_of
+from allready.proc.syscalls import syscall_of
+
+T = TypeVar("T")
 
 ANSWER_S = 0.5
-"""What a rank that was asked gets until it is looked at whether it can answer."""
+"""What a rank that was asked gets until it is checked whether it can answer."""
 RECORDS_S = 1.0
-"""What ranks get to write their ring and dump; they look for a request every 0.2 s."""
-LOOK_S = 0.02
+"""What ranks get to write their ring and dump; they check for a request every 0.2 s."""
+POLL_S = 0.02
 MAX_RING_BYTES = 8 << 20
 MAX_DUMP_BYTES = 16 << 20
 MAX_PROBLEMS = 64
@@ -77,15 +81,15 @@ class Gathering:
         until = min(last, time.monotonic() + RECORDS_S)
         waiting = [rank for rank in self.ranks if rank.handle.rank in self._requests]
         while True:
-            looks = [file.look() for file in self._files.values()]  # at every one of them
+            polled = [file.poll() for file in self._files.values()]  # at every one of them
             now = time.monotonic()
             waiting = [rank for rank in waiting if not self._has_answered(rank)]
-            is_told = all(looks) or self._nobody_writes(now)
-            if now >= last or (is_told and (not waiting or now >= until)):
+            is_written = all(polled) or self._all_silent(now)
+            if now >= last or (is_written and (not waiting or now >= until)):
                 return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
-    def _nobody_writes(self, now: float) -> bool:
+    def _all_silent(self, now: float) -> bool:
         """Whether every stack that is still missing has been asked for long ago."""
         return all(file.is_silent(now, ANSWER_S) for file in self._files.values())
 
@@ -94,8 +98,8 @@ class Gathering:
         for kind in self._kinds:
             if rank.cell.is_answered(number, kind):
                 self._fresh.add((rank.handle.rank, kind))
-        if rank.status.process_state not in {"running", "sleeping"}:
-            return True  # it cannot, and nobody waits for it
+        if rank.status.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING}:
+            return True  # it cannot, and is not waited for
         return all((rank.handle.rank, kind) in self._fresh for kind in self._kinds)
 
     def evidence(self) -> tuple[RankEvidence, ...]:
@@ -107,6 +111,15 @@ class Gathering:
             except DeadlineExceeded:
                 self.problem("py-spy did not finish in time")
         return tuple(self._of(rank, spied) for rank in self.ranks)
+
+    def result(self, task: Task[T] | None, problem: str) -> T | None:
+        """What a task beside the ranks found by `until`; None where there is none, with the problem where it is
+        late."""
+        try:
+            return task.result(timeout_s=self.until - time.monotonic()) if task is not None else None
+        except DeadlineExceeded:
+            self.problem(problem)
+            return None
 
     def problem(self, text: str) -> None:
         """Something that could not be had."""
@@ -164,13 +177,13 @@ class Gathering:
                 parts.append(child_head(child.pid, child.parent, self.host) + own)
             elif child.pid in spied:
                 parts.append(spied[child.pid])
-        told = ""
+        stacks = ""
         for part in parts:  # the rank's own is the first
-            if len(told) + len(part) > MAX_STACKS:
+            if len(stacks) + len(part) > MAX_STACKS:
                 self.problem(f"rank {handle.rank}: stacks of some children were left out")
                 break
-            told += part.rstrip("\n") + "\n\n"
-        return told, why
+            stacks += part.rstrip("\n") + "\n\n"
+        return stacks, why
 
     def _records(self, rank: RankWatch, kind: str, paths: Sequence[object]) -> bytes:
         """The rank's ring or dump, of every recorder that it has, one after the other."""
@@ -189,22 +202,28 @@ class Gathering:
         return (b"\n" if kind == "ring" else b"").join(found)
 
     def _start_spy(self) -> Task[dict[int, str]] | None:
-        """py-spy for what has no handler: ranks without a beacon, then spawned loaders, one of each rank in turn."""
+        """py-spy for what has no handler: ranks without a beacon, then spawned loaders, one of each rank, then the
+        next of each."""
         wanted: list[int] = []
         loaders = []
         for number, file in self._files.items():
             rank = next(r for r in self.ranks if r.handle.rank == number)
-            if rank.handle.pid in file.refused and rank.status.process_state in {"running", "sleeping"}:
+            if rank.handle.pid in file.refused and rank.status.process_state in {
+                ProcessState.RUNNING,
+                ProcessState.SLEEPING,
+            }:
                 wanted.append(rank.handle.pid)
             loaders.append(
                 [
                     row.pid
                     for row in rank.family.rows()
-                    if row.role == "loader" and row.state in {"running", "sleeping"} and row.pid not in file.waiting
+                    if row.role == "loader"
+                    and row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+                    and row.pid not in file.waiting
                 ]
             )
-        for turn in range(max(map(len, loaders), default=0)):
-            wanted += [pids[turn] for pids in loaders if turn < len(pids)]
+        for at in range(max(map(len, loaders), default=0)):
+            wanted += [pids[at] for pids in loaders if at < len(pids)]
         if not wanted:
             return None
         program = spy_program()
@@ -212,7 +231,7 @@ class Gathering:
             self.problem("py-spy is not installed: no stacks of processes without a beacon")
             return None
         if len(wanted) > MAX_SPIED:
-            self.problem(f"py-spy looked at {MAX_SPIED} of {len(wanted)} processes without a beacon")
+            self.problem(f"py-spy sampled {MAX_SPIED} of {len(wanted)} processes without a beacon")
         until = self.until - RESERVE_S
         return Task(lambda: dict(spy(wanted[:MAX_SPIED], until, program)), "py-spy")
 
@@ -244,10 +263,11 @@ def _with_handler(rank: RankWatch, number: int) -> list[int]:
     return [
         row.pid
         for row in rows
-        if row.state in {"running", "sleeping"}
+        if row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
         and row.role != "compiler"
-        and caught_signals(row.pid) >> (number - 1) & 1
-        and age_s(row.pid) > MIN_AGE_S
+        and has_handler(row.pid, number)
+        and (stat := read_stat(row.pid)) is not None
+        and stat.age_s() > MIN_AGE_S
     ]
 
 

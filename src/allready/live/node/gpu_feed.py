@@ -3,7 +3,7 @@
 A child, because NVML can hang for ever on a broken GPU, in the kernel where nothing can end it: the agent must not.
 It ends when its input does, which is when the agent has ended, however that was.
 
-Counters of multiprocessors (GPM: Hopper and newer) are means between two samples.  They tell what a GPU runs apart from
+Counters of multiprocessors (GPM: Hopper and newer) are means between two samples.  They tell apart what a GPU runs from
 what another one runs: the kernels of one operation occupy the same on every rank.
 """
 
@@ -82,9 +82,9 @@ def main() -> int:
 
         nvml.nvmlInit()
     except ImportError as error:
-        return _say({"unavailable": f"NVML: {error}"})
+        return _write_line({"unavailable": f"NVML: {error}"})
     except Exception as error:  # noqa: BLE001 - NVMLError, which cannot be named when the import failed
-        return _say({"unavailable": f"NVML: {error}"})
+        return _write_line({"unavailable": f"NVML: {error}"})
     try:
         handles = {}
         for index in range(nvml.nvmlDeviceGetCount()):
@@ -94,7 +94,9 @@ def main() -> int:
                 continue
             handles[index] = handle, Counters(nvml, handle)
         while True:
-            _say({str(i): [*_values(nvml, handle), *counters.shares()] for i, (handle, counters) in handles.items()})
+            _write_line(
+                {str(i): [*_values(nvml, handle), *counters.shares()] for i, (handle, counters) in handles.items()}
+            )
             readable, _, _ = select.select([sys.stdin.fileno()], [], [], PERIOD_S)
             if readable:
                 return 0
@@ -102,7 +104,7 @@ def main() -> int:
         return 0
 
 
-def _say(line: dict[str, Any]) -> int:
+def _write_line(line: dict[str, Any]) -> int:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
     return 0

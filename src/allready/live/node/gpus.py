@@ -20,7 +20,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One GPU.  None: it does not tell."""
+    """One GPU.  None: it does not report that."""
 
     busy_share: float | None
     power_w: float | None
@@ -56,7 +56,7 @@ class GpuWatch:
         self._thread = threading.Thread(target=self._read, args=(self._child,), name="allready-gpus", daemon=True)
         self._thread.start()
 
-    def look(self, index: int | None) -> GpuNow | None:
+    def read(self, index: int | None) -> GpuNow | None:
         """The newest values of a GPU, at most 5 s old; None when there are none."""
         if index is None or time.monotonic() - self._heard_s > STALE_S:
             return None
@@ -91,11 +91,11 @@ class GpuWatch:
         assert child.stdout is not None
         while line := child.stdout.readline(MAX_LINE):
             try:
-                said = json.loads(line)
-                if "unavailable" in said:
-                    self.problem = str(said["unavailable"])[:300]
+                values_of = json.loads(line)
+                if "unavailable" in values_of:
+                    self.problem = str(values_of["unavailable"])[:300]
                     return
-                self._now = {int(index): _now(values) for index, values in said.items()}
+                self._now = {int(index): _now(values) for index, values in values_of.items()}
                 self._heard_s = time.monotonic()
             except (ValueError, TypeError, AttributeError, IndexError):
                 continue

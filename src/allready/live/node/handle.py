@@ -1,4 +1,4 @@
-"""What the launcher tells the observer of a rank that it started."""
+"""What the observer needs to know of a rank that the launcher started."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -17,8 +17,8 @@ from allready.facts.live import LiveHost
 
 KMSG = "/dev/kmsg"
 MAX_LINES = 4000
-MAX_RECORDS_PER_LOOK = 2000
-MAX_TOLD = 400
+MAX_RECORDS_PER_POLL = 2000
+MAX_CHOSEN = 400
 RECORD_BYTES = 8192
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -44,15 +44,15 @@ class KernelLog:
             self.problem = f"{path}: {error.strerror}"
             self._close()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take in what is new; well under a millisecond."""
         with self._lock:
-            self._look()
+            self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._fd is None:
             return
-        for _ in range(MAX_RECORDS_PER_LOOK):
+        for _ in range(MAX_RECORDS_PER_POLL):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BlockingIOError:
@@ -73,10 +73,10 @@ class KernelLog:
         """All lines since the job began, with times, oldest first.
 
         Raises:
-            FactUnavailable: neither the log nor `dmesg` may be read; says why.
+            FactUnavailable: neither the log nor `dmesg` may be read; has the reason.
         """
         with self._lock:
-            self._look()
+            self._poll()
             if self._fd is not None:
                 return tuple(self._lines)
         try:
@@ -86,12 +86,12 @@ class KernelLog:
         return tuple(line for line in text.splitlines()[-MAX_LINES:] if self._is_new(line))
 
     def names_killed(self, pid: int, command: str) -> bool:
-        """Whether a line says that this process was killed for want of memory.
+        """Whether a line shows that the OOM killer killed this process.
 
         Pids in the kernel's log are the machine's own: inside a container they mean nothing.
         """
         with self._lock:
-            self._look()
+            self._poll()
             lines = tuple(self._lines)
         return _is_initial_namespace() and any(is_oom_kill(line, pid, command) for line in lines)
 
@@ -130,7 +130,7 @@ def line_of(record: bytes) -> str | None:
 
 
 def is_oom_kill(line: str, pid: int, command: str) -> bool:
-    """Whether a line of the kernel tells that this process was killed for want of memory."""
+    """Whether a line of the kernel shows that the OOM killer killed this process."""
     if not _OOM.search(line) or str(pid) not in _KILLED.findall(line):
         return False
     named = re.search(rf"\b{pid} \(([^)]*)\)|\b{pid},? ?name=(\S+)", line)
@@ -142,12 +142,12 @@ def chosen(lines: Collection[str], pids: Collection[int]) -> tuple[str, ...]:
     known = _known(lines)
     number = re.compile(r"(?<![\w.:-])(\d{1,10})(?![\w.:])")
     wanted = {str(pid) for pid in pids} if _is_initial_namespace() else set()
-    told = [
+    found_lines = [
         line
         for i, line in enumerate(lines)
         if i in known or (wanted and not wanted.isdisjoint(number.findall(line.partition(" ")[2])))
     ]
-    return tuple(told[-MAX_TOLD:])
+    return tuple(found_lines[-MAX_CHOSEN:])
 
 
 def _known(lines: Collection[str]) -> set[int]:

@@ -1,4 +1,4 @@
-"""A lock that nobody waits for longer than he may."""
+"""A lock with a deadline for every wait."""
 
 import contextlib
 import threading

@@ -1,7 +1,7 @@
 """`NodeObserver`: what the agent of one node asks about its ranks, quickly and as often as it likes.
 
-`look` is for every half second, `gather` for when something is suspected.  Methods may be called from several threads;
-every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
+`sample` is for every half second, `gather` for when something is suspected.  Methods may be called from several
+threads; every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
 """
 
 import time
@@ -12,25 +12,26 @@ from pathlib import Path
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
 from allready.live.beacon.names import STACK_SIGNAL
-from allready.live.node.cgroup import OomWatch, cpu_pressure_share, num_cpus, read_mounts
 from allready.live.node.gather import Gathering, kernel_lines
 from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
 from allready.live.node.locks import DeadlineLock
+from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
 from allready.live.node.rank import RankWatch, Shared
 from allready.live.node.ras import RasAsker
 from allready.live.node.reach import Reach
-from allready.live.node.rings import warm_up
 from allready.live.node.save_evidence import keep
 from allready.live.node.sockets import Owner, owners, rows_of
+from allready.model import ProcessEnd, ProcessState
 from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, PathSize, SocketRow
+from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
-"""Pace, sockets, links and families are looked at so often; the rest at every look."""
+"""Pace, sockets, links and families are sampled so often; the rest every time."""
 SOCKETS_S = 0.25
 LINKS_S = 0.1
 LOCK_S = 1.0
@@ -42,7 +43,7 @@ class NodeObserver:
     """The eyes of one agent.  `close` ends its threads, its child and its descriptors."""
 
     def __init__(self, *, node_rank: int, name: str, run_dir: Path, with_gpu: bool | None = None) -> None:
-        """Nothing is looked at yet.
+        """Nothing is sampled yet.
 
         Args:
             run_dir: the private folder in which every rank has its own (`live.run_paths`).
@@ -52,27 +53,26 @@ class NodeObserver:
         self._name = name
         self._run_dir = run_dir
         self._with_gpu = with_gpu
-        self._lock = DeadlineLock("a look at the ranks")
+        self._lock = DeadlineLock("a sample of the ranks")
         self._gathering = DeadlineLock("a gathering")
         self._mounts = read_mounts()
         self._ranks: dict[int, RankWatch] = {}
         self._attempt = 0
         self._gpus: GpuWatch | None = None
         self._pauses = Pauses()
-        self._oom = OomWatch()
+        self._oom = OomKills()
         self._kernel = KernelLog()
         self._links = LinkWatch()
         self._ras = RasAsker()
         self._reach = Reach()
         self._path_sizes = PathSizes()
         self._full_s = float("-inf")
-        self._ends: deque[tuple[int, int | None, str | None, float]] = deque()
+        self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
-        self._is_unsaid = False  # found by a gathering's own look, which is no `look`
+        self._is_unsaid = False  # found by a gathering's own sample
         self._num_cpus: int | None = None
         self._problems: tuple[str, ...] = ()
         self._owned: dict[int, Owner] = {}
-        self._warm_up: Task[None] | None = None
 
     def set_ranks(self, ranks: Mapping[int, RankHandle], attempt: int) -> None:
         """An attempt's ranks were started; those before it are forgotten.
@@ -85,44 +85,38 @@ class NodeObserver:
                 watch.close()
             self._pauses.forget()
             self._ends.clear()
-            self._oom = OomWatch()
+            self._oom = OomKills()
             self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
             self._attempt = attempt
             self._full_s = float("-inf")
             self._num_cpus = num_cpus([handle.pid for handle in ranks.values()])
             has_gpus = any(handle.gpu is not None for handle in ranks.values())
-            self._warm_up = Task(warm_up, "rings")
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
                 self._gpus = GpuWatch()
 
-    def note_end(self, rank: int, *, exit_code: int | None, signal: str | None, time_s: float) -> None:
-        """The launcher saw a rank end; the next look tells.  Never waits.
+    def note_end(self, end: ProcessEnd) -> None:
+        """The launcher saw a rank end; the next status has it.  Never waits."""
+        self._ends.append(end)
 
-        Args:
-            signal: its name, `SIGKILL`.
-            time_s: wall clock.
-        """
-        self._ends.append((rank, exit_code, signal, time_s))
-
-    def look(self, now_s: float) -> NodeStatus:
+    def sample(self, now_s: float) -> NodeStatus:
         """The node now.  `now_s`: wall clock, as the status is to be dated.
 
         Raises:
             DeadlineExceeded: another call has been going on for too long (the machine hangs).
         """
         with self._lock.held(LOCK_S):
-            status = self._look(now_s)
+            status = self._sample(now_s)
             self._is_news, self._is_unsaid = self._is_unsaid, False
             return status
 
     def changed(self) -> bool:
-        """Whether the last look found a rank ended, stopped or continued: worth sending at once."""
+        """Whether the last sample found a rank ended, stopped or continued: worth sending at once."""
         return self._is_news
 
     def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
         """Everything that can be had within the deadline, as the answer to question `number`.
 
-        What could not be had is told in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
+        What could not be had is in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
 
         Raises:
             DeadlineExceeded: another call has been going on for too long (the machine hangs).
@@ -130,7 +124,7 @@ class NodeObserver:
         until = time.monotonic() + deadline_s
         with self._gathering.held(max(deadline_s, GATHERING_S)):
             with self._lock.held(LOCK_S):
-                status = self._look(time.time(), is_full=True, with_pace=False)
+                status = self._sample(time.time(), is_full=True, with_pace=False)
                 ranks = list(self._ranks.values())
                 round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
             pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
@@ -142,26 +136,17 @@ class NodeObserver:
             ras = self._ask_ras(round_, ranks)
             addresses = self._links.addresses(timeout_s=0.2)
             evidence = round_.evidence()
+            answers = round_.result(reach, "whether other nodes answer was not found out in time")
+            sized = round_.result(sizes, "how long packets may be was not found out in time")
+            lines, why = round_.result(kernel, "the kernel's log was not read in time") or ((), None)
             reached: dict[str, bool] = {}
-            if reach is not None:
-                try:
-                    answers = reach.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        reached = self._reach.judged(answers)
-                except DeadlineExceeded:
-                    round_.problem("whether other nodes answer was not found out in time")
-            path_size: dict[str, PathSize] = {}
-            if sizes is not None:
-                try:
-                    sized = sizes.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        path_size = self._path_sizes.judged(sized)
-                except DeadlineExceeded:
-                    round_.problem("how long packets may be was not found out in time")
+            path_sizes: dict[str, PathSize] = {}
             try:
-                lines, why = kernel.result(timeout_s=until - time.monotonic())
-            except DeadlineExceeded:
-                lines, why = (), "the kernel's log was not read in time"
+                with self._lock.held(LOCK_S):
+                    reached = self._reach.judged(answers) if answers is not None else reached
+                    path_sizes = self._path_sizes.judged(sized) if sized is not None else path_sizes
+            except DeadlineExceeded as error:
+                round_.problem(str(error))
         for text in (why, self._gpus.why_silent() if self._gpus is not None else None):
             if text:
                 round_.problem(text)
@@ -177,7 +162,7 @@ class NodeObserver:
             ras=ras,
             addresses=addresses,
             reached=reached,
-            path_sizes=path_size,
+            path_sizes=path_sizes,
             problems=tuple(round_.problems),
         )
 
@@ -210,7 +195,7 @@ class NodeObserver:
                 watch.close()
             self._ranks = {}
 
-    def _look(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
+    def _sample(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
         now = time.monotonic()
         is_full = is_full or now - self._full_s >= FULL_EVERY_S
         pace: tuple[PaceSample, ...] = ()
@@ -218,19 +203,19 @@ class NodeObserver:
             self._full_s = now
             pace = tuple(s for watch in self._ranks.values() for s in watch.pace())
         while self._ends:
-            rank, exit_code, signal, time_s = self._ends.popleft()
-            if rank in self._ranks:
-                self._ranks[rank].note_end(exit_code, signal, time_s, is_oom=self._was_oom)
+            end = self._ends.popleft()
+            if end.rank in self._ranks:
+                self._ranks[end.rank].note_end(end, is_oom=self._was_oom)
         shared = Shared(self._pauses, self._oom, self._was_oom)
         statuses = []
         for watch in self._ranks.values():
-            gpu = self._gpus.look(watch.handle.gpu) if self._gpus is not None else None
-            statuses.append(watch.look(time.monotonic(), shared, gpu=gpu, is_full=is_full))
+            gpu = self._gpus.read(watch.handle.gpu) if self._gpus is not None else None
+            statuses.append(watch.sample(time.monotonic(), shared, gpu=gpu, is_full=is_full))
             self._is_unsaid = self._is_unsaid or watch.is_news
         sockets: tuple[SocketRow, ...] = ()
         links: tuple[LinkRow, ...] = ()
         if is_full and self._ranks:
-            self._kernel.look()
+            self._kernel.poll()
             sockets, links = self._network()
             self._reach.learn(sockets)
         return NodeStatus(
@@ -247,7 +232,7 @@ class NodeObserver:
         )
 
     def _network(self) -> tuple[tuple[SocketRow, ...], tuple[LinkRow, ...]]:
-        """Connections and interfaces; `_problems` says what could not be had."""
+        """Connections and interfaces; `_problems` has what could not be read."""
         problems = [p for watch in self._ranks.values() for p in watch.problems]
         alive = [watch for watch in self._ranks.values() if watch.is_alive()]
         pids = [(watch.handle.rank, watch.handle.pid) for watch in alive]
@@ -260,14 +245,14 @@ class NodeObserver:
         except FactUnavailable as error:
             problems.append(str(error))
         try:
-            links = self._links.look(timeout_s=LINKS_S)
+            links = self._links.sample(timeout_s=LINKS_S)
         except FactUnavailable as error:
             problems.append(str(error))
         self._problems = tuple(dict.fromkeys(problems))
         return sockets, links
 
     def _was_oom(self, watch: RankWatch) -> bool:
-        self._oom.look(watch.groups, time.monotonic())
+        self._oom.sample(watch.groups, time.monotonic())
         return self._oom.claim(watch.groups) or self._kernel.names_killed(watch.handle.pid, watch.name)
 
     def _ask_ras(self, round_: Gathering, ranks: list[RankWatch]) -> str:
@@ -275,7 +260,11 @@ class NodeObserver:
         alive = [watch for watch in ranks if watch.is_alive()]
         if not alive or any(watch.status.phase in STARTING for watch in alive):
             return ""
-        pids = [watch.handle.pid for watch in alive if watch.status.process_state in {"running", "sleeping"}]
+        pids = [
+            watch.handle.pid
+            for watch in alive
+            if watch.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+        ]
         left = round_.until - time.monotonic()
         text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
         if why:

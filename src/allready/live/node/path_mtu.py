@@ -1,8 +1,8 @@
 """How long packets may be that reach a host, without its help and without rights.
 
-A UDP datagram that must not be cut up, sent to a port at which nobody listens: the host's kernel answers with a small
+A UDP datagram that must not be cut up, sent to a port at which nothing listens: the host's kernel answers with a small
 ICMP message, whatever the size was.  A short one that is answered and a long one that never is prove an MTU black hole.
-A host or firewall that drops such datagrams answers neither, which says nothing.
+A host or firewall that drops such datagrams answers neither, which shows nothing.
 """
 
 import contextlib
@@ -79,14 +79,14 @@ class PathSizes:
 
     def judged(self, found: Mapping[str, PathSize]) -> dict[str, PathSize]:
         """The answers, with the sizes that an earlier question found out."""
-        told: dict[str, PathSize] = {}
+        sizes: dict[str, PathSize] = {}
         for remote, size in found.items():
             if size.lost_bytes is None:
                 self._holes.pop(remote, None)
-                told[remote] = size
+                sizes[remote] = size
             else:
-                told[remote] = self._holes.setdefault(remote, size)
-        return told
+                sizes[remote] = self._holes.setdefault(remote, size)
+        return sizes
 
 
 def path_sizes(wanted: Mapping[str, str], *, without_steps: Collection[str] = ()) -> dict[str, PathSize]:

@@ -1,8 +1,9 @@
-"""Ranks that are stopped for moments: SIGSTOP and SIGCONT in turn, which looks every half second would mostly miss.
+"""Ranks that are stopped for moments: SIGSTOP and SIGCONT again and again, which samples every half second would
+mostly miss.
 
-The kernel tells a parent that a child was continued, also when nobody looked in between, and costs one system call to
-ask.  Once a rank was continued, a thread looks at its state forty times a second, and only for as long as it goes on.
-For a process that is no child of ours only the looks themselves remain.
+The kernel reports to a parent that a child was continued, also between two samples, and costs one system call to
+ask.  Once a rank was continued, a thread samples its state forty times a second, and only for as long as it goes on.
+For a process that is no child of ours only the samples remain.
 """
 
 import os
@@ -11,20 +12,20 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from allready.live.node.process import read_stat
+from allready.model import ProcessState
+from allready.proc.process import ProcessId, read_stat
 
 PERIOD_S = 0.025
 WINDOW_S = 5.0
 QUIET_S = 8.0
-"""After so long without a stop a rank is no longer looked at closely."""
+"""After so long without a stop a rank is no longer sampled closely."""
 MIN_SAMPLES_S = 0.9
-"""A share is told only of a window at least so long: stop pulses have a period of about a second."""
+"""A share is given only of a window at least so long: stop pulses have a period of about a second."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    pid: int
-    start_ticks: int
+    process: ProcessId
     last_stop_s: float
     samples: deque[tuple[float, bool]] = field(default_factory=deque)
 
@@ -47,17 +48,17 @@ class Pauses:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def note(self, pid: int, start_ticks: int) -> None:
-        """A rank is or was stopped: look at it closely for a while."""
+    def note(self, process: ProcessId) -> None:
+        """A rank is or was stopped: sample it closely for a while."""
         now = time.monotonic()
         with self._lock:
             if self._closed:
                 return
-            seen = self._watched.get(pid)
-            if seen is not None and seen.start_ticks == start_ticks:
+            seen = self._watched.get(process.pid)
+            if seen is not None and seen.process == process:
                 seen.last_stop_s = now
             else:
-                self._watched[pid] = _Watched(pid=pid, start_ticks=start_ticks, last_stop_s=now)
+                self._watched[process.pid] = _Watched(process, last_stop_s=now)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="allready-pauses", daemon=True)
                 self._thread.start()
@@ -99,10 +100,10 @@ class Pauses:
 
 
 def _sample(seen: _Watched, now: float) -> bool:
-    stat = read_stat(seen.pid)
-    if stat is None or stat.start_ticks != seen.start_ticks:
+    stat = read_stat(seen.process.pid)
+    if stat is None or stat.id != seen.process:
         return False
-    is_stopped = stat.state == "stopped"
+    is_stopped = stat.state is ProcessState.STOPPED
     if is_stopped:
         seen.last_stop_s = now
     seen.samples.append((now, is_stopped))

@@ -1,65 +1,59 @@
-"""One rank as the agent sees it: its process, its cell, its family, its ring; becomes a `RankStatus` at every look."""
+"""One rank as the agent sees it: its process, its cell, its family, its ring; becomes a `RankStatus` at every
+sample."""
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allready.live import run_paths
-from allready.live.beacon.cell import CellReader
 from allready.live.beacon.state import CellState
-from allready.live.node.cgroup import Mounts, OomWatch, Places, places_of, throttled_s
+from allready.live.node.cell import BeaconCellReader
 from allready.live.node.family import Family, Window
 from allready.live.node.gpus import GpuNow
 from allready.live.node.handle import RankHandle
+from allready.live.node.oom_kills import OomKills
 from allready.live.node.pauses import Pauses, was_continued
-from allready.live.node.process import Stat, exit_of_zombie, main_thread_s, read_stat
 from allready.live.node.rings import MAX_BYTES, Pace
+from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
+from allready.proc.cgroup import CgroupFiles, Mounts, cgroup_files, throttled_s
+from allready.proc.process import ProcessId, Stat, ended_child, identify, main_thread_s, read_stat
 
 THROTTLE_MIN_S = 0.4
-ENDED = frozenset({"zombie", "exited", "killed"})
-_NEWS = ENDED | {"stopped"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How a rank ended, as its launcher saw it."""
-
-    exit_code: int | None
-    signal: str | None
-    time_s: float
-    oom_killed: bool = False
+_NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all ranks of a node have in common.  `is_oom`: whether one just killed was killed for want of memory."""
+    """What all ranks of a node have in common.  `is_oom`: whether the OOM killer killed one that was killed just
+    now."""
 
     pauses: Pauses
-    oom: OomWatch
+    oom: OomKills
     is_oom: "Callable[[RankWatch], bool]"
 
 
 @dataclass(slots=True)
 class RankWatch:
-    """State between looks.  `start_ticks`: proves that the pid is still the same process."""
+    """State between samples.  `process`: proves that the pid is still the same process."""
 
     handle: RankHandle
     run_dir: Path
     mounts: Mounts
-    cell: CellReader = field(init=False)
+    cell: BeaconCellReader = field(init=False)
     family: Family = field(init=False)
     rings: tuple[tuple[Path, Pace], ...] = field(init=False)
     pidfd: int | None = None
-    start_ticks: int | None = None
+    process: ProcessId | None = None
     name: str = ""
-    end: End | None = None
+    end: ProcessEnd | None = None
     status: RankStatus = field(init=False)
     state: CellState | None = None
-    groups: Places = field(default_factory=Places)
+    groups: CgroupFiles = field(default_factory=CgroupFiles)
     is_news: bool = False
     problems: tuple[str, ...] = ()
     _read_s: float = 0.0
@@ -70,16 +64,15 @@ class RankWatch:
 
     def __post_init__(self) -> None:
         folder = run_paths.rank_dir(self.run_dir, self.handle.rank)
-        self.cell = CellReader(run_paths.cell_path(folder))
+        self.cell = BeaconCellReader(run_paths.cell_path(folder))
         self.family = Family(self.handle.pid)
         self.rings = tuple(
             (path, Pace(self.handle.rank)) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))
         )
         with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
             self.pidfd = os.pidfd_open(self.handle.pid)
-        stat = read_stat(self.handle.pid)
-        self.start_ticks = stat.start_ticks if stat is not None else None
-        self.groups = places_of(self.handle.pid, self.mounts)
+        self.process = identify(self.handle.pid)
+        self.groups = cgroup_files(self.handle.pid, self.mounts)
         self.status = RankStatus(rank=self.handle.rank, local_rank=self.handle.local_rank, pid=self.handle.pid)
 
     def close(self) -> None:
@@ -94,49 +87,47 @@ class RankWatch:
         return run_paths.rank_dir(self.run_dir, self.handle.rank)
 
     def is_alive(self) -> bool:
-        """As of the last look."""
-        return self.status.process_state not in ENDED
+        """As of the last sample."""
+        return not self.status.is_gone
 
-    def look(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
+    def sample(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
         """See how it is.
 
         Args:
             now_s: monotonic.
-            is_full: also look up who its descendants are and what groups it is in.
+            is_full: also list its descendants and its control groups anew.
         """
         stat = read_stat(self.handle.pid)
-        if stat is not None and self.start_ticks is not None and stat.start_ticks != self.start_ticks:
-            stat = None  # the number belongs to somebody else now
+        if stat is not None and self.process not in (None, stat.id):
+            stat = None  # the pid was reused
         before = self.status.process_state
         continued = stat is not None and was_continued(self.handle.pid)
         if stat is not None:
             self.name = stat.name
             self._cpu.add(now_s, stat.cpu_s)
-            if stat.state == "stopped" or continued:
-                shared.pauses.note(self.handle.pid, stat.start_ticks)
+            if stat.state is ProcessState.STOPPED or continued:
+                shared.pauses.note(stat.id)
             if is_full:
-                self.family.find(now_s)
-                self.groups = places_of(self.handle.pid, self.mounts)
+                self.family.refresh(now_s)
+                self.groups = cgroup_files(self.handle.pid, self.mounts)
             else:
-                self.family.look(now_s)
-            shared.oom.look(self.groups, now_s)
-            if stat.state == "zombie" and self.end is None and (how := exit_of_zombie(self.handle.pid)) is not None:
-                self.note_end(how[0], signal_name(how[1]), time.time(), is_oom=shared.is_oom)
-        if self.end is None and (state := self.cell.read()) is not None:
+                self.family.sample(now_s)
+            shared.oom.sample(self.groups, now_s)
+            if stat.state is ProcessState.ZOMBIE and self.end is None:
+                with contextlib.suppress(OSError):  # no child of ours
+                    if (end := ended_child(self.handle.pid)) is not None:
+                        self.note_end(end, is_oom=shared.is_oom)
+        if self.end is None and (state := self.cell.state()) is not None:
             self.state, self._read_s = state, now_s
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
         self.is_news = continued or (before != after and not {before, after}.isdisjoint(_NEWS))
         return self.status
 
-    def note_end(
-        self, exit_code: int | None, signal: str | None, time_s: float, *, is_oom: "Callable[[RankWatch], bool]"
-    ) -> None:
-        """How it ended; the launcher's word replaces what was seen before, whether it was for want of memory stays."""
-        killed_by_kernel = self.end is not None and self.end.oom_killed
-        if self.end is None and signal == "SIGKILL":
-            killed_by_kernel = is_oom(self)
-        self.end = End(exit_code=exit_code, signal=signal, time_s=time_s, oom_killed=killed_by_kernel)
+    def note_end(self, end: ProcessEnd, *, is_oom: "Callable[[RankWatch], bool]") -> None:
+        """How it ended.  The launcher's status replaces what was seen before, but a kill by the OOM killer stays."""
+        by_kernel = self.end.kind is EndKind.OOM if self.end is not None else end.signal == "SIGKILL" and is_oom(self)
+        self.end = replace(end, kind=EndKind.OOM) if by_kernel else end
 
     def pace(self) -> tuple[PaceSample, ...]:
         """What is new in its rings; quick when nothing is."""
@@ -159,9 +150,9 @@ class RankWatch:
 
     def _status(self, stat: Stat | None, now_s: float, *, pauses: Pauses, gpu: GpuNow | None) -> RankStatus:
         state = self._process_state(stat)
-        is_alive = state not in ENDED
+        is_alive = state not in ProcessState.GONE
         own = self.state if self.state is not None and self.state.pid == self.handle.pid else None
-        age_s = own.beat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
+        age_s = own.heartbeat_age_s + max(0.0, now_s - self._read_s) if own is not None else None
         end = self.end
         marks = own.groups if own is not None else ()
         main_cpu_s, queued_s = main_thread_s(self.handle.pid) if is_alive else (None, None)
@@ -174,7 +165,7 @@ class RankWatch:
             pid=self.handle.pid,
             process_state=state,
             phase=own.phase if own is not None else "unknown",
-            beat_age_s=age_s if is_alive else None,
+            heartbeat_age_s=age_s if is_alive else None,
             cpu_share=self._cpu.share() if is_alive else None,
             children_cpu_share=self.family.cpu_share() if is_alive else None,
             rss_bytes=stat.rss_bytes if stat is not None and is_alive else None,
@@ -188,7 +179,7 @@ class RankWatch:
             exit_code=end.exit_code if end is not None else None,
             signal=end.signal if end is not None else None,
             ended_s=end.time_s if end is not None else None,
-            oom_killed=end is not None and end.oom_killed,
+            oom_killed=end is not None and end.kind is EndKind.OOM,
             gpu=self.handle.gpu,
             gpu_busy_share=gpu.busy_share if gpu is not None else None,
             gpu_power_w=gpu.power_w if gpu is not None else None,
@@ -202,11 +193,11 @@ class RankWatch:
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
         )
 
-    def _process_state(self, stat: Stat | None) -> str:
+    def _process_state(self, stat: Stat | None) -> ProcessState:
         if self.end is not None:
-            return "killed" if self.end.signal else "exited"
-        # One that is gone was reaped: the launcher will tell how it ended.
-        return "exited" if stat is None else stat.state
+            return ProcessState.KILLED if self.end.signal else ProcessState.EXITED
+        # One that is gone was reaped: the launcher will report how it ended.
+        return ProcessState.EXITED if stat is None else stat.state
 
     def _throttled_share(self, now_s: float) -> float | None:
         """Share of the last two seconds, of the level of groups that held it back most."""
@@ -220,15 +211,3 @@ class RankWatch:
         if now_s - begun < THROTTLE_MIN_S or len(before) != len(levels):
             return None
         return min(1.0, max(0.0, max(b - a for a, b in zip(before, levels, strict=True)) / (now_s - begun)))
-
-
-def signal_name(number: int | None) -> str | None:
-    """`SIGKILL` for 9; None for None."""
-    import signal
-
-    if number is None:
-        return None
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.live.node.process import read_small
 from allready.live.node.sockets import Owner, listeners
+from allready.proc.process import environ_of
 
 DEFAULT = ("localhost", 28028)
 VARIABLE = "NCCL_RAS_ADDR"
 QUESTION_S = 12.0
 FIRST_WORD_S = 0.3
-"""A connection may land on a rank that is stopped: it says nothing, and the next one mostly lands elsewhere."""
+"""A connection may land on a rank that is stopped: it does not answer, and the next one mostly lands elsewhere."""
 MAX_TRIES = 12
 MAX_BYTES = 16 << 20
 COLLECT_S = 2
@@ -41,11 +41,7 @@ class Answer:
 
 def address_of(pid: int) -> tuple[str, int]:
     """Where the RAS of a process listens: its NCCL_RAS_ADDR, else localhost:28028."""
-    for entry in (read_small(f"/proc/{pid}/environ", 1 << 20) or b"").split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name == VARIABLE.encode():
-            return parse_address(value.decode(errors="replace")) or DEFAULT
-    return DEFAULT
+    return parse_address(environ_of(pid).get(VARIABLE, "")) or DEFAULT
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
@@ -98,13 +94,13 @@ class RasAsker:
 
     @staticmethod
     def _place(pids: Collection[int], owned: Mapping[int, Owner]) -> tuple[str, int, bool] | str:
-        """Host, port and whether only our ranks listen there; or why there is nobody to ask ("": nobody at all)."""
+        """Host, port and whether only our ranks listen there; or why there is no rank to ask ("": none listens)."""
         for host, port in dict.fromkeys(address_of(pid) for pid in pids):
             try:
                 found = listeners(port, timeout_s=0.2)
             except FactUnavailable as error:
                 return f"RAS: {error}"
-            ours = [c for c in found if c.inode in owned]
+            ours = [inode for inode in found if inode in owned]
             if ours:
                 return host, port, len(ours) == len(found)
         return ""
@@ -112,7 +108,7 @@ class RasAsker:
 
 def _question(host: str, port: int, ours: frozenset[int], all_ours: bool, stop: threading.Event) -> Answer:
     until = time.monotonic() + QUESTION_S
-    problem = "nobody answered"
+    problem = "no rank answered"
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -194,10 +190,10 @@ def _is_ours(text: str, ours: frozenset[int], all_ours: bool) -> bool:
         return True
     if text.lstrip().startswith("{"):
         try:
-            told = json.loads(text)
+            answer = json.loads(text)
         except ValueError:
-            told = None
-        if isinstance(told, dict) and told.get("communicators") == []:
+            answer = None
+        if isinstance(answer, dict) and answer.get("communicators") == []:
             return all_ours
         return False if named else all_ours
     return all_ours  # the text form names only processes that stand out

@@ -1,6 +1,6 @@
 """Whether the hosts at the other end of the ranks' connections still answer a first packet.
 
-One SYN to a port that nobody should listen at: "refused" is an answer.  Many firewalls swallow such packets, so an
+One SYN to a port that nothing should listen at: "refused" is an answer.  Many firewalls drop such packets, so an
 address counts as not answering only if it has answered before: it is asked once when a rank's first connection to it
 is seen.
 """
@@ -47,7 +47,7 @@ class Reach:
         self._learning: Task[dict[str, bool]] | None = None
 
     def learn(self, rows: Iterable[SocketRow]) -> None:
-        """Ask, in a thread, whoever was not asked yet; returns at once."""
+        """Ask, in a thread, the addresses that were not asked yet; returns at once."""
         self._take()
         new = {remote: local for remote, local in others(rows).items() if remote not in self._known}
         if new and self._learning is None:

@@ -12,6 +12,7 @@ import msgspec
 
 from allready.evidence.flight.given import Given, given_of
 from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
+from allready.live.digests import UNKNOWN, digests_of, with_root
 from allready.model.live import PaceSample
 
 MAX_BYTES = 16 << 20
@@ -75,21 +76,21 @@ class Pace:
     _known: dict[Any, tuple[int, int]] = field(default_factory=dict)
 
     def take(self, ring: bytes) -> tuple[PaceSample, ...]:
-        """One sample for each group that has something new; () for a ring that is damaged (`problem` says how).
+        """One sample for each group that has something new; () for a ring that is damaged (`problem` has the reason).
 
         An operation of a backend that records completion is held back until it completed, so that every operation is
-        told once.
+        sampled once.
         """
         self.problem = None
         if len(ring) > MAX_BYTES:
             self.problem = f"the ring of rank {self.rank} is larger than {MAX_BYTES >> 20} MiB"
             return ()
         try:
-            told = self._entries(ring)
+            ring_ = self._entries(ring)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self.problem = f"the ring of rank {self.rank} cannot be read: {error}"
             return ()
-        entries = told.entries
+        entries = ring_.entries
         held = next((at for at, entry in enumerate(entries) if _is_usable(entry) and _is_held(entry)), len(entries))
         if held and (number := entries[held - 1].record_id) is not None:
             self._mark = b'"record_id":%d,' % number
@@ -99,7 +100,7 @@ class Pace:
                 name = entry.process_group[0] if entry.process_group else str(entry.pg_id or 0)
                 if name in by_group or len(by_group) < MAX_GROUPS:
                     by_group.setdefault(name, []).append(entry)
-        given = given_of(told.arguments)
+        given = given_of(ring_.arguments)
         return tuple(s for name, found in by_group.items() if (s := self._sample(name, found, given)) is not None)
 
     def _entries(self, ring: bytes) -> _Ring:
@@ -166,8 +167,6 @@ class Pace:
 
     def _judged(self, entries: list[Entry]) -> tuple[int, int]:
         """Digest and size, remembered: a loop makes the same few operations over and over."""
-        from allready.live.monitor.pace_digest import UNKNOWN, digests_of
-
         key = tuple(
             (e.profiling_name, str(e.input_sizes), str(e.output_sizes), tuple(e.input_dtypes), tuple(e.output_dtypes))
             for e in entries
@@ -181,15 +180,8 @@ class Pace:
         return found
 
 
-def warm_up() -> None:
-    """Load what the first ring needs, which takes longer than a look may."""
-    import allready.live.monitor.pace_digest  # noqa: F401
-
-
 def _with_root(digest: int, entries: list[Entry], given: Given | None) -> int:
     """With the root that the beacon noted for just this operation."""
-    from allready.live.monitor.pace_digest import with_root
-
     if given is None or len(entries) != 1 or operation_name(entries[0].profiling_name)[0] != given.operation:
         return digest
     return with_root(digest, given.root)
@@ -210,7 +202,7 @@ def _is_usable(entry: Entry) -> bool:
 
 
 def _is_held(entry: Entry) -> bool:
-    """Whether it will be told once it has completed."""
+    """Whether it is held back until it has completed."""
     is_done = bool(entry.time_discovered_completed_ns) or entry.retired or entry.state == "completed"
     return not is_done and entry.profiling_name.partition(":")[0] in BACKENDS_WITH_STATES
 

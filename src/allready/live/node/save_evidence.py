@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from allready.evidence.secrets import masked
-from allready.live.node.rank import ENDED
 from allready.model.live import NodeEvidence, RankEvidence
 
 EVIDENCE = "evidence"
@@ -42,7 +41,7 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
             path = made / name
             path.write_bytes(content)
         for rank in evidence.ranks:
-            if rank.status.process_state in ENDED:
+            if rank.status.is_gone:
                 _take_over(folder / f"rank{rank.rank}" / EVIDENCE, made / f"rank{rank.rank}" / EVIDENCE)
         for path in sorted(made.iterdir()):
             if path.is_dir():
@@ -59,7 +58,7 @@ def keep(evidence: NodeEvidence, folder: Path, *, whole_logs: Collection[int] = 
 
 
 def _take_over(old: Path, new: Path) -> None:
-    """The last stacks of a rank, which has ended since and will never tell them again."""
+    """The last stacks of a rank, which has ended since and cannot write them again."""
     if (old / STACKS).is_file() and not (new / STACKS).exists():
         shutil.copyfile(old / STACKS, new / STACKS)
 
@@ -124,8 +123,8 @@ def _summary(evidence: NodeEvidence) -> dict[str, object]:
         ras="",
         status=replace(evidence.status, sockets=(), links=()),
     )
-    told: dict[str, object] = msgspec.to_builtins(bare)
-    return told
+    plain: dict[str, object] = msgspec.to_builtins(bare)
+    return plain
 
 
 def _json(value: object) -> bytes:

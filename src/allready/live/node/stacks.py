@@ -1,10 +1,10 @@
-"""Python stacks: of ranks by their beacon, of other processes by py-spy where it may look.
+"""Python stacks: of ranks by their beacon, of other processes by py-spy where it is permitted.
 
-A rank's beacon writes them itself: it holds the GIL then, and nothing moves.  Where it gets no turn because native code
+A rank's beacon writes them itself: it holds the GIL then, and nothing moves.  Where it does not run because native code
 keeps the GIL, or in a forked child, which has no beacon, a signal that the beacon has registered does it: there nothing
 moves either.  Elsewhere a handler would read frames that others change meanwhile, and could end the rank; that is
-risked only where no thread beats (the interpreter shuts down, or has no GIL).  The signal is sent through a pidfd, and
-only to a process that handles it: it would end any other.
+risked only where no thread sends heartbeats (the interpreter shuts down, or has no GIL).  The signal is sent through a
+pidfd, and only to a process that handles it: it would end any other.
 """
 
 import contextlib
@@ -18,20 +18,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from allready.live.beacon.cell import CellReader
-from allready.live.node.process import caught_signals, read_stat, read_thread
+from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
+from allready.model import ProcessState
+from allready.proc.process import has_handler, read_stat, read_thread
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
 """A dump is many small writes; it is whole when the file has not grown for so long."""
-LOOK_S = 0.015
-NO_TURN_S = 1.0
-"""A beat so old means that its thread gets no turn."""
+POLL_S = 0.015
+STALE_HEARTBEAT_S = 1.0
+"""A heartbeat so old means that its thread does not run."""
 NO_THREAD_S = 0.5
-"""For so long there may be no thread that beats while the rank forks."""
-MIN_LOOKS = 5
-_SILENT = frozenset({"stopped", "traced", "disk", "zombie"})
+"""For so long there may be no thread that sends heartbeats while the rank forks."""
+MIN_POLLS = 5
+_SILENT = ProcessState.FROZEN | {ProcessState.DISK, ProcessState.ZOMBIE}
 SPY_S = 3.0
 MAX_SPIES = 2
 
@@ -41,7 +42,7 @@ class Asked:
     """A process that was asked for its stack.
 
     `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
-    `looks`, `asleep`: at the thread that beats, and how often it was not waiting for a processor.
+    `polls`, `asleep`: of the thread of heartbeats, and how often it was not waiting for a processor.
     """
 
     pid: int
@@ -50,7 +51,7 @@ class Asked:
     size_bytes: int = 0
     asked_s: float = 0.0
     request: int | None = None
-    looks: int = 0
+    polls: int = 0
     asleep: int = 0
     grown_s: float | None = None
     is_done: bool = False
@@ -59,7 +60,7 @@ class Asked:
         """All is written."""
         self.size_bytes, self.is_done = size_of(self.path), True
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See how far it is."""
         if self.is_done:
             return
@@ -81,7 +82,7 @@ class Asked:
 class StackFile:
     """The stacks of one rank and then of those of its children that have inherited its handler, with the file.
 
-    They are asked one after the other, since what they write does not say who wrote it.
+    They are asked one after the other, since what they write does not name its writer.
 
     Args:
         path: the file.
@@ -93,7 +94,7 @@ class StackFile:
     number: int
     pid: int | None = None
     pidfd: int | None = None
-    cell: CellReader | None = None
+    cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
     asked: dict[int, Asked] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
@@ -118,25 +119,25 @@ class StackFile:
         return number
 
     def ask(self, pid: int) -> None:
-        """Send the signal; `refused[pid]` says why not."""
+        """Send the signal; `refused[pid]` has the reason when it is not sent."""
         if not self._is_there(pid):
             return
         if not self.path.exists():
             self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
-        elif not caught_signals(pid) >> (self.number - 1) & 1:
+        elif not has_handler(pid, self.number):
             self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
         else:
             question = self._question(pid)
             if self._signal(pid):
                 self._now = self.asked[pid] = question
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """See how far they are, ask the next one; whether all are done."""
         if self._now is not None:
             if self._now.request is None:
-                self._now.look()
+                self._now.poll()
             else:
-                self._look_at_beacon(self._now, self._now.request)
+                self._poll_beacon(self._now, self._now.request)
         if self._now is not None:
             if not self._now.is_done:
                 return False  # a late answer must not be taken for the next one's
@@ -147,9 +148,9 @@ class StackFile:
 
     def _is_there(self, pid: int) -> bool:
         stat = read_stat(pid)
-        if stat is None or stat.state in {"zombie", "exited"}:
+        if stat is None or stat.state in ProcessState.GONE:
             self.refused[pid] = "ended"
-        elif stat.state in {"stopped", "traced"}:
+        elif stat.state in ProcessState.FROZEN:
             self.refused[pid] = stat.state
         else:
             return True
@@ -170,33 +171,33 @@ class StackFile:
             return False
         return True
 
-    def _look_at_beacon(self, asked: Asked, request: int) -> None:
-        """Take its answer; send the signal once it is known that the beacon gets no turn."""
+    def _poll_beacon(self, asked: Asked, request: int) -> None:
+        """Take its answer; send the signal once it is known that the beacon does not run."""
         assert self.cell is not None
         if self.cell.is_answered(request, "stacks"):
             asked.take()
             return
-        beat = self.cell.beat()
-        if beat is None:
+        heartbeat = self.cell.heartbeat()
+        if heartbeat is None:
             return
-        age_s, thread = beat
+        age_s, thread = heartbeat
         now = time.monotonic()
         if not thread:
             is_stuck = now - asked.asked_s >= NO_THREAD_S
         else:
             seen = read_thread(asked.pid, thread)
-            asked.looks += 1
-            asked.asleep += seen is None or seen.state == "sleeping"
-            # One that waits for a processor will get it.  One that sleeps through a second of beats waits for the GIL,
-            # and whoever runs Python would have given it away.
-            is_stuck = age_s >= NO_TURN_S and asked.looks >= MIN_LOOKS and asked.asleep * 5 >= asked.looks * 4
-        if is_stuck and not self.cell.makes_dump():  # its imports hold the GIL for long, and give it back
+            asked.polls += 1
+            asked.asleep += seen is None or seen.state is ProcessState.SLEEPING
+            # One that waits for a processor will get it.  One that sleeps through a second of heartbeats waits for the
+            # GIL, and a thread that runs Python would have released it.
+            is_stuck = age_s >= STALE_HEARTBEAT_S and asked.polls >= MIN_POLLS and asked.asleep * 5 >= asked.polls * 4
+        if is_stuck and not self.cell.is_dumping():  # its imports hold the GIL for long, and give it back
             self._now = None
             del self.asked[asked.pid]
             self.ask(asked.pid)
 
     def is_silent(self, now_s: float, after_s: float) -> bool:
-        """Whether nobody has anything to say any more, or whoever was asked has not begun for so long and cannot.
+        """Whether no dump is pending, or the process that was asked has not begun for so long and cannot.
 
         One that could but does not get a processor is waited for.
         """
@@ -263,7 +264,7 @@ def spy(pids: Sequence[int], until: float, program: str | None) -> Mapping[int, 
                     )
             for pid, child in list(running.items()):
                 try:
-                    out, _ = child.communicate(timeout=max(0.0, min(LOOK_S, until - time.monotonic())))
+                    out, _ = child.communicate(timeout=max(0.0, min(POLL_S, until - time.monotonic())))
                 except subprocess.TimeoutExpired:
                     continue
                 del running[pid]

@@ -1,1 +1,1 @@
-"""Look at a job that runs: attach to the agent of `allready run` on this node, or find ranks that others started."""
+"""Watch a job that runs: attach to the agent of `allready run` on this node, or find ranks that others started."""

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from allready.errors import AllreadyError
-from allready.live.node.process import read_small, read_stat
-from allready.live.watch.state import WatchedJob, WatchState, remarks_on, settled
-from allready.model import NodeStatus, Report
+from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
+from allready.model import NodeStatus, ProcessState, Report
+from allready.proc.process import ProcessId, is_running, read_small, read_stat
 
 ANSWER_S = 3.0
 OTHERS_S = 3.0
-"""Node 0 sends the statuses of the other nodes only while somebody watches: the first ones take a moment."""
+"""Node 0 sends the statuses of the other nodes only while the job is watched: the first ones take a moment."""
 ASK_AGAIN_S = 0.2
 LARGEST_ANSWER_BYTES = 64 * 2**20
 LARGEST_ABOUT_BYTES = 1 << 20
@@ -40,35 +40,35 @@ def jobs() -> tuple[WatchedJob, ...]:
 
 
 def about(folder: Path) -> WatchedJob | None:
-    """What an agent says of itself in its run folder; None where it is somebody else's, or the agent is gone."""
+    """What an agent writes into its run folder; None where it is another user's, or the agent is gone."""
     try:
         info = folder.lstat()
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             return None
-        said: dict[str, Any] = json.loads(read_small(str(folder / ABOUT), LARGEST_ABOUT_BYTES) or b"")
+        decoded: dict[str, Any] = json.loads(read_small(str(folder / ABOUT), LARGEST_ABOUT_BYTES) or b"")
         job = WatchedJob(
             source="allready",
-            job_id=str(said["job_id"]),
-            pid=int(said["pid"]),
+            job_id=str(decoded["job_id"]),
+            pid=int(decoded["pid"]),
             place=str(folder),
-            node_rank=int(said["node_rank"]) if int(said["node_rank"]) >= 0 else None,
-            num_nodes=int(said["num_nodes"]),
-            master=f"{said['master_addr']}:{said['master_port']}" if int(said["master_port"]) else "",
-            name=str(said["name"]),
-            report_dir=str(said["report_dir"]),
-            command=tuple(map(str, said["command"])),
-            framework=str(said["framework"]),
-            started_s=float(said["started_s"]),
-            has_diagnosis=bool(said.get("diagnosis", True)),
+            node_rank=int(decoded["node_rank"]) if int(decoded["node_rank"]) >= 0 else None,
+            num_nodes=int(decoded["num_nodes"]),
+            master=f"{decoded['master_addr']}:{decoded['master_port']}" if int(decoded["master_port"]) else "",
+            name=str(decoded["name"]),
+            report_dir=str(decoded["report_dir"]),
+            command=tuple(map(str, decoded["command"])),
+            framework=str(decoded["framework"]),
+            started_s=float(decoded["started_s"]),
+            has_diagnosis=bool(decoded.get("diagnosis", True)),
         )
-        start_ticks = said.get("start_ticks")
+        start_ticks = decoded.get("start_ticks")
         return job if is_alive(job, start_ticks if isinstance(start_ticks, int) else None) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
 
 
 def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
-    """Whether the agent is there: somebody listens at its socket, or (where it has none) the process still runs."""
+    """Whether the agent is there: it listens at its socket, or (where it has none) the process still runs."""
     folder = Path(job.place)
     if (folder / SOCKET).exists():
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _address(folder) as address:
@@ -80,8 +80,7 @@ def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
             except OSError:
                 return False
             return True
-    now = read_stat(job.pid)
-    return now is not None and now.state not in {"zombie", "exited"} and now.start_ticks == (start_ticks or -1)
+    return is_running(ProcessId(job.pid, start_ticks or -1))
 
 
 class Attachment:
@@ -94,7 +93,7 @@ class Attachment:
         self._data = b""
         self._statuses: tuple[NodeStatus, ...] = ()
 
-    def look(self, *, wait_for_all_s: float = 0.0) -> WatchState:
+    def read(self, *, wait_for_all_s: float = 0.0) -> WatchState:
         """The job as its agent sees it now.
 
         Args:
@@ -105,7 +104,7 @@ class Attachment:
         """
         deadline = time.monotonic() + wait_for_all_s
         while True:
-            state = self._look()
+            state = self._read()
             here = {s.node_rank for s in state.statuses}
             is_all = state.job.num_nodes is None or len(here) >= state.job.num_nodes
             old = any(note.key == "old_node" for note in state.notes)
@@ -117,7 +116,7 @@ class Attachment:
         """Ask for stacks and records of all ranks; the folder that will have them in a moment, "" without ranks.
 
         Raises:
-            NotAnsweringError: as `look`.
+            NotAnsweringError: as `read`.
         """
         return str(self._ask({"op": "gather"}).get("folder", ""))
 
@@ -127,7 +126,7 @@ class Attachment:
         if sock is not None:
             sock.close()
 
-    def _look(self) -> WatchState:
+    def _read(self) -> WatchState:
         answer = self._ask({"op": "state"})
         try:
             statuses = msgspec.convert(answer["statuses"], tuple[NodeStatus, ...], str_keys=True)
@@ -135,7 +134,7 @@ class Attachment:
             now_s = float(answer["now_s"])
         except (msgspec.ValidationError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
             raise NotAnsweringError(f"the agent's answer is not of this version: {error}") from error
-        statuses = settled(statuses, self._statuses)
+        statuses = newest_attempt(statuses, self._statuses)
         self._statuses = statuses
         return WatchState(
             job=self.job,
@@ -161,7 +160,7 @@ class Attachment:
             raise NotAnsweringError(self._why(error)) from error
         if not isinstance(answer, dict) or "error" in answer:
             self.close()
-            raise NotAnsweringError(f"the agent (pid {self.job.pid}) says: {str(answer)[:200]}")
+            raise NotAnsweringError(f"the agent (pid {self.job.pid}) answers: {str(answer)[:200]}")
         return answer
 
     def _connect(self) -> None:
@@ -192,8 +191,10 @@ class Attachment:
 
     def _why(self, error: BaseException) -> str:
         now = read_stat(self.job.pid)
-        if now is not None and now.state in {"stopped", "traced"}:
-            remedy = f"to go on: kill -CONT {self.job.pid}" if now.state == "stopped" else "a debugger holds it"
+        if now is not None and now.state in ProcessState.FROZEN:
+            remedy = (
+                f"to go on: kill -CONT {self.job.pid}" if now.state is ProcessState.STOPPED else "a debugger holds it"
+            )
             return f"the agent (pid {self.job.pid}) is {now.state} and does not answer; {remedy}"
         if isinstance(error, FileNotFoundError) and now is not None:
             return f"the agent (pid {self.job.pid}) has no socket for watchers"

@@ -1,4 +1,4 @@
-"""A job's report folder as one archive for somebody who helps; `allready diagnose` reads it.
+"""A job's report folder as one archive for support; `allready diagnose` reads it.
 
 Tokens and passwords in text are masked on the way in; links are not followed, and what is no regular file stays out.
 """

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from allready.errors import UsageError
 from allready.live.watch.attach import jobs
-from allready.live.watch.find import Found, environment, found_jobs, job_of_pids, untold
+from allready.live.watch.find import FoundJob, found_jobs, job_of_pids, unranked
 from allready.live.watch.state import WatchedJob
+from allready.proc.process import environ_of
 from allready.report.safe import plain
 
 MAX_LISTED = 20
 
 
-def choose(wanted: str | None) -> tuple[WatchedJob, Found | None]:
-    """The job that is meant, and its ranks where no agent looks at them.
+def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
+    """The job that is meant, and its ranks where no agent watches them.
 
     Args:
         wanted: a job id, the pid of an agent or of a rank, a run folder, or pids of processes with commas between;
@@ -42,19 +43,19 @@ def choose(wanted: str | None) -> tuple[WatchedJob, Found | None]:
         raise UsageError(_nothing())
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
-        raise UsageError(f"several jobs run here; say which, by id or pid:{_list({j: every[j] for j in meant})}")
+        raise UsageError(f"several jobs run here; choose one by id or pid:{_list({j: every[j] for j in meant})}")
     if job.source == "allready" and not job.has_diagnosis and job.pid in below:
         found = below[job.pid]
         return replace(job, pids=found.job.pids), found
     return job, every[job]
 
 
-def _meant(every: Mapping[WatchedJob, Found | None], wanted: str | None) -> list[WatchedJob]:
+def _meant(every: Mapping[WatchedJob, FoundJob | None], wanted: str | None) -> list[WatchedJob]:
     """Best first: of two agents of one job on one machine that of node 0 knows most."""
     if wanted is None:
         meant = list(every)
     else:
-        place = environment(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
+        place = environ_of(int(wanted)).get("ALLREADY_RUN_DIR", "") if wanted.isdecimal() and len(wanted) < 10 else ""
         by_pid = [
             job
             for job, found in every.items()
@@ -73,7 +74,7 @@ def _identity(job: WatchedJob) -> tuple[str, str, str | int]:
     return job.source, job.job_id, job.pid
 
 
-def _list(every: Mapping[WatchedJob, Found | None]) -> str:
+def _list(every: Mapping[WatchedJob, FoundJob | None]) -> str:
     lines = [
         f"\n  {plain(job.job_id, most=80)}  pid {job.pid}{_age(job)}{_what(job)}" for job in list(every)[:MAX_LISTED]
     ]
@@ -95,13 +96,13 @@ def _what(job: WatchedJob) -> str:
 
 def _nothing() -> str:
     text = (
-        "no distributed job of this user runs on this machine (looked for agents of allready run, and for processes "
-        "whose environment tells their rank, as RANK and WORLD_SIZE do)"
+        "no distributed job of this user runs on this machine (searched for agents of allready run, and for processes "
+        "whose environment has their rank, as RANK and WORLD_SIZE do)"
     )
-    pids = untold()
+    pids = unranked()
     if pids:
         text += (
-            "; these have loaded torch or JAX but tell no rank; to watch them as one job: "
+            "; these have loaded torch or JAX but their environment has no rank; to watch them as one job: "
             f"allready watch {','.join(map(str, pids))}"
         )
     return text

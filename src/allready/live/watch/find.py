@@ -1,24 +1,24 @@
-"""Ranks that somebody else started, found by the environment with which they were started.
+"""Ranks that another launcher started, found by the environment with which they were started.
 
 Only what a launcher put there can be seen: a script that sets RANK itself (`torch.multiprocessing.spawn`) or gives its
-number to `jax.distributed.initialize` as an argument shows no rank; `untold` finds such processes by what they loaded.
+number to `jax.distributed.initialize` as an argument shows no rank; `unranked` finds such processes by what they
+loaded.
 """
 
+import contextlib
 import os
 import re
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
-from allready.live.node.process import STATES, TICKS_PER_S, parse_stat, read_small
 from allready.live.watch.state import WatchedJob
+from allready.model import ProcessState
+from allready.proc.process import PROC, Stat, all_pids, arguments_of, environ_of, maps_of, program_of, read_stat
 
-LARGEST_ENVIRON_BYTES = 1 << 20
-LARGEST_MAPS_BYTES = 16 << 20
 MAX_RANKS = 256
 MAX_DEPTH = 64
 YOUNG_S = 60.0
@@ -37,7 +37,8 @@ _PAIRS = (
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-"""Who says which rank it is: launchers of torch, scripts with JAX, MPI and Slurm.  The first that is there counts."""
+"""Variables with rank and size: of launchers of torch, scripts with JAX, MPI and Slurm.  The first that is there
+counts."""
 _LIBRARIES = re.compile(rb"/(?:libtorch|libnccl|_jax|libjax|xla_extension|libtpu|libmpi)[^/\n]*\.so")
 _FRAMEWORKS = re.compile(rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
@@ -47,16 +48,19 @@ _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
 class Process:
     """What the search knows of one process."""
 
-    pid: int
-    parent: int
-    start_ticks: int
+    stat: Stat
     environ: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
     key: Key = ("", "", "")
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self.stat.pid
+
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundJob:
     """One job of this node.  `agent`: the agent of `allready run` that started it, if one did."""
 
     job: WatchedJob
@@ -65,7 +69,7 @@ class Found:
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """The global rank and the number of ranks that an environment tells; None for a process that is no rank."""
+    """The global rank and the number of ranks in an environment; None for a process that is no rank."""
     for name, size in _PAIRS:
         own, many = number(environ.get(name)), number(environ.get(size))
         if own is not None and many is not None and (own < many or name == "RANK"):
@@ -74,17 +78,17 @@ def rank_of(environ: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def key_of(environ: Mapping[str, str]) -> Key:
-    """What tells two jobs apart: id, where they meet, how many they are."""
-    told = rank_of(environ)
+    """What distinguishes two jobs: id, where they meet, how many they are."""
+    own = rank_of(environ)
     if "MASTER_ADDR" in environ:
         master = f"{environ['MASTER_ADDR']}:{environ.get('MASTER_PORT', '')}"
     else:
         master = environ.get("JAX_COORDINATOR_ADDRESS", "")
     job_id = environ.get("TORCHELASTIC_RUN_ID") or environ.get("SLURM_JOB_ID") or environ.get("PMIX_NAMESPACE") or ""
-    return job_id, master, "" if told is None else str(told[1])
+    return job_id, master, "" if own is None else str(own[1])
 
 
-def found_jobs(proc: Path = Path("/proc"), *, own_pid: int | None = None) -> tuple[Found, ...]:
+def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[FoundJob, ...]:
     """Jobs whose ranks run here, each rank by one process: the topmost Python of it."""
     processes = _processes(proc)
     processes.pop(os.getpid() if own_pid is None else own_pid, None)
@@ -92,7 +96,7 @@ def found_jobs(proc: Path = Path("/proc"), *, own_pid: int | None = None) -> tup
     candidates = {p.pid: p for p in processes.values() if p.rank is not None}
     for process in candidates.values():
         if "LOCAL_RANK" in process.environ or process.pid in under_allready:
-            for above in _ancestors(process, processes):  # a launcher whose own environment says RANK is none
+            for above in _ancestors(process, processes):  # a launcher whose own environment has RANK is none
                 if above.rank is not None and "LOCAL_RANK" not in above.environ:
                     above.rank = None
     agents: dict[int, bool] = {}
@@ -111,12 +115,13 @@ def found_jobs(proc: Path = Path("/proc"), *, own_pid: int | None = None) -> tup
             for rank in sorted(ranks)[:MAX_RANKS]
             for chosen in (_topmost(ranks[rank], processes),)
         }
-        found.append(Found(_job(key, members, processes), members, agent))
+        found.append(FoundJob(_job(key, members, processes), members, agent))
     return tuple(sorted(found, key=lambda f: -(f.job.started_s or 0.0)))
 
 
-def untold(proc: Path = Path("/proc")) -> tuple[int, ...]:
-    """Topmost Python processes that have loaded torch or JAX and tell no rank; not those of `allready`."""
+def unranked(proc: str = PROC) -> tuple[int, ...]:
+    """Topmost Python processes that have loaded torch or JAX and have no rank in their environment; not those of
+    `allready`."""
     processes = _processes(proc)
     agents: dict[int, bool] = {}
     loaded = {
@@ -135,43 +140,33 @@ def untold(proc: Path = Path("/proc")) -> tuple[int, ...]:
     return tuple(found[:MAX_RANKS])
 
 
-def job_of_pids(pids: tuple[int, ...], proc: Path = Path("/proc")) -> Found | None:
-    """Processes that somebody named, as one job; None where one is not there, or not ours to look at.
+def job_of_pids(pids: tuple[int, ...], proc: str = PROC) -> FoundJob | None:
+    """Processes that the user named, as one job; None where one is not there, or may not be read.
 
-    Ranks are those that they tell; where they tell none, or not one each, they are numbered as they were named.
+    Ranks are those of their environments; where these have none, or not one each, they are numbered as they were named.
     """
     processes = _processes(proc)
-    if not pids or any(pid not in processes or not _may_be_read(pid, proc) for pid in pids):
+    if not pids or any(pid not in processes or program_of(pid, proc) is None for pid in pids):
         return None
     chosen = [processes[pid] for pid in dict.fromkeys(pids)]
     ranks = [p.rank for p in chosen if p.rank is not None]
     if len(set(ranks)) == len(chosen) and len({p.key for p in chosen}) == 1:
         members = {p.rank: (p.pid, p.environ) for p in chosen if p.rank is not None}
-        return Found(_job(chosen[0].key, members, processes), members)
+        return FoundJob(_job(chosen[0].key, members, processes), members)
     members = {place: (p.pid, p.environ) for place, p in enumerate(chosen)}
     job = _job(("+".join(str(p.pid) for p in chosen[:8]), "", ""), members, processes)
-    return Found(replace(job, is_numbered=True), members)
+    return FoundJob(replace(job, is_numbered=True), members)
 
 
-def is_agent(pid: int, proc: Path = Path("/proc"), known: dict[int, bool] | None = None) -> bool:
+def is_agent(pid: int, proc: str = PROC, known: dict[int, bool] | None = None) -> bool:
     """Whether a process is `allready` itself, by its command line."""
     known = {} if known is None else known
     if pid not in known:
-        words = (read_small(f"{proc}/{pid}/cmdline", 4096) or b"").split(b"\0")[:8]
+        words = arguments_of(pid, proc)[:8]
         names = [word.rpartition(b"/")[2] for word in words]
         module = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == b"-m"), b"")
         known[pid] = b"allready" in names[:3] or module in {b"allready", b"allready.run"}
     return known[pid]
-
-
-def environment(pid: int, proc: Path = Path("/proc")) -> dict[str, str]:
-    """A process's environment as it was started; empty where it may not be read."""
-    found: dict[str, str] = {}
-    for item in _read(f"{proc}/{pid}/environ", LARGEST_ENVIRON_BYTES).split(b"\0"):
-        name, equals, value = item.partition(b"=")
-        if equals:
-            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-    return found
 
 
 def number(text: str | None) -> int | None:
@@ -179,38 +174,32 @@ def number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and text.isascii() and len(text) < 8 else None
 
 
-def _processes(proc: Path) -> dict[int, Process]:
+def _processes(proc: str) -> dict[int, Process]:
     found: dict[int, Process] = {}
-    for entry in os.scandir(proc):
-        if not entry.name.isdecimal():
+    for pid in all_pids(proc):
+        stat = read_stat(pid, proc)
+        if stat is None or not stat.is_running:
             continue
-        pid = int(entry.name)
-        data = read_small(f"{proc}/{pid}/stat")
-        stat = parse_stat(pid, data) if data is not None else None
-        if stat is None or stat.state in {"zombie", "exited"}:
-            continue
-        process = Process(pid, stat.parent, stat.start_ticks)
-        if stat.state == STATES["D"]:
-            blocked = Task(lambda pid=pid: environment(pid, proc), "environ")  # type: ignore[misc]
-            try:
+        process = Process(stat)
+        if stat.state is ProcessState.DISK:
+            blocked = Task(lambda pid=pid: environ_of(pid, proc), "environ")  # type: ignore[misc]
+            with contextlib.suppress(DeadlineExceeded):
                 process.environ = blocked.result(timeout_s=BLOCKED_READ_S)
-            except DeadlineExceeded:
-                process.environ = {}
         else:
-            process.environ = environment(pid, proc)
-        told = rank_of(process.environ)
-        if told is not None:
-            process.rank, process.key = told[0], key_of(process.environ)
+            process.environ = environ_of(pid, proc)
+        own = rank_of(process.environ)
+        if own is not None:
+            process.rank, process.key = own[0], key_of(process.environ)
         found[pid] = process
     return found
 
 
 def _ancestors(process: Process, processes: Mapping[int, Process]) -> tuple[Process, ...]:
     found: list[Process] = []
-    above = processes.get(process.parent)
+    above = processes.get(process.stat.parent)
     while above is not None and len(found) < MAX_DEPTH and above is not process:
         found.append(above)
-        above = processes.get(above.parent)
+        above = processes.get(above.stat.parent)
     return tuple(found)
 
 
@@ -218,48 +207,30 @@ def _topmost(same: list[Process], processes: Mapping[int, Process]) -> Process:
     """Of the processes of one rank (its children have its environment): the one above the others, then the oldest."""
     pids = {p.pid for p in same}
     tops = [p for p in same if not any(a.pid in pids for a in _ancestors(p, processes))]
-    return min(tops or same, key=lambda p: (p.start_ticks, p.pid))
+    return min(tops or same, key=lambda p: (p.stat.start_ticks, p.pid))
 
 
-def _is_rank(process: Process, proc: Path) -> bool:
-    """Not a shell, an editor or a pager of somebody who exported the variables."""
+def _is_rank(process: Process, proc: str) -> bool:
+    """Not a shell, an editor or a pager of a user who exported the variables."""
     if not _is_python(process.pid, proc):
         return _has_loaded(process.pid, proc, _LIBRARIES)
     if "LOCAL_RANK" in process.environ or _has_loaded(process.pid, proc, _LIBRARIES):
         return True
-    return _age_s(process, proc) < YOUNG_S
+    return process.stat.age_s() < YOUNG_S
 
 
-def _is_python(pid: int, proc: Path) -> bool:
-    try:
-        program = os.readlink(f"{proc}/{pid}/exe")  # noqa: PTH115 - a name, not a path
-    except OSError:
-        return False
-    return _PYTHON.fullmatch(program.removesuffix(" (deleted)").rpartition("/")[2]) is not None
+def _is_python(pid: int, proc: str) -> bool:
+    return _PYTHON.fullmatch((program_of(pid, proc) or "").rpartition("/")[2]) is not None
 
 
-def _has_loaded(pid: int, proc: Path, what: re.Pattern[bytes]) -> bool:
-    return what.search(_read(f"{proc}/{pid}/maps", LARGEST_MAPS_BYTES)) is not None
-
-
-def _may_be_read(pid: int, proc: Path) -> bool:
-    try:
-        os.readlink(f"{proc}/{pid}/exe")  # noqa: PTH115 - a name, not a path
-    except OSError:
-        return False
-    return True
-
-
-def _age_s(process: Process, proc: Path) -> float:
-    words = (read_small(f"{proc}/uptime", 128) or b"0").split()
-    return max(0.0, float(words[0]) - process.start_ticks / TICKS_PER_S)
+def _has_loaded(pid: int, proc: str, what: re.Pattern[bytes]) -> bool:
+    return what.search(maps_of(pid, proc)) is not None
 
 
 def _job(key: Key, members: Members, processes: Mapping[int, Process]) -> WatchedJob:
     job_id, master, world = key
     pid, environ = members[min(members)]
-    oldest = min(processes[p].start_ticks for p, _ in members.values())
-    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    age_s = max(processes[p].stat.age_s() for p, _ in members.values())
     return WatchedJob(
         source="processes",
         job_id=job_id or master or str(pid),
@@ -269,19 +240,6 @@ def _job(key: Key, members: Members, processes: Mapping[int, Process]) -> Watche
         name=socket.gethostname(),
         node_rank=number(environ.get("GROUP_RANK")),
         framework="jax" if "JAX_NUM_PROCESSES" in environ and "WORLD_SIZE" not in environ else "",
-        started_s=time.time() - max(0.0, up_s - oldest / TICKS_PER_S),
+        started_s=time.time() - age_s,
         pids=tuple(p for p, _ in members.values()),
     )
-
-
-def _read(path: str, most_bytes: int) -> bytes:
-    """Files of /proc come in parts; what may not be read is empty."""
-    parts = []
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            while most_bytes > 0 and (part := file.read(min(most_bytes, 1 << 16))):
-                parts.append(part)
-                most_bytes -= len(part)
-    except OSError:
-        pass
-    return b"".join(parts)

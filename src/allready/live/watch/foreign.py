@@ -1,4 +1,4 @@
-"""A job that was started without allready, looked at from outside.
+"""A job that was started without allready, sampled from outside.
 
 Everything comes from /proc, INET_DIAG and, where permitted, py-spy and NCCL's RAS port; nothing is sent to the ranks.
 """
@@ -17,14 +17,13 @@ from allready.evidence.ras import read_ras
 from allready.evidence.reading import RasAnswer
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
-from allready.live.node.process import read_small
-from allready.live.node.rank import ENDED
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
-from allready.live.watch.find import Found, number
-from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
-from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ranges
+from allready.live.watch.find import FoundJob, number
+from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
+from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
+from allready.proc.process import read_text
 
 RAS_EVERY_S = 5.0
 RAS_KEPT_S = 20.0
@@ -34,10 +33,10 @@ MAX_GAP = 1
 
 
 class ForeignJob:
-    """Looks at the ranks of one such job; `close` at the end."""
+    """Samples the ranks of one such job; `close` at the end."""
 
-    def __init__(self, job: WatchedJob, found: Found) -> None:
-        """Nothing is looked at yet.
+    def __init__(self, job: WatchedJob, found: FoundJob) -> None:
+        """Nothing is sampled yet.
 
         Raises:
             OSError: no folder for temporary files.
@@ -59,21 +58,21 @@ class ForeignJob:
         self._ras = _Ras(self._pids)
         self._number = 0
 
-    def look(self, *, ras_s: float = 0.0) -> WatchState | None:
+    def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
         Args:
-            ras_s: so long for RAS; what comes later is there at a later look.
+            ras_s: so long for RAS; what comes later is in a later sample.
 
         Raises:
             DeadlineExceeded: the machine hangs.
         """
         now_s = time.time()
-        status = self._observer.look(now_s)
-        if all(rank.process_state in ENDED for rank in status.ranks):
+        status = self._observer.sample(now_s)
+        if all(rank.is_gone for rank in status.ranks):
             return None
-        self._statuses = settled((status,), self._statuses)
-        answer = self._ras.look(timeout_s=ras_s)
+        self._statuses = newest_attempt((status,), self._statuses)
+        answer = self._ras.poll(timeout_s=ras_s)
         notes = [Remark(key="untold" if self.job.is_numbered else "no_operations")]
         if self.job.source == "allready":
             notes = [Remark(key="no_diagnosis")]
@@ -116,7 +115,7 @@ class _Ras:
         self._answer_s = float("-inf")
         self.why = ""
 
-    def look(self, *, timeout_s: float) -> RasAnswer | None:
+    def poll(self, *, timeout_s: float) -> RasAnswer | None:
         """The newest answer, at most 20 s old."""
         now = time.monotonic()
         if self._is_asking or now - self._asked_s >= RAS_EVERY_S:
@@ -145,7 +144,7 @@ def with_ras(status: NodeStatus, answer: RasAnswer, hosts: frozenset[str]) -> No
                 of_pid.setdefault(pid, []).append(mark)
     ranks = []
     for rank in status.ranks:
-        marks = of_pid.get(rank.pid or 0, []) if rank.process_state not in ENDED else []
+        marks = of_pid.get(rank.pid or 0, []) if not rank.is_gone else []
         ranks.append(replace(rank, groups=tuple(marks), num_operations=sum(m.enqueued for m in marks)))
     return replace(status, ranks=tuple(ranks))
 
@@ -173,18 +172,20 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
 
 
 def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
-    """What could not be had; why py-spy may not look, where that is why."""
+    """What could not be had; why py-spy may not attach, where that is the reason."""
     found = list(evidence.problems)
     blind = [
         r
         for r in evidence.ranks
-        if not r.stack and r.why_no_stack and r.status.process_state in {"running", "sleeping"}
+        if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
     ]
     if blind and not any("py-spy" in problem for problem in found):
-        scope = (read_small("/proc/sys/kernel/yama/ptrace_scope", 16) or b"").decode(errors="replace").strip()
+        scope = read_text("/proc/sys/kernel/yama/ptrace_scope", 16).strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""
         found.append(f"py-spy got no stack of {len(blind)} of {len(evidence.ranks)} ranks{why}")
-    silent = [r for r in evidence.ranks if not r.stack and r.status.process_state in {"stopped", "traced", "disk"}]
+    silent = [
+        r for r in evidence.ranks if not r.stack and r.status.process_state in ProcessState.FROZEN | {ProcessState.DISK}
+    ]
     found += [f"rank {r.rank}: no stack, its process is in state {r.status.process_state}" for r in silent[:8]]
     return tuple(found)
 

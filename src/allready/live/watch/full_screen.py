@@ -14,9 +14,9 @@ from allready.live.watch.state import Remark
 from allready.live.watch.view import Poller, View
 from allready.text.ui import ui
 
-LOOK_AT_KEYS_S = 0.25
+KEY_WAIT_S = 0.25
 PAINT_S = 1.0
-SAID_S = 15.0
+MESSAGE_S = 15.0
 """So long the answer to a key stays."""
 CANCEL_S = 6.0
 """A bundle that is given up ends within the gathering before it."""
@@ -31,16 +31,16 @@ def full_screen(
         note: to be read at first.
     """
     with _Work(view, language) as work, Keyboard() as keyboard, Screen(stream) as screen:
-        said, said_s, first, left = note, time.monotonic(), 0, 0
+        message, message_s, first, left = note, time.monotonic(), 0, 0
         painted_s, number, columns_lines = float("-inf"), -1, (0, 0)
         while not poller.is_over:
             size = screen.size()
-            told = work.told()
-            if told:
-                said, said_s = told, time.monotonic()
-            elif said and time.monotonic() - said_s > SAID_S and not work.is_busy:
-                said = ""
-            if number != poller.number or size != columns_lines or told or time.monotonic() - painted_s > PAINT_S:
+            answer = work.message()
+            if answer:
+                message, message_s = answer, time.monotonic()
+            elif message and time.monotonic() - message_s > MESSAGE_S and not work.is_busy:
+                message = ""
+            if number != poller.number or size != columns_lines or answer or time.monotonic() - painted_s > PAINT_S:
                 number, columns_lines, painted_s = poller.number, size, time.monotonic()
                 problem = poller.problem and ui("watch.old", language, age=f"{poller.age_s():.0f}", why=poller.problem)
                 lines, left = picture(
@@ -49,20 +49,20 @@ def full_screen(
                     columns=size[0],
                     lines=size[1],
                     first=first,
-                    said=said,
+                    message=message,
                     problem=problem,
                     coloured=coloured,
                     encoding=stream.encoding or "utf-8",
                 )
                 screen.show(lines)
             try:
-                key = keyboard.key(timeout_s=LOOK_AT_KEYS_S)
+                key = keyboard.key(timeout_s=KEY_WAIT_S)
             except EOFError:
                 return "quit"
             if key in {"q", "esc", "\x03", "\x04"}:
                 return "quit"
             if key in {"s", "b"}:
-                said, said_s = work.begin(key), time.monotonic()
+                message, message_s = work.begin(key), time.monotonic()
             first = scrolled(key, first, left, page=max(1, size[1] // 2))
             if key:
                 painted_s = float("-inf")
@@ -104,14 +104,14 @@ class _Work:
         return self._task is not None
 
     def begin(self, key: str) -> str:
-        """What to say at once."""
+        """The message to show at once."""
         if self._task is not None:
             return ui("watch.busy", self._language)
         work = self._gather if key == "s" else self._bundle
-        self._task = Task(lambda: self._told_of(work), "watch-key")
+        self._task = Task(lambda: self._message_of(work), "watch-key")
         return ui("watch.gathering", self._language)
 
-    def told(self) -> str:
+    def message(self) -> str:
         """The answer, once."""
         if self._task is None:
             return ""
@@ -122,7 +122,7 @@ class _Work:
         self._task = None
         return text
 
-    def _told_of(self, work: Callable[[], str]) -> str:
+    def _message_of(self, work: Callable[[], str]) -> str:
         try:
             return work()
         except (AllreadyError, OSError) as error:
@@ -130,13 +130,15 @@ class _Work:
 
     def _gather(self) -> str:
         folder, notes = self._view.gather()
-        return said_of("" if folder is None else ui("watch.kept", self._language, folder=folder), notes, self._language)
+        return with_notes(
+            "" if folder is None else ui("watch.kept", self._language, folder=folder), notes, self._language
+        )
 
     def _bundle(self) -> str:
         file, notes = self._view.bundle(self._cancel)
-        return said_of(ui("watch.bundled", self._language, file=file), notes, self._language)
+        return with_notes(ui("watch.bundled", self._language, file=file), notes, self._language)
 
 
-def said_of(text: str, notes: tuple[Remark, ...], language: str) -> str:
-    """An answer and what is to be said with it, on one line."""
+def with_notes(text: str, notes: tuple[Remark, ...], language: str) -> str:
+    """An answer and its notes, on one line."""
     return " · ".join(part for part in (text, *(note.text(language) for note in notes)) if part)

@@ -1,7 +1,7 @@
 """The state of a job for Prometheus: text format 0.0.4, and the small server that gives it.
 
-Names follow the conventions (base units, `_total` for counters).  The server binds to loopback unless told otherwise,
-answers GET /metrics and nothing else, and gives the newest look: it never makes one itself.
+Names follow the conventions (base units, `_total` for counters).  The server binds to loopback unless configured
+otherwise, answers GET /metrics and nothing else, and gives the newest state: it never samples itself.
 """
 
 import socket
@@ -20,7 +20,7 @@ MAX_CONNECTIONS = 16
 
 _GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ("cpu_share", "CPU seconds per second of the rank's own process", lambda r: r.cpu_share),
-    ("beat_age_seconds", "Age of the beacon's last sign of life", lambda r: r.beat_age_s),
+    ("beat_age_seconds", "Age of the beacon's last sign of life", lambda r: r.heartbeat_age_s),
     ("period_seconds", "Median time between operations of the busiest group", lambda r: r.period_s),
     ("waiting_seconds", "For how long the oldest pending operation has waited",
      lambda r: max((m.waiting_s for m in r.groups if m.waiting_s is not None), default=None)),
@@ -32,17 +32,18 @@ _GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
 
 
 def exposition(state: WatchState, *, is_answering: bool = True) -> str:
-    """All metrics of one look.
+    """All metrics of one state.
 
     Args:
-        is_answering: whether the look is the present; of a job that does not answer only that is told, and since when.
+        is_answering: whether the state is the present; of a job that does not answer only that is exported, and since
+        when.
     """
     return "\n".join(_lines(state, is_answering)) + "\n"
 
 
 def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
     job = f'job="{_escape(state.job.job_id)}"'
-    yield "# HELP allready_up Whether the job could be looked at"
+    yield "# HELP allready_up Whether the job could be sampled"
     yield "# TYPE allready_up gauge"
     yield f"allready_up{{{job}}} {int(is_answering)}"
     yield "# HELP allready_look_timestamp_seconds When the job was last seen"
@@ -51,10 +52,10 @@ def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
     if not is_answering:
         return
     ranks = [(s.node_rank, r) for s in state.statuses for r in s.ranks]
-    for name, told, value_of in _GAUGES:
+    for name, help_text, value_of in _GAUGES:
         rows = [(n, r.rank, v) for n, r in ranks if (v := value_of(r)) is not None]
         if rows:
-            yield f"# HELP allready_rank_{name} {told}"
+            yield f"# HELP allready_rank_{name} {help_text}"
             yield f"# TYPE allready_rank_{name} gauge"
             yield from (f'allready_rank_{name}{{{job},node="{n}",rank="{r}"}} {v!r}' for n, r, v in rows)
     counted = [(n, r) for n, r in ranks if r.groups]  # of others it is not known
@@ -87,7 +88,7 @@ def _escape(text: str) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    """At most `MAX_CONNECTIONS` at a time; a client that goes away is nobody's concern."""
+    """At most `MAX_CONNECTIONS` at a time; a client that goes away is ignored."""
 
     daemon_threads = True
 
@@ -144,7 +145,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Nobody wants a line per scrape."""
+                """A line per scrape is of no use."""
 
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]

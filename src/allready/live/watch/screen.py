@@ -1,4 +1,4 @@
-"""A look as text: the aligned table for a pipe, and the picture for a screen of any size."""
+"""A state of the job as text: the aligned table for a pipe, and the picture for a screen of any size."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ MAX_CELL = 80
 MIN_SITE = 16
 GAP = "  "
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": ""}
-_STATUS_STYLE = {Status.HEALTHY: "good", Status.WAITING: "warn", Status.FAULT: "bad", Status.UNKNOWN: "warn"}
+_STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 
 
 def cells(line: RankLine, language: str) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def picture(
     columns: int,
     lines: int,
     first: int = 0,
-    said: str = "",
+    message: str = "",
     problem: str = "",
     coloured: bool = True,
     encoding: str = "utf-8",
@@ -91,8 +91,8 @@ def picture(
 
     Args:
         first: rows to leave out at the beginning.
-        said: the answer to the last key.
-        problem: why the look is not the present.
+        message: the answer to the last key.
+        problem: why the state is not the present.
     """
     style = _STATUS_STYLE.get(state.report.status, "") if state.report is not None else ""
     head = head_lines(state, language)
@@ -102,7 +102,7 @@ def picture(
         kind = "bold" if number == 0 else style if number == 1 else "" if number == 2 else "dim"
         top += [(part, kind) for part in wrapped(text, columns, most=1 if number == 0 else 4)]
     top = top[:most_head]
-    foot = [(shorten(plain(said, most=1000), columns), "bold")] if said else []
+    foot = [(shorten(plain(message, most=1000), columns), "bold")] if message else []
     if problem:
         foot += [(part, "warn") for part in wrapped(plain(problem, most=1000), columns, most=2)]
     foot.append((shorten(ui("watch.keys", language), columns), "dim"))

@@ -13,22 +13,22 @@ from allready.text.ui import ui
 NETWORK_KEPT_S = 10.0
 """Sockets and interfaces come with every few statuses only; the last ones are shown for so long."""
 OLD_STATUS_S = 5.0
-"""A status of a node is told to be old after this; agents tell theirs every second."""
+"""A status of a node counts as old after this; agents send theirs every second."""
 QUIET_BEAT_S = 2.0
 LONG_SITE_S = 5.0
 MOVING_S = 1.0
 MOMENT_S = 0.25
-"""Ranks of one node are not looked at in the same moment either, and their own words are up to 0.2 s old."""
+"""Ranks of one node are not sampled in the same moment either, and their own reports are up to 0.2 s old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedJob:
     """A job and how to reach it.
 
-    source: "allready" (an agent of `allready run` answers) or "processes" (ranks that somebody else started, found by
-    their environment).  `place`: the agent's run folder, empty for others.  `pids`: of the ranks of a job of processes;
-    `is_numbered`: they tell no rank, and are numbered as they were named.  `has_diagnosis`: the agent looks at its
-    ranks.
+    source: "allready" (an agent of `allready run` answers) or "processes" (ranks that another launcher started, found
+    by their environment).  `place`: the agent's run folder, empty for others.  `pids`: of the ranks of a job of
+    processes; `is_numbered`: their environment has no rank, and they are numbered as they were named.
+    `has_diagnosis`: the agent samples its ranks.
     """
 
     source: str
@@ -51,7 +51,7 @@ class WatchedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """Something to say beside the table: a text of `ui_watch` and its values."""
+    """A note beside the table: a text of `ui_watch` and its values."""
 
     key: str
     values: Mapping[str, object] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchState:
-    """One look.  `now_s`: wall clock of the look.  `notes`: what could not be seen, and why."""
+    """One sample.  `now_s`: its wall clock.  `notes`: what could not be seen, and why."""
 
     job: WatchedJob
     now_s: float
@@ -72,8 +72,8 @@ class WatchState:
     notes: tuple[Remark, ...] = ()
 
 
-def settled(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
-    """The newest attempt's statuses, with the sockets of the look before where this one has none."""
+def newest_attempt(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
+    """The newest attempt's statuses, with the sockets of the sample before where this one has none."""
     last = max((s.attempt for s in statuses), default=0)
     earlier = {s.node_rank: s for s in before if s.attempt == last}
     found = []
@@ -188,7 +188,7 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
 def _behind(mark: GroupMark, ahead: int, rank: RankStatus, status: NodeStatus, newest_s: float) -> int:
     """Operations behind the furthest rank.
 
-    Nodes tell at different moments: of a rank that goes on, what it made since its word came is not counted.
+    Nodes report at different moments: of a rank that goes on, what it made since its status is not counted.
     """
     gap = ahead - mark.enqueued
     goes_on = mark.moved_s is not None and status.time_s - mark.moved_s < MOVING_S
@@ -208,9 +208,9 @@ def _ended(exit_code: int | None, signal: str | None) -> str:
 
 
 def _silence(rank: RankStatus) -> str:
-    if rank.beat_age_s is None or rank.beat_age_s < QUIET_BEAT_S:
+    if rank.heartbeat_age_s is None or rank.heartbeat_age_s < QUIET_BEAT_S:
         return ""
-    return _time(rank.beat_age_s)
+    return _time(rank.heartbeat_age_s)
 
 
 def _cpu(rank: RankStatus) -> str:
@@ -226,7 +226,7 @@ def _cpu(rank: RankStatus) -> str:
 def _site(rank: RankStatus, now_s: float) -> str:
     """Where it is, and for how long if that is more than a moment.
 
-    A loop may be seen at the same place at every look: whoever made an operation meanwhile has not stayed there.
+    A loop may be seen at the same place in every sample: a rank that made an operation meanwhile has not stayed there.
     """
     moved_s = max((mark.moved_s for mark in rank.groups if mark.moved_s is not None), default=0.0)
     if rank.site_since_s is not None and moved_s > rank.site_since_s:

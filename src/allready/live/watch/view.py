@@ -1,4 +1,4 @@
-"""One job to look at, whoever started it, and the thread that looks again and again."""
+"""One job to watch, whatever started it, and the thread that samples it again and again."""
 
 import shutil
 import threading
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from allready.live.watch.foreign import ForeignJob
 
 SETTLE_S = 1.0
-"""Shares of CPU need two looks; at a job without an agent nobody has looked before."""
+"""Shares of CPU need two samples; a job without an agent has not been sampled before."""
 OTHERS_S = 3.0
 RAS_S = 2.5
 EVIDENCE_S = 5.0
 """Agents need up to 1.5 s for their evidence, and write it after that."""
-EVIDENCE_LOOK_S = 0.1
-LONGEST_LOOK_S = 5.0
+EVIDENCE_POLL_S = 0.1
+MAX_SAMPLE_S = 5.0
 
 
 class View(Protocol):
@@ -30,15 +30,15 @@ class View(Protocol):
 
     job: WatchedJob
 
-    def look(self) -> WatchState | None:
+    def read(self) -> WatchState | None:
         """The job now; None when it is over.
 
         Raises:
             AllreadyError: it is there and does not answer.
         """
 
-    def look_once(self) -> WatchState | None:
-        """The same for somebody who looks only once: waits for what takes a moment."""
+    def read_once(self) -> WatchState | None:
+        """The same for a single sample: waits for what takes a moment."""
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
         """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had.
@@ -56,7 +56,7 @@ class View(Protocol):
         """
 
     def close(self) -> None:
-        """End looking; the job is not touched."""
+        """End; the job is not touched."""
 
 
 def open_view(wanted: str | None) -> View:
@@ -81,18 +81,18 @@ class RunView:
         self.job = job
         self._attachment = Attachment(job)
 
-    def look(self) -> WatchState | None:
-        """As `View.look`."""
-        return self._look(0.0)
+    def read(self) -> WatchState | None:
+        """As `View.read`."""
+        return self._read(0.0)
 
-    def look_once(self) -> WatchState | None:
-        """As `View.look_once`: node 0 sends the other nodes' statuses only while somebody watches."""
-        return self._look(OTHERS_S)
+    def read_once(self) -> WatchState | None:
+        """As `View.read_once`: node 0 sends the other nodes' statuses only while the job is watched."""
+        return self._read(OTHERS_S)
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
         """As `View.gather`: every node keeps its part in its own report folder."""
         asked_s = time.time()
-        one = Attachment(self.job)  # looks go on meanwhile
+        one = Attachment(self.job)  # samples go on meanwhile
         try:
             folder = one.gather()
         finally:
@@ -113,9 +113,9 @@ class RunView:
         """As `View.close`."""
         self._attachment.close()
 
-    def _look(self, wait_s: float) -> WatchState | None:
+    def _read(self, wait_s: float) -> WatchState | None:
         try:
-            return self._attachment.look(wait_for_all_s=wait_s)
+            return self._attachment.read(wait_for_all_s=wait_s)
         except NotAnsweringError:
             if is_alive(self.job):
                 raise
@@ -123,22 +123,22 @@ class RunView:
 
 
 class ProcessView:
-    """Ranks that nobody of ours looks at."""
+    """Ranks that no agent of ours watches."""
 
     def __init__(self, job: "ForeignJob") -> None:
         self.job = job.job
         self._job = job
 
-    def look(self) -> WatchState | None:
-        """As `View.look`."""
-        return self._job.look()
+    def read(self) -> WatchState | None:
+        """As `View.read`."""
+        return self._job.sample()
 
-    def look_once(self) -> WatchState | None:
-        """As `View.look_once`."""
-        if self._job.look() is None:
+    def read_once(self) -> WatchState | None:
+        """As `View.read_once`."""
+        if self._job.sample() is None:
             return None
         time.sleep(SETTLE_S)
-        return self._job.look(ras_s=RAS_S)
+        return self._job.sample(ras_s=RAS_S)
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
         """As `View.gather`: a new folder in the working directory."""
@@ -161,13 +161,13 @@ class ProcessView:
 
 
 class Poller:
-    """Looks in a thread of its own, so that a job that does not answer blocks neither keys nor metrics.
+    """Samples in a thread of its own, so that a job that does not answer blocks neither keys nor metrics.
 
-    `newest` is the last look that there was, `problem` why there is no newer one, "" while there is.
+    `newest` is the last sample, `problem` why there is no newer one, "" while there is.
     """
 
     def __init__(self, view: View, first: WatchState, *, every_s: float) -> None:
-        """Begin with a look that was made already."""
+        """Begin with a sample that was made already."""
         self.newest = first
         self.problem = ""
         self.is_over = False
@@ -184,16 +184,16 @@ class Poller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End looking, as soon as the look under way allows."""
+        """End, as soon as the sample under way allows."""
         self._stop.set()
-        self._thread.join(LONGEST_LOOK_S)
+        self._thread.join(MAX_SAMPLE_S)
 
     def age_s(self) -> float:
-        """How old the newest look is."""
+        """How old the newest sample is."""
         return time.monotonic() - self._seen_s
 
     def wait(self, number: int, timeout_s: float) -> int:
-        """Until there is a look after that of this number (or the end, or a problem), at most so long; its number."""
+        """Until there is a sample after that of this number (or the end, or a problem), at most so long; its number."""
         with self._news:
             self._news.wait_for(lambda: self.number > number, timeout_s)
             return self.number
@@ -201,17 +201,17 @@ class Poller:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             try:
-                state = self._view.look()
+                state = self._view.read()
             except (AllreadyError, OSError) as error:
-                self._tell(None, str(error))
+                self._publish(None, str(error))
                 continue
             if state is None:
                 self.is_over = True
-                self._tell(None, "")
+                self._publish(None, "")
                 return
-            self._tell(state, "")
+            self._publish(state, "")
 
-    def _tell(self, state: WatchState | None, problem: str) -> None:
+    def _publish(self, state: WatchState | None, problem: str) -> None:
         with self._news:
             if state is not None:
                 self.newest, self._seen_s = state, time.monotonic()
@@ -222,8 +222,8 @@ class Poller:
 
 def _new_folder(parent: Path) -> Path:
     name = f"allready-stacks-{time.strftime('%Y%m%d-%H%M%S')}"
-    for turn in range(100):
-        folder = parent / (f"{name}-{turn}" if turn else name)
+    for number in range(100):
+        folder = parent / (f"{name}-{number}" if number else name)
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -239,7 +239,7 @@ def _is_written(folder: Path, asked_s: float) -> bool:
         fresh = [_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
         if fresh and all(fresh):
             return True
-        time.sleep(EVIDENCE_LOOK_S)
+        time.sleep(EVIDENCE_POLL_S)
     return any(_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))
 
 

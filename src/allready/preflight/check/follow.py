@@ -1,6 +1,7 @@
 """What every node does for the stages, node 0 included: wait for node 0's word and take part."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
 
 REACH_OPEN = "reach.open"
-IDLE_S = 3600.0
-"""Node 0 bounds every stage and beats every 2 s; this only bounds a wait that should never be reached."""
+RECEIVE_S = 5.0
+"""One wait for a message.  Node 0 bounds every stage, and the link ends when node 0 has been silent for 10 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +40,15 @@ async def follow(
         facts: this node's own; awaited where a stage needs them, and left as they are on cancellation.
         narrator: gets the live lines of the stages.
         on_interim: gets node 0's reports of the roll call.
-        on_stage: is told the name of each stage as this node enters it.
+        on_stage: gets the name of each stage as this node enters it.
 
     Raises:
         ExchangeError: the connection to node 0 broke, or node 0 fell silent in the middle of a stage.
     """
     waiting: tuple[str, Any] | None = None  # a message that a stage handed back, because it was not the stage's own
     while True:
-        if waiting is not None:
-            (kind, body), waiting = waiting, None
-        else:
-            try:
-                kind, body = await node.receive(timeout_s=IDLE_S)
-            except DeadlineExceeded as error:
-                raise ExchangeError(f"node 0 is alive but started nothing for {IDLE_S:.0f} s") from error
+        kind, body = waiting if waiting is not None else await _next(node)
+        waiting = None
         if kind == "interim":
             on_stage("roll")
             on_interim(convert(body, Report))
@@ -70,3 +66,9 @@ async def follow(
             on_stage("collectives")
             waiting = await agent.take_part(node, body, narrator=narrator)
         # Anything else is a late message of a stage that this node has left: without meaning now.
+
+
+async def _next(node: NodeSide) -> tuple[str, Any]:
+    while True:
+        with contextlib.suppress(DeadlineExceeded):
+            return await node.receive(timeout_s=RECEIVE_S)

@@ -2,23 +2,33 @@
 
 from collections.abc import Mapping
 
-from allready.model import LaunchFacts, NodeFacts, NotApplicable, Reachability, ScriptFacts, ranges
+from allready.model import (
+    LaunchFacts,
+    NodeFacts,
+    NotApplicable,
+    Reachability,
+    Reason,
+    ScriptFacts,
+    UncheckedKind,
+    ranges,
+)
+from allready.text.reasons import reason
 
 
-def gaps(facts: Mapping[int, NodeFacts], reach: Reachability | None) -> dict[str, str]:
-    """Stage -> what of it is missing, so that nobody is called healthy who was not looked at.
+def gaps(facts: Mapping[int, NodeFacts], reach: Reachability | None) -> dict[str, Reason]:
+    """Stage -> what of it is missing, so that no node is called healthy that was not checked.
 
     Single facts that a machine does not give are the rules' own matter; here it is a node without any facts, a script
     that was to be compared and could not be read, and pairs of nodes that were planned and not tried.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Reason] = {}
     mute = [n for n, node in facts.items() if not isinstance(node.launch, LaunchFacts)]
     scripts = {n: node.script for n, node in facts.items() if n not in mute}
     unread = [n for n, script in scripts.items() if not isinstance(script, ScriptFacts)]
     if mute:
-        found["facts"] = f"nothing is known of node {ranges(mute)}"
+        found["facts"] = reason(UncheckedKind.NODE_UNKNOWN, nodes=ranges(mute))
     elif any(not isinstance(script, NotApplicable) for script in scripts.values()) and unread:
-        found["facts"] = f"the script could not be compared: it was not read on node {ranges(unread)}"
+        found["facts"] = reason(UncheckedKind.SCRIPT_UNREAD, nodes=ranges(unread))
     if reach is not None and reach.num_pairs_done < reach.num_pairs_planned:
-        found["reach"] = f"only {reach.num_pairs_done} of {reach.num_pairs_planned} pairs of nodes were tried"
+        found["reach"] = reason(UncheckedKind.PAIRS_UNTRIED, done=reach.num_pairs_done, planned=reach.num_pairs_planned)
     return found

@@ -7,13 +7,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from allready import __version__
 from allready.facts.collect import to_json
+from allready.judging.engine import crashed, judge
+from allready.judging.report_builder import (
+    ReportBuilder,
+    keep_first_detection,
+    status_of,
+    status_when_interrupted,
+    verdict_of,
+)
 from allready.model import (
     Finding,
     Fleet,
     NodeFacts,
-    NotChecked,
+    Reason,
     Report,
     RollCall,
     Status,
@@ -22,8 +29,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check.thinning import thin
-from allready.rules.engine import judge
-from allready.rules.verdict import keep_first_detection, status_of, verdict_of
+from allready.text.reasons import not_checked
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
@@ -34,8 +40,7 @@ class Inquiry:
     """Keeps what must not change between two judgements: when it began, and since when a verdict has stood."""
 
     def __init__(self, *, command: str = "check") -> None:
-        self._command = command
-        self.started = datetime.now(UTC)
+        self._reports = ReportBuilder(command=command)
         self._verdict: Verdict | None = None
         self.last: Report | None = None
 
@@ -45,7 +50,7 @@ class Inquiry:
         *,
         waiting: bool,
         visible_since: datetime | None,
-        unchecked_stages: Mapping[str, str] | None = None,
+        unchecked_stages: Mapping[str, Reason] | None = None,
         notes: Sequence[str] = (),
     ) -> Report:
         """Judge the fleet as it stands.
@@ -58,18 +63,15 @@ class Inquiry:
             notes: lines for the report.
         """
         findings, unchecked = judge(fleet)
-        stages = tuple(NotChecked(code=name, node=None, why=why) for name, why in (unchecked_stages or {}).items())
-        crashed = tuple(n for n in unchecked if n.why.startswith("the rule itself failed"))
-        verdict = verdict_of(findings, now=datetime.now(UTC), visible_since=visible_since)
+        stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
+        now = datetime.now(UTC)
+        verdict = verdict_of(findings, now=now, visible_since=visible_since)
         self._verdict = keep_first_detection(verdict, self._verdict)
         reach, left_out = thin(fleet.reach) if fleet.reach is not None else (None, ())
-        report = Report(
-            tool_version=__version__,
-            command=self._command,
-            started=self.started.isoformat(timespec="milliseconds"),
-            duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
+        self.last = self._reports.build(
+            now=now,
             world=fleet.world,
-            status=status_of(findings, (*stages, *crashed), waiting=waiting),
+            status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
             not_checked=(*stages, *unchecked),
@@ -80,21 +82,33 @@ class Inquiry:
             odd=_odd(findings),
             notes=(*notes, *left_out),
         )
-        self.last = report
-        return report
+        return self.last
 
-    def interrupted(self, stage: str, why: str) -> Report:
-        """The report when the check itself was ended: what stood, and what was not looked at."""
-        report = self.last or self.judge(
-            Fleet(world=World(num_nodes=0, world_size=0)), waiting=False, visible_since=None
-        )
-        fault = report.verdict is not None
-        ended = NotChecked(code=stage, node=None, why=why)
+    @property
+    def started(self) -> datetime:
+        """When the command began; timezone-aware."""
+        return self._reports.started
+
+    def interrupted(self, stage: str, why: Reason) -> Report:
+        """The report when a signal ended the command: what stood, and what was not checked."""
+        report = self._so_far()
+        return self._ended(report, status_when_interrupted(report.verdict, report.findings), stage, why)
+
+    def failed(self, stage: str, why: Reason) -> Report:
+        """The report when the command itself failed: a report that stood before must not pass for the result."""
+        report = self._so_far()
+        return self._ended(report, Status.UNKNOWN if report.verdict is None else Status.FAULT, stage, why)
+
+    def _so_far(self) -> Report:
+        nothing = Fleet(world=World(num_nodes=0, world_size=0))
+        return self.last or self.judge(nothing, waiting=False, visible_since=None)
+
+    def _ended(self, report: Report, status: Status, stage: str, why: Reason) -> Report:
         self.last = replace(
             report,
-            status=Status.FAULT if fault else Status.UNKNOWN,
-            duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 3),
-            not_checked=(ended, *report.not_checked),
+            status=status,
+            duration_s=self._reports.duration_s(datetime.now(UTC)),
+            not_checked=(not_checked(stage, why), *report.not_checked),
         )
         return self.last
 

@@ -1,25 +1,20 @@
-"""Start a check on this node: collect facts beside the roll call, lead or follow."""
+"""Start a check on this node: collect facts beside the roll call, coordinate or take part."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from allready import __version__
-from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.collect import collect
 from allready.facts.host import Host
 from allready.messaging.channel import Narrator
 from allready.messaging.wire import PROTOCOL, Hello
-from allready.model import NodeFacts, Report
+from allready.model import Report
+from allready.preflight.check.context import CheckContext, Publish, collect_facts
 from allready.preflight.check.coordinator import Coordinator
 from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.participant import Participant
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.check.waits import in_daemon_thread, say_exhaustion_once
-
-COLLECT_S = 15.0
-RESOLVE_S = 4.0
+from allready.preflight.check.waits import say_exhaustion_once
 
 
 async def check(
@@ -29,7 +24,7 @@ async def check(
     name: str,
     instance: str,
     inquiry: Inquiry,
-    publish: Callable[[Report], None],
+    publish: Publish,
     narrator: Narrator,
     where: Callable[[Callable[[], str]], None],
 ) -> Report:
@@ -47,63 +42,31 @@ async def check(
     """
     launch = request.launch
     say_exhaustion_once(asyncio.get_running_loop())
-    own_facts = asyncio.ensure_future(_collect(request, host))
+    own_facts = asyncio.ensure_future(collect_facts(host, request))
     hello = Hello(
         protocol=PROTOCOL,
         tool_version=__version__,
         node_rank=launch.node_rank,
         name=name,
-        pid=_own_pid(),
+        pid=os.getpid(),
         num_nodes=launch.num_nodes,
         nproc_per_node=launch.nproc_per_node,
         job_id=launch.job_id,
         master_addr=launch.master_addr,
         instance=instance,
     )
-
-    async def resolve(wanted: str) -> tuple[str, ...]:
-        try:
-            return await in_daemon_thread(
-                lambda: host.resolve(wanted, timeout_s=RESOLVE_S), timeout_s=RESOLVE_S + 1.0, what=f"resolving {wanted}"
-            )
-        except DeadlineExceeded as error:
-            raise FactUnavailable(str(error)) from error
-
+    context = CheckContext(
+        request=request,
+        hello=hello,
+        own_facts=own_facts,
+        host=host,
+        inquiry=inquiry,
+        publish=publish,
+        narrator=narrator,
+    )
+    side = Coordinator(context) if launch.node_rank == 0 else Participant(context)
+    where(lambda: side.stage)
     try:
-        side: Coordinator | Participant
-        if launch.node_rank == 0:
-            side = Coordinator(
-                request,
-                hello,
-                own_facts,
-                host=host,
-                resolve=resolve,
-                inquiry=inquiry,
-                publish=publish,
-                narrator=narrator,
-            )
-        else:
-            side = Participant(
-                request, hello, own_facts, resolve=resolve, inquiry=inquiry, publish=publish, narrator=narrator
-            )
-        where(lambda: side.stage)
         return await side.run()
     finally:
         own_facts.cancel()
-
-
-async def _collect(request: CheckRequest, host: Host) -> NodeFacts:
-    try:
-        return await in_daemon_thread(
-            lambda: collect(host, request.launch, script=request.script, deadline_s=COLLECT_S),
-            timeout_s=COLLECT_S + 2.0,
-            what="collecting facts",
-        )
-    except DeadlineExceeded as error:
-        return replace(NodeFacts.none(str(error)), launch=request.launch)
-
-
-def _own_pid() -> int:
-    import os
-
-    return os.getpid()

@@ -3,11 +3,22 @@
 from collections.abc import Mapping
 
 from allready.messaging.channel import HubSide, Narrator
-from allready.model import CollectiveRun, Collectives, GpuFacts, LaunchFacts, NodeFacts, SoftwareFacts, World
+from allready.model import (
+    CollectiveRun,
+    Collectives,
+    GpuFacts,
+    LaunchFacts,
+    NodeFacts,
+    Reason,
+    SoftwareFacts,
+    UncheckedKind,
+    World,
+)
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default
+from allready.text.reasons import reason
 
 
 def choose_backend(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> str:
@@ -75,10 +86,10 @@ def _own_stages(name: str, backend: str) -> tuple[str, ...]:
     return tuple(stage for stage in STAGES[backend] if stage in candidates)
 
 
-def stages_it_has_not(request: CheckRequest, backend: str) -> dict[str, str]:
+def stages_it_has_not(request: CheckRequest, backend: str) -> dict[str, Reason]:
     """Stages of the collectives that were asked for and that this backend does not have -> why."""
     return {
-        name: f"backend {backend} has no such stage (it has {', '.join(STAGES[backend])})"
+        name: reason(UncheckedKind.NO_SUCH_STAGE, backend=backend, stages=", ".join(STAGES[backend]))
         for name in request.collective_stages
         if not _own_stages(name, backend)
     }

@@ -17,8 +17,8 @@ from allready.preflight.collectives import wire
 from allready.preflight.collectives.process import RankProcess
 
 _PUBLISH_EVERY_S = 0.1
-_LOOK_EVERY_S = 0.5
-_SAY_EVERY_S = 0.5
+_SAMPLE_EVERY_S = 0.5
+_NARRATE_EVERY_S = 0.5
 _GRACE_S = 0.5
 _KILL_WAIT_S = 5.0
 _LAST_WORD_S = 1.0
@@ -106,7 +106,7 @@ class _Part:
         self._urgent = asyncio.Event()
         self._outbox: list[tuple[str, Any]] = []
         self._sent_positions: dict[int, tuple[int, int, int]] = {}
-        self._looked = self._positions_sent = self._said = 0.0
+        self._sampled = self._positions_sent = self._narrated = 0.0
         self._positions_wanted = False
         self._shm: set[str] = set()
         self.ranks: list[RankProcess] = []
@@ -145,7 +145,7 @@ class _Part:
     async def serve(self) -> tuple[str, Any] | None:
         """Until the hub's STOP."""
         publisher = asyncio.create_task(self._publish())
-        heard = time.monotonic()
+        received_s = time.monotonic()
         try:
             while True:
                 try:
@@ -153,12 +153,12 @@ class _Part:
                 except DeadlineExceeded:
                     if publisher.done():
                         publisher.result()
-                    if time.monotonic() - heard > wire.HUB_SILENT_S:
+                    if time.monotonic() - received_s > wire.HUB_SILENT_S:
                         raise ExchangeError(
-                            f"node 0 has said nothing for {wire.HUB_SILENT_S:.0f} s during the collectives"
+                            f"node 0 has sent nothing for {wire.HUB_SILENT_S:.0f} s during the collectives"
                         ) from None
                     continue
-                heard = time.monotonic()
+                received_s = time.monotonic()
                 if kind not in wire.KINDS_TO_NODE:
                     return kind, body
                 message = convert(body, wire.RunMessage)
@@ -166,20 +166,23 @@ class _Part:
                     continue
                 if kind == wire.STOP:
                     return None
-                if kind == wire.PORT:
-                    for process in self.ranks:
-                        if process.rank != 0:
-                            process.tell({"port": message.port})
-                elif kind == wire.EXAMINE:
-                    asked = [p for p in self.ranks if p.rank in message.ranks]
-                    states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
-                    self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
-                    self._urgent.set()
+                await self._handle(kind, message)
         finally:
             publisher.cancel()
             await asyncio.wait([publisher])
             if not publisher.cancelled():
                 publisher.exception()  # the same trouble that ended this, or the caller meets it when sending
+
+    async def _handle(self, kind: str, message: wire.RunMessage) -> None:
+        if kind == wire.PORT:
+            for process in self.ranks:
+                if process.rank != 0:
+                    process.send({"port": message.port})
+        elif kind == wire.EXAMINE:
+            asked = [p for p in self.ranks if p.rank in message.ranks]
+            states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
+            self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
+            self._urgent.set()
 
     async def end(self) -> None:
         """End and reap all ranks, gently where that works; remove what they left in shared memory."""
@@ -187,7 +190,7 @@ class _Part:
             self._remember_shared_memory()
             for process in self.ranks:
                 # A stopped process would keep SIGTERM for later.
-                process.look(time.monotonic())
+                process.sample(time.monotonic())
                 process.dismiss()
                 process.signal_group(signal.SIGKILL if process.is_stopped else signal.SIGTERM)
             if not await self._all_reaped(_GRACE_S):
@@ -236,11 +239,11 @@ class _Part:
         if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
             self._positions_wanted = True
 
-    def _take_line(self, rank: int, line: wire.Line) -> None:
+    def _take_line(self, rank: int, line: wire.RankLine) -> None:
         if line.event == "port":
             self._port = line.number
             self._urgent.set()
-        elif line.event != "hello":
+        else:
             self._report(
                 rank,
                 line.event,
@@ -263,12 +266,12 @@ class _Part:
             text=process.error or "",
         )
 
-    def _take_looks(self) -> tuple[wire.Position, ...]:
+    def _sample_positions(self) -> tuple[wire.Position, ...]:
         now = time.monotonic()
-        if now - self._looked >= _LOOK_EVERY_S:
-            self._looked = now
+        if now - self._sampled >= _SAMPLE_EVERY_S:
+            self._sampled = now
             for process in self.ranks:
-                if process.look(now):
+                if process.sample(now):
                     self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
         if now - self._positions_sent < self._order.positions_every_s and not self._positions_wanted:
             return ()
@@ -289,7 +292,7 @@ class _Part:
                 async with asyncio.timeout(_PUBLISH_EVERY_S):
                     await self._urgent.wait()
             self._urgent.clear()
-            positions = self._take_looks()
+            positions = self._sample_positions()
             now = time.monotonic()
             events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MAX_EVENTS])
             del self._events[:_MAX_EVENTS]
@@ -304,7 +307,7 @@ class _Part:
             self._narrate()
 
     def _narrate(self) -> None:
-        if self._node.node_rank == 0 or time.monotonic() - self._said < _SAY_EVERY_S:
+        if self._node.node_rank == 0 or time.monotonic() - self._narrated < _NARRATE_EVERY_S:
             return  # node 0's terminal shows the whole job
-        self._said = time.monotonic()
+        self._narrated = time.monotonic()
         self._narrator.say("collectives.local", label=self._order.label, step=self.ranks[0].last_step())

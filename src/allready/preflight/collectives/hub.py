@@ -10,7 +10,7 @@ from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
-from allready.model import CollectiveRun, RankState, StageResult, ranges
+from allready.model import CollectiveRun, ProcessState, RankState, StageResult, ranges
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
@@ -73,7 +73,7 @@ def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "")
         local_rank=rank - spec.ranks_of[node_rank][0],
         pid=None,
         step=step,
-        state="unknown",
+        state=ProcessState.UNKNOWN,
         error=why,
     )
 

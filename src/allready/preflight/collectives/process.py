@@ -1,9 +1,10 @@
-"""One rank's process, seen from its agent: start it, hear it, look at it, end it."""
+"""One rank's process, seen from its agent: start it, read it, sample it, end it."""
 
 import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,17 +16,24 @@ from typing import Any
 
 import msgspec
 
-from allready.model import RankState
-from allready.preflight.collectives import cell, proc
+from allready.model import ProcessState, RankState
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
-from allready.preflight.collectives.wire import Line
+from allready.preflight.collectives.wire import POSITION, RankLine
+from allready.proc.cell import CellReader, anonymous_cell
+from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
+from allready.proc.exec_shim import shim_command
+from allready.proc.process import has_handler, maps_of, read_stat, wchan_of
 
 _TAIL_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 256 * 1024
 _STACK_WAIT_S = 0.4
 _ENDING_WAIT_S = 1.0
+_MAX_FRAMES = 24
 _ROOT = Path(__file__).parents[3]
-_DECODER = msgspec.json.Decoder(Line)
+_SHM = re.compile(r"(/dev/shm/(?:nccl|torch_|gloo)[^/\s]*)$", re.MULTILINE)
+"""Files of a communicator.  They stay behind when the process is killed before its communicator was complete."""
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*|\s*what\(\):.*)$")
+_DECODER = msgspec.json.Decoder(RankLine)
 
 
 class RankProcess:
@@ -35,7 +43,7 @@ class RankProcess:
     """
 
     def __init__(
-        self, *, rank: int, local_rank: int, on_line: Callable[[Line], None], on_end: Callable[[], None]
+        self, *, rank: int, local_rank: int, on_line: Callable[[RankLine], None], on_end: Callable[[], None]
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank
@@ -50,11 +58,11 @@ class RankProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._fds: set[int] = set()
         self._progress = self._output = self._control = self._stack = -1
-        self._cell: cell.CellReader | None = None
+        self._cell: CellReader | None = None
         self._pending = b""
         self._tail = bytearray()
-        self._main_thread: int | None = None
         self._cpu: deque[tuple[float, float]] = deque(maxlen=8)
+        self._cgroup = CgroupFiles()
         self._oom_kills: int | None = None
         self._error_stack: tuple[str, ...] = ()
         self._in_sweep = self._has_failed = False
@@ -68,26 +76,14 @@ class RankProcess:
         self._progress, progress_rank = self._pipe()
         control_rank, self._control = self._pipe()
         self._output, output_rank = self._pipe()
-        cell_fd = self._keep(cell.create("allready-cell"))
+        cell_fd = anonymous_cell("allready-cell")
+        self._cell = CellReader(cell_fd)
         self._stack = self._keep(os.memfd_create("allready-stack", os.MFD_CLOEXEC))
         stack_rank = self._keep(os.open(f"/proc/self/fd/{self._stack}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
-        self._cell = cell.CellReader(cell_fd)
         passed = (progress_rank, control_rank, cell_fd, stack_rank)
-        shim = str(Path(__file__).with_name("exec_shim.py"))
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    shim,
-                    str(os.getpid()),
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    module,
-                    *(str(fd) for fd in passed),
-                ],
+                shim_command(sys.executable, "-P", "-m", module, *(str(fd) for fd in passed)),
                 stdin=subprocess.DEVNULL,
                 stdout=output_rank,
                 stderr=output_rank,
@@ -100,16 +96,17 @@ class RankProcess:
             raise
         self.pid = self._process.pid
         self.step = "started"
-        self._oom_kills = proc.oom_kills(os.getpid())
-        for fd in (progress_rank, control_rank, output_rank, stack_rank, cell_fd):
+        self._cgroup = cgroup_files(os.getpid(), read_mounts())
+        self._oom_kills = num_oom_kills(self._cgroup)
+        for fd in (progress_rank, control_rank, output_rank, stack_rank):
             self._drop(fd)
         os.set_blocking(self._progress, False)
         os.set_blocking(self._output, False)
-        self.tell(orders)
+        self.send(orders)
         self._loop.add_reader(self._progress, self._read_progress)
         self._loop.add_reader(self._output, self._read_output)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         """Write one line to the rank; a rank that has ended is passed over."""
         if self._control in self._fds:
             with contextlib.suppress(OSError):
@@ -119,22 +116,23 @@ class RankProcess:
         """Let a rank that is through end by itself; one that is not pays no heed."""
         self._drop(self._control)
 
-    def look(self, now: float) -> bool:
-        """Sample the process and its cell; returns whether it was stopped or continued since the last look."""
+    def sample(self, now: float) -> bool:
+        """Sample the process and its cell; returns whether it was stopped or continued since the last sample."""
         self.read_position()
         if self._process is None or self.ended:
             return False
-        view = proc.look(self._process.pid)
-        if view is None:
+        stat = read_stat(self._process.pid)
+        if stat is None:
             return False
-        self._cpu.append((now, view.cpu_s))
-        was, self.is_stopped = self.is_stopped, view.state == "stopped"
+        self._cpu.append((now, stat.cpu_s))
+        was, self.is_stopped = self.is_stopped, stat.state in ProcessState.FROZEN
         return was != self.is_stopped
 
     def read_position(self) -> tuple[int, int, int] | None:
         """Where it is in the sweep: (size_bytes, entered, done), see `wire.Position`."""
         if self._cell is not None:
-            self.position = self._cell.read() or self.position
+            payload = self._cell.read()
+            self.position = POSITION.unpack(payload) if payload else self.position
         return self.position
 
     @property
@@ -155,22 +153,21 @@ class RankProcess:
             return f"signal {-code}"
 
     async def examine(self, node_rank: int) -> RankState:
-        """Everything that can be said of it now; takes at most about a second and a half."""
+        """Everything that is known of it now; takes at most about a second and a half."""
         deadline = time.monotonic() + _ENDING_WAIT_S
         ending = self._has_failed or self._progress not in self._fds
         while ending and not self.reap():  # it goes thread by thread, and its status comes last
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.01)
-        self.look(time.monotonic())
-        state, stack, where = "not_started", self._error_stack, None
+        self.sample(time.monotonic())
+        state, stack, where = ProcessState.NOT_STARTED, self._error_stack, None
         if self._process is not None and self.pid is not None:
             if self.ended:
-                state = "exited" if self.exit_code is not None else "killed"
+                state = ProcessState.EXITED if self.exit_code is not None else ProcessState.KILLED
             else:
-                view = proc.look(self.pid)
-                state = view.state if view else "unknown"
-                where = proc.wchan(self.pid)
+                state = _state_of(self.pid)
+                where = wchan_of(self.pid)
                 stack = stack or await self._ask_stack()
         return RankState(
             rank=self.rank,
@@ -213,7 +210,9 @@ class RankProcess:
 
     def shared_memory_files(self) -> set[str]:
         """Communicator files that would stay behind if it were killed now."""
-        return set() if self._process is None or self.ended else proc.shared_memory_files(self._process.pid)
+        if self._process is None or self.ended:
+            return set()
+        return set(_SHM.findall(maps_of(self._process.pid).decode(errors="replace")))
 
     def close(self) -> None:
         """Close all descriptors.  The process must have ended, or it loses its voice."""
@@ -241,7 +240,7 @@ class RankProcess:
         return round((last_cpu - then_cpu) / span_s, 3) if span_s >= 0.2 else None
 
     async def _ask_stack(self) -> tuple[str, ...]:
-        if self.pid is None or self.is_stopped or not proc.catches(self.pid, STACK_SIGNAL):
+        if self.pid is None or self.is_stopped or not has_handler(self.pid, STACK_SIGNAL):
             return ()
         before = os.fstat(self._stack).st_size
         try:
@@ -255,14 +254,13 @@ class RankProcess:
             if grown > before and grown == size:
                 break  # the dump is complete when it no longer grows
             size = grown
-        dump = os.pread(self._stack, 256 * 1024, before).decode(errors="replace")
-        return proc.read_stack(dump, self._main_thread)
+        return main_stack(os.pread(self._stack, 256 * 1024, before))
 
     def _explain_end(self) -> None:
         if self.error is None and (self.exit_code or self.signal_name not in {None, "SIGKILL", "SIGTERM"}):
-            self.error = proc.exception_line(self._tail.decode(errors="replace"))
+            self.error = exception_line(self._tail.decode(errors="replace"))
         if self.signal_name == "SIGKILL" and self._oom_kills is not None:
-            now = proc.oom_kills(os.getpid())
+            now = num_oom_kills(self._cgroup)
             if now is not None and now > self._oom_kills:
                 self.error = f"out of memory: the kernel killed {now - self._oom_kills} process(es) in this cgroup"
 
@@ -304,9 +302,7 @@ class RankProcess:
             line = _DECODER.decode(raw)
         except (msgspec.DecodeError, ValueError):
             return  # user code may print anywhere; only our lines count
-        if line.event == "hello":
-            self._main_thread = line.number
-        elif line.event in {"entered", "finished"}:
+        if line.event in {"entered", "finished"}:
             self.step = f"{line.event} {line.stage}"
             self._in_sweep = line.stage == "sweep" and line.event == "entered"
         elif line.event == "error":
@@ -336,3 +332,30 @@ def _with_our_package(environ: Mapping[str, str]) -> dict[str, str]:
     if _ROOT.name not in {"site-packages", "dist-packages"}:
         found["PYTHONPATH"] = os.pathsep.join(p for p in (found.get("PYTHONPATH"), str(_ROOT)) if p)
     return found
+
+
+def _state_of(pid: int) -> ProcessState:
+    stat = read_stat(pid)
+    if stat is None:
+        return ProcessState.UNKNOWN
+    return ProcessState.STOPPED if stat.state in ProcessState.FROZEN else stat.state
+
+
+def main_stack(dump: bytes) -> tuple[str, ...]:
+    """The main thread's frames of the newest dump of faulthandler, innermost first: "file:line function"."""
+    from allready.evidence.stacks import read_stacks
+
+    for process in reversed(read_stacks(dump, "stack").stacks):
+        for thread in process.threads:
+            if thread.is_main:
+                return tuple(f"{f.file}:{f.line} {f.function}" for f in thread.frames[:_MAX_FRAMES])
+    return ()
+
+
+def exception_line(tail: str) -> str | None:
+    """The last line that names an exception in what a process printed; else its last line; None when it was silent."""
+    lines = [line.rstrip() for line in tail.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if _EXCEPTION.match(line):
+            return line.strip()[:2000]
+    return lines[-1].strip()[:2000] if lines else None

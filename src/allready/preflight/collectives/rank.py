@@ -58,10 +58,10 @@ class TorchRank:
             self.device = torch.device("cpu")
             note("cpu")
             return
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             usable = torch.cuda.is_available()
-        words = "; ".join(str(w.message).splitlines()[0] for w in said)
+        words = "; ".join(str(w.message).splitlines()[0] for w in caught)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         among = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible!r})"
         if torch.version.cuda is None and not usable:
@@ -158,10 +158,10 @@ class TorchRank:
 
 
 def _reach(address: str, port: int) -> None:
-    """Connect once, because the library would try for minutes without a word.
+    """Connect once, because the library would try for minutes without a message.
 
     Raises:
-        ConnectionError: nobody can be reached there; the message names the address and the kernel's reason.
+        ConnectionError: nothing answers there; the message names the address and the kernel's reason.
     """
     try:
         with contextlib.closing(socket.create_connection((address, port), timeout=_PROBE_S)):
@@ -172,7 +172,7 @@ def _reach(address: str, port: int) -> None:
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Never returns: the process ends when its agent says so, or by an error."""
+    """Never returns: the process ends when its agent ends it, or by an error."""
     side = RankSide(argv)
     rank = TorchRank(side)
     side.run(

@@ -10,13 +10,13 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.cell import CellWriter
+from allready.preflight.collectives.wire import POSITION
+from allready.proc.cell import CellWriter
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
@@ -41,9 +41,9 @@ class RankSide:
             os.set_inheritable(fd, False)  # a child of ours must not keep the pipes open
         self._progress = progress
         self._control = os.fdopen(control, "r", encoding="utf-8")
-        self.cell = CellWriter(cell)
+        self._cell = CellWriter(cell)
+        os.close(cell)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True, chain=False)
-        self.send("hello", number=threading.get_ident())
         orders = json.loads(self._control.readline())
         self.stages: tuple[str, ...] = tuple(orders["stages"])
         self.backend: str = orders["backend"]
@@ -59,12 +59,16 @@ class RankSide:
         self.device_index: int = orders["device_index"]
 
     def send(self, event: str, **fields: Any) -> None:
-        """Report one `wire.Line`."""
+        """Report one `wire.RankLine`."""
         line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
         os.write(self._progress, line.encode())
 
+    def mark(self, size_bytes: int, entered: int, done: int) -> None:
+        """Show where this rank is in the sweep, see `wire.Position`; before every operation."""
+        self._cell.write(POSITION.pack(size_bytes, entered, done))
+
     def send_port(self, port: int) -> None:
-        """Rank 0 only: say where the others find what it serves."""
+        """Rank 0 only: report where the others find what it serves."""
         self.send("port", number=port)
 
     def other_port(self) -> int:
@@ -100,7 +104,7 @@ class RankSide:
             self.send("error", stage=name, text=last_line(error), stack=frames(error))
             self._end(1)
         self.send("done")
-        while self._control.readline():  # stay: an early end would look like a lost connection to the others
+        while self._control.readline():  # stay: an early end would appear as a lost connection to the others
             pass
         self._end(0)
 

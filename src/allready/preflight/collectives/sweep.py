@@ -101,12 +101,12 @@ class Sweep:
     def _synced(self, view: Any, size_bytes: int, iteration: int) -> float:
         """One operation, waited for; returns its seconds on this rank."""
         self._wait_gpu()
-        self._side.cell.write(size_bytes, iteration, iteration - 1)
+        self._side.mark(size_bytes, iteration, iteration - 1)
         begin = time.perf_counter()
         self._all_reduce(view)
         self._wait_gpu()
         took_s = time.perf_counter() - begin
-        self._side.cell.write(size_bytes, iteration, iteration)
+        self._side.mark(size_bytes, iteration, iteration)
         return took_s
 
     def _wait_gpu(self) -> None:
@@ -122,7 +122,7 @@ class Sweep:
         return max(float(longest.item()), 1e-7)
 
     def _timed_on_cpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int) -> float:
-        write, all_reduce = self._side.cell.write, self._all_reduce
+        write, all_reduce = self._side.mark, self._all_reduce
         for iteration in range(done + 1, done + 1 + warmup):
             write(size_bytes, iteration, iteration - 1)
             all_reduce(view)
@@ -143,7 +143,7 @@ class Sweep:
         50 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
         earlier one.
         """
-        new_event, write = self._torch.cuda.Event, self._side.cell.write
+        new_event, write = self._torch.cuda.Event, self._side.mark
         all_reduce, group = self._dist.all_reduce, self._group  # one Python call less: it would be 1 % of 40 us
         first, last = done + 1 + warmup, done + warmup + iters
         stride = max(1, math.ceil(_MARK_EVERY_S / one_s))

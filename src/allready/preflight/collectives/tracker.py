@@ -8,6 +8,7 @@ once, after a moment in which the first cause may still overtake its consequence
 import re
 from dataclasses import dataclass, field
 
+from allready.judging.majority import is_minority
 from allready.model import BenchPoint
 from allready.preflight.collectives.rank_side import STORE_UNREACHABLE
 from allready.preflight.collectives.spec import RunSpec
@@ -383,7 +384,7 @@ class StageTracker:
         stuck = [r for r in self.ranks if r not in finished]
         if absent or stage in _ON_ITS_OWN:
             return absent if absent and stage not in _ON_ITS_OWN else stuck
-        return stuck if 2 * len(stuck) < len(self.ranks) else []
+        return stuck if is_minority(len(stuck), len(self.ranks)) else []
 
     # The sweep: which operation is it about?
 

@@ -1,5 +1,6 @@
 """What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
 
+import struct
 from dataclasses import dataclass, field
 
 from allready.model import RankState
@@ -16,7 +17,7 @@ STOPPED = "collectives.stopped"
 KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, STOP})
 STILL_HERE_EVERY_S = 5.0
 HUB_SILENT_S = 60.0
-"""A node ends its ranks when node 0 says nothing for this long."""
+"""A node ends its ranks when node 0 sends nothing for this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +53,10 @@ class RunMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RankLine:
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: hello, entered, finished, error, wrong, point, port, done.
+    event: entered, finished, error, wrong, point, port, done.
     """
 
     event: str
@@ -63,7 +64,7 @@ class Line:
     stage: str = ""
     text: str = ""
     stack: tuple[str, ...] = ()
-    number: int = 0  # port; of hello: the main thread's ident
+    number: int = 0  # port
     size_bytes: int = 0
     time_s: float = 0.0
     iterations: int = 0
@@ -74,7 +75,7 @@ class Line:
 class RankEvent:
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `Line` but hello and port, and: gone (the process ended), state (it is stopped, or no longer).
+    event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
     """
 
     rank: int
@@ -88,6 +89,10 @@ class RankEvent:
     num_errors: int = 0
     exit_code: int | None = None
     signal: str | None = None
+
+
+POSITION = struct.Struct("<qqq")
+"""Payload of a rank's cell: size_bytes, entered and done of a `Position`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
-from allready.model import Reachability
-from allready.model.split import ranges
+from allready.model import Reachability, ranges
 from allready.preflight.reach import wire
 from allready.preflight.reach.merge import Gathered, checked, merge, num_good_pairs
 from allready.preflight.reach.request import ReachRequest

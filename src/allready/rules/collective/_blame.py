@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from allready.judging.majority import Split
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -22,8 +23,8 @@ from allready.model import (
     Culprits,
     Evidence,
     FaultClass,
+    ProcessState,
     RankState,
-    Split,
     StageResult,
     World,
 )
@@ -127,13 +128,13 @@ def is_alone(stage: StageResult) -> bool:
 
 def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
     """The kind of a rank that is in trouble by itself; None for one that waits, works, or only suffers."""
-    if state.state == "stopped":
+    if state.state == ProcessState.STOPPED:
         return Kind.STOPPED
-    if state.state == "unknown":  # its node is gone; whatever it had to say
+    if state.state == ProcessState.UNKNOWN:  # its node is gone; whatever it had to say
         return None
     error = state.error or ""
     # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
-    if state.state == "killed" and not (error and state.signal == "SIGABRT"):
+    if state.state == ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
         return None if _was_ended(state) else Kind.DIED
     if error and re.search(CONSEQUENCE, error):
         return None
@@ -143,14 +144,14 @@ def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
         if re.search(OUT_OF_MEMORY, error):
             return Kind.MEMORY
         return Kind.DEVICE if "device" in stage.name or re.search(NO_DEVICE, error) else Kind.FAILED
-    if state.state in {"exited", "zombie"} and state.rank not in stage.finished:
+    if state.state in {ProcessState.EXITED, ProcessState.ZOMBIE} and state.rank not in stage.finished:
         return Kind.DIED
     return None
 
 
 def _was_ended(state: RankState) -> bool:
     """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
-    return state.state == "killed" and state.signal in _ENDING_SIGNALS
+    return state.state == ProcessState.KILLED and state.signal in _ENDING_SIGNALS
 
 
 def _behind(run: CollectiveRun, stage: StageResult) -> tuple[RankState, ...]:
@@ -158,7 +159,7 @@ def _behind(run: CollectiveRun, stage: StageResult) -> tuple[RankState, ...]:
     arrived = set(stage.finished) if is_alone(stage) else set(stage.entered)
     known = {s.rank: s for s in stage.ranks}
     return tuple(
-        known.get(r, RankState(rank=r, node_rank=-1, local_rank=-1, pid=None, step="?", state="unknown"))
+        known.get(r, RankState(rank=r, node_rank=-1, local_rank=-1, pid=None, step="?", state=ProcessState.UNKNOWN))
         for r in sorted(set(run.ranks) - arrived)
     )
 
@@ -181,14 +182,14 @@ def culprits(blamed: Blame, world: World) -> Culprits:
 
 def waiting_class(state: RankState) -> tuple[FaultClass, Confidence]:
     """The fault class of a rank that is alive and has not come, by what its process was doing."""
-    if state.state == "not_started":
+    if state.state == ProcessState.NOT_STARTED:
         return FaultClass.START_ABSENT, Confidence.LIKELY
-    if state.state in {"exited", "killed", "zombie"}:
+    if state.state in ProcessState.GONE:
         return FaultClass.DEAD, Confidence.LIKELY
-    if state.state in {"disk", "stopped"}:
+    if state.state in {ProcessState.DISK, ProcessState.STOPPED}:
         return FaultClass.CPU_STUCK, Confidence.CERTAIN
-    busy = state.cpu_s > _BUSY_CPU_S if state.cpu_s is not None else state.state == "running"
-    if state.state in {"running", "sleeping"}:
+    busy = state.cpu_s > _BUSY_CPU_S if state.cpu_s is not None else state.state == ProcessState.RUNNING
+    if state.state in {ProcessState.RUNNING, ProcessState.SLEEPING}:
         return (FaultClass.CPU_BUSY if busy else FaultClass.CPU_STUCK), Confidence.LIKELY
     return FaultClass.CPU_STUCK, Confidence.POSSIBLE
 

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -14,7 +15,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank cannot use its GPU",
     message="stage {stage}: rank {ranks} cannot use its GPU: {error}",
     remedy="on node {nodes}: nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; dmesg | grep -iE 'xid|nvrm'; in a container: "

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import rank_label, stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -15,8 +18,6 @@ from allready.model import (
     World,
     ranges,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import rank_label, stage_label
 
 
 @Rule(
@@ -24,7 +25,7 @@ from allready.rules.values import rank_label, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=65,
+    layer=Layer.STAGE,
     title="The collectives break at a certain number of ranks",
     message="{works} ranks work, {breaks} do not: stage {stage} {outcome} when rank {added} joins",
     remedy="look at what joined: rank {added}; repeat with that member left out (--nnodes, --devices) to confirm it",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import on_nodes, rank_labels
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="The framework cannot be imported on a rank",
     message="rank {ranks} cannot import what it needs: {error}",
     remedy="on node {nodes}, with the same Python as the job: python -c 'import torch' (or jax); then which python; "

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
 from allready.rules.collective.isolate_names_transport import passes, variable_of
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import stage_label
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
     since="0.1",
-    depth=65,
+    layer=Layer.STAGE,
     title="No single transport explains the failing stage",
     message="stage {stage} fails also with each of {tried}: none of these transports alone is the cause",
     remedy="look at the ranks and the paths between the nodes instead; --grow says at which number of ranks it begins",

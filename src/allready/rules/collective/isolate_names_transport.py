@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -14,8 +17,6 @@ from allready.model import (
     StageResult,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 _CLASSES = {
     "NCCL_P2P_DISABLE": FaultClass.HW_HANG,
@@ -34,7 +35,7 @@ _TRANSPORTS = {
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=65,
+    layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
     message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
     remedy="P2P: look for ACS and the IOMMU (lspci -vvv | grep ACSCtl, dmesg | grep -iE 'iommu|dmar'), switch them "

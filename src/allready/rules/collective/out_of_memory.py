@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank ran out of memory",
     message="stage {stage}: rank {ranks} ran out of memory: {error}",
     remedy="on node {nodes}: nvidia-smi (who holds the memory?), free -h; try a smaller sweep: --max-bytes 64M",

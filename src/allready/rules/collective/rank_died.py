@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank's process died",
     message="stage {stage}: the process of rank {ranks} ended ({how}); what the other ranks print is only its echo",
     remedy="on node {nodes}: SIGKILL is mostly the kernel's out-of-memory killer (dmesg -T | grep -i 'killed process') "

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank failed with an error of its own",
     message="stage {stage}: rank {ranks} failed: {error}",
     remedy="read that error on node {nodes}; with NCCL the line above it says more: run again with NCCL_DEBUG=WARN; "

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, Confidence, FaultClass, Hit, RankState, Severity, World, ranges
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -15,7 +16,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank did not come to a stage that others wait in",
     message="stage {stage}: rank {ranks} did not enter within {deadline_s} s ({doing}); rank {entered} did and wait",
     remedy="the evidence has its stack; to look again on node {nodes} while the others wait: py-spy dump --pid {pids}; "

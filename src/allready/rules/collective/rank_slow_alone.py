@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -15,7 +16,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank did not finish a step that it does alone",
     message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",
     remedy="on node {nodes}: time python -c 'import torch' (state D or a stack in file reading: the storage that the "

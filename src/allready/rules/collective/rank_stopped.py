@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence, pids
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes, rank_labels, stage_label
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.values import on_nodes, rank_labels, stage_label
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=70,
+    layer=Layer.STAGE,
     title="A rank's process is stopped",
     message="stage {stage}: the process of rank {ranks} is stopped (state T); the other ranks wait for it",
     remedy="on node {nodes}: kill -CONT {pids} while it is there (the check ends its own processes); what stopped it "

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import rank_labels, size, stage_label
 from allready.model import (
     BenchPoint,
     CollectiveRun,
@@ -17,8 +21,6 @@ from allready.model import (
     World,
 )
 from allready.rules.collective._blame import evidence
-from allready.rules.registry import Rule
-from allready.rules.values import rank_labels, size, stage_label
 
 
 @Rule(
@@ -26,7 +28,7 @@ from allready.rules.values import rank_labels, size, stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=60,
+    layer=Layer.STAGE,
     title="A collective gave a wrong result",
     message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",
     remedy="repeat it; if it comes back: the same command with --isolate says whether P2P, SHM or IB matters; "
@@ -72,7 +74,7 @@ def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
 
 def _minority(stage: StageResult | None, run: CollectiveRun) -> tuple[RankState, ...]:
     states = tuple(s for s in stage.ranks if not stage.culprits or s.rank in stage.culprits) if stage else ()
-    return states if 2 * len(states) < len(run.ranks) else ()
+    return states if is_minority(len(states), len(run.ranks)) else ()
 
 
 def _sizes(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> str:

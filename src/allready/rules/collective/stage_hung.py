@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import stage_label
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, evidence
-from allready.rules.registry import Rule
-from allready.rules.values import stage_label
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.values import stage_label
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=75,
+    layer=Layer.TRANSPORT,
     title="All ranks came, and nothing moves",
     message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "
     "({backend}, {num_nodes} nodes; {how})",
@@ -66,6 +68,6 @@ def _cut_off(found: Blame, world: World) -> Culprits:
     stuck = set(found.run.ranks) - set(found.stage.finished)
     home = world.node_of(0)
     nodes = sorted({n for n in map(world.node_of, stuck) if n is not None and n != home})
-    if home is None or 2 * len(stuck) >= len(found.run.ranks) or not nodes:
+    if home is None or not is_minority(len(stuck), len(found.run.ranks)) or not nodes:
         return Culprits()
     return Culprits(ranks=tuple(sorted(stuck)), nodes=tuple(nodes), links=tuple((n, home) for n in nodes))

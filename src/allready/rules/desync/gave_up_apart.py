@@ -1,8 +1,12 @@
 """DSY007."""
 
-from collections import Counter
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import majority
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
     Culprits,
@@ -10,14 +14,10 @@ from allready.model import (
     Evidence,
     FaultClass,
     Hit,
-    Live,
     RunEvidence,
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
@@ -28,14 +28,20 @@ SAME_MOMENT_S = 60.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=58,
+    layer=Layer.TRANSPORT,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.POSITIONS,
+        Sign.OTHER_CALLS,
+        Sign.PROCESS_END,
+    ),
     title="Ranks gave up waiting in different calls of the program",
     message="{who} gave up in {site}, the others in {other}: they waited in different calls",
     remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
     "caught exception, a batch more or less): every rank must make the same collective calls in the same order. "
     "TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch check every call",
 )
-def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
@@ -50,8 +56,6 @@ def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
     """
-    if live is not None or run.progress or run.mismatches or causes(run):
-        return
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
     if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(run.expected_ranks, _most(run)):
@@ -61,14 +65,11 @@ def gave_up_apart(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     functions = {rank: _function(death) for rank, death in waited.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
         return
-    counts = Counter(functions.values()).most_common()
-    usual = counts[0][0]
-    odd = tuple(sorted(r for r, f in functions.items() if f != usual))
-    is_tie = len(counts) > 1 and counts[0][1] == counts[1][1]
-    shown = odd if not is_tie else (min(waited),)
+    most = majority(functions)
+    shown = most.odd if most is not None else (min(waited),)
     others = [r for r in waited if functions[r] != functions[shown[0]]]
     yield Hit(
-        culprits=Culprits(ranks=odd if is_everybody and not is_tie else ()),
+        culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
         values={
             "who": who(run, shown),
             "site": _place(waited[shown[0]]),

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import is_majority
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 SLACK_S = 2.0
 """Agents look at their workers ten times a second, and clocks of nodes differ."""
@@ -16,7 +18,13 @@ SLACK_S = 2.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=57,
+    layer=Layer.TRANSPORT,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.POSITIONS,
+        Sign.OTHER_CALLS,
+        Sign.PROCESS_END,
+    ),
     title="A node's ranks had ended in order while others still waited for them",
     message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: they made fewer "
     "collective calls than the others",
@@ -24,7 +32,7 @@ SLACK_S = 2.0
     "pads, torch.distributed.algorithms.join.Join), another number of epochs or steps, sys.exit() or an early return "
     "under a condition that is not the same on all ranks",
 )
-def left_in_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
@@ -38,8 +46,6 @@ def left_in_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never: results of the ranks that failed are lost.
     """
-    if live is not None or run.progress or run.mismatches or causes(run):
-        return
     lost = [d for d in run.deaths if not d.earlier and not d.by_launcher]
     times = [d.time_s for d in lost if d.time_s is not None]
     if not times or not all(d.is_collective_error for d in lost):
@@ -54,7 +60,7 @@ def left_in_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
         return
     numbers = {d.rank for d in lost if d.rank is not None}
     site = next((d.site for d in lost if d.site), None)
-    is_most = len(left) > len(failed)  # then rather the few made a call more
+    is_most = is_majority(len(left), len(left) + len(failed))  # then rather the few made a call more
     ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),

@@ -2,6 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.judging.waits import TORCH
 from allready.model import (
     Confidence,
     Culprits,
@@ -9,15 +15,10 @@ from allready.model import (
     FaultClass,
     GroupProgress,
     Hit,
-    Live,
     RunEvidence,
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules._waits import TORCH
-from allready.rules.registry import Rule
 
 SIZE_ERRORS = (
     "truncated",
@@ -34,14 +35,19 @@ SIZE_ERRORS = (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=22,
+    layer=Layer.DESYNC,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.OTHER_CALLS,
+        Sign.PROCESS_END,
+    ),
     title="A rank has made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
     "operations that do not match",
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
     "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
 )
-def one_call_more(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def one_call_more(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Numbers of launched operations (watchdog lines, RAS counters, counted log lines): a minority is ahead, all others
@@ -53,8 +59,6 @@ def one_call_more(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
     """
-    if live is not None or run.mismatches or causes(run):
-        return
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
         return  # as in nearly every run, so nobody needs to look through all lines
@@ -92,5 +96,6 @@ def _ahead(progress: GroupProgress) -> tuple[int, ...]:
         return ()
     counts = {r: p.enqueued for r, p in progress.positions.items()}
     low = min(counts.values())
+    members = {*counts, *progress.members}
     ahead = tuple(sorted(r for r, n in counts.items() if n > low))
-    return ahead if 0 < len(ahead) < len(counts) / 2 and len({counts[r] for r in ahead}) == 1 else ()
+    return ahead if ahead and is_minority(len(ahead), len(members)) and len({counts[r] for r in ahead}) == 1 else ()

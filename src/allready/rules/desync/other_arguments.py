@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.mismatch import alike, evidence_of, first_mismatches, told
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 RECORD_S = 2.5
 """What records get to say which operations they are, where only their numbers are known to differ."""
@@ -16,7 +17,7 @@ RECORD_S = 2.5
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
     since="0.1",
-    depth=21,
+    layer=Layer.DESYNC,
     title="A rank called the same collective with another size, type or root",
     message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",
     remedy="make {kind} equal on all ranks at that call (uneven last batch, a parameter that exists on some ranks "

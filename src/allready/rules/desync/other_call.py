@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.mismatch import alike, evidence_of, first_mismatches, told
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import alike, evidence_of, first_mismatches, told
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,7 +14,8 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=20,
+    layer=Layer.DESYNC,
+    explains=("CUD019",),
     title="A rank made another collective call than the others",
     message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "

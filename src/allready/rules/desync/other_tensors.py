@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._horovod import stall
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.horovod import stall
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -14,7 +16,12 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=24,
+    layer=Layer.DESYNC,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+    ),
     title="Ranks submitted different tensors to Horovod",
     message="{who} submitted {tensor} to Horovod where other ranks submitted {other}; each waited for the other to the "
     "end",
@@ -22,7 +29,7 @@ from allready.rules.registry import Rule
     "parameters, other names of layers (two models in one process), another number of batches, or a rank that "
     "restored another checkpoint",
 )
-def other_tensors(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def other_tensors(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The last report of Horovod's stall inspector: ranks that have submitted one tensor and not another one, where the
@@ -34,8 +41,8 @@ def other_tensors(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the log was cut off before the slower rank came to the same tensor.
     """
-    found = stall(run)
-    if live is not None or found is None or found.kind != "apart" or causes(run) or run.mismatches:
+    found = case.of(stall)
+    if found is None or found.kind != "apart":
         return
     yield Hit(
         culprits=Culprits(ranks=found.ranks),

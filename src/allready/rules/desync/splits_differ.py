@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.mismatch import evidence_of, first_mismatches
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import evidence_of, first_mismatches
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
     since="0.1",
-    depth=21,
+    layer=Layer.DESYNC,
     title="The splits of an all_to_all do not fit together",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
     "{num_expected}; {who} has a part in all that does not fit (seen: {num_misfits})",

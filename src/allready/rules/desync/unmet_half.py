@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._mismatch import UNMET, evidence_of, told
-from allready.rules._ruins import who
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.mismatch import UNMET, evidence_of, told
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunEvidence, Severity
 
 
 @Rule(
@@ -14,14 +15,16 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=37,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(Sign.PROCESS_END,),
     title="A send or a receive that its peer never posted",
     message="{who} posted {half} (number {seq} of this pair in group {group}), and {absent} never posted "
     "the other half",
     remedy="look at what {absent} did then. Two ranks that both receive first, or both send first, wait for ever: let "
     "one of them begin with the other half, or give both to batch_isend_irecv",
 )
-def unmet_half(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def unmet_half(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Sends and receives in NCCL's own log of operations, matched by pair of ranks: the first one without its other half.
@@ -33,8 +36,6 @@ def unmet_half(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the logs were copied from a job in motion, or end where it was stopped: the last halves always stand alone.
     """
-    if live is not None or causes(run):
-        return
     unmet = [m for m in run.mismatches if m.kind == UNMET and m.missing]
     circle = _circle(unmet)
     for mismatch in circle or unmet[:1]:

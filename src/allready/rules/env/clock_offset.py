@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from statistics import median
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import ClockFacts, Culprits, Evidence, FaultClass, Hit, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 LIMIT_S = 1.0
 
@@ -15,7 +17,7 @@ LIMIT_S = 1.0
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="Clocks disagree",
     message="the wall clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
     remedy="synchronise them: chronyc makestep (chrony), or timedatectl set-ntp true (systemd-timesyncd); "
@@ -44,7 +46,7 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     shown = sorted(off, key=lambda n: (-abs(off[n]), n))
     listed = ", ".join(f"{world.label(n)} {off[n]:+.1f} s" for n in shown[:6])
     yield Hit(
-        culprits=Culprits(nodes=apart if 2 * len(apart) < len(offsets) else ()),
+        culprits=Culprits(nodes=apart if is_minority(len(apart), len(offsets)) else ()),
         values={
             "largest_s": f"{max(abs(o) for o in off.values()):.1f}",
             "offsets": listed + (f", … +{len(shown) - 6}" if len(shown) > 6 else ""),

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
 
@@ -14,7 +15,7 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=57,
+    layer=Layer.READINESS,
     title="TORCH_DISTRIBUTED_DEBUG=DETAIL is on",
     message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks first compare "
     "what they are about to do, over Gloo",

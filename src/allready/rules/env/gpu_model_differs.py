@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity, Split
-from allready.rules.env._split import brief, some
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=56,
+    layer=Layer.READINESS,
     title="Nodes have different GPUs",
     message="the models of the GPUs differ between nodes: {split}",
     remedy="use nodes of one kind; if the mixture is meant, size batches for the smallest memory and expect "

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity, Split
-from allready.rules.env._split import brief, some
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
 
 
 @Rule(
@@ -12,7 +14,7 @@ from allready.rules.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",
     remedy="nothing, unless only these nodes make trouble; to compare: uname -r",

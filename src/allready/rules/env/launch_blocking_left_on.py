@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import Culprits, EnvFacts, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity, World
 from allready.rules.env._variables import is_on
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 NAME = "CUDA_LAUNCH_BLOCKING"
 
@@ -15,7 +16,7 @@ NAME = "CUDA_LAUNCH_BLOCKING"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=57,
+    layer=Layer.READINESS,
     title="CUDA_LAUNCH_BLOCKING is on",
     message="CUDA_LAUNCH_BLOCKING={value} on node {nodes}: every kernel launch waits for its kernel, so that "
     "computation and communication no longer overlap",

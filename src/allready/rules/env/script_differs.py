@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, ScriptFacts, Severity, Split
-from allready.rules.env._split import brief, some
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, some
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, ScriptFacts, Severity
 
 DIGITS = 12
 
@@ -14,7 +16,7 @@ DIGITS = 12
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=46,
+    layer=Layer.READINESS,
     title="Nodes would run different scripts",
     message="the content of {path} differs between nodes: {split}",
     remedy="copy one version to every node, or start it from a folder that all share; to compare: sha256sum {path}",

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.nccl_defaults import nccl_nodes
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -15,10 +19,7 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.env._nccl import nccl_nodes
 from allready.rules.env._variables import is_on
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 INSIDE_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 INFINIBAND = "NCCL_IB_DISABLE"
@@ -29,7 +30,7 @@ INFINIBAND = "NCCL_IB_DISABLE"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=57,
+    layer=Layer.READINESS,
     title="A fast transport of NCCL is switched off",
     message="{name}={value} on node {nodes} switches off a transport that this hardware has ({hardware})",
     remedy="unset {name}, and compare: allready check --isolate; if the job works only with it, the transport "

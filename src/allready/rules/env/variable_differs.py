@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, Split
-from allready.rules.env._split import UNSET, assign, brief, cut, some
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import UNSET, assign, brief, cut, some
+from allready.judging.registry import Rule
+from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
 from allready.rules.env._variables import comparable, severity_of
-from allready.rules.registry import Rule
 
 MAX_HITS = 64
 
@@ -15,7 +17,7 @@ MAX_HITS = 64
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=47,
+    layer=Layer.READINESS,
     title="A variable differs between nodes",
     message="{name} differs between nodes: {split}",
     remedy="set {name} alike on every node before the job starts: {command}",

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, Split
-from allready.rules.env._split import brief
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief
+from allready.judging.registry import Rule
+from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
 from allready.rules.env._variables import FOLK
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=60,
+    layer=Layer.READINESS,
     title="A variable that nothing reads",
     message="{name} is set ({split}), but neither NCCL nor PyTorch, Gloo or JAX reads a variable of that name",
     remedy="unset {name}; what does it: {instead}",

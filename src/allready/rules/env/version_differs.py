@@ -3,21 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    Severity,
-    SoftwareFacts,
-    Split,
-)
-from allready.rules.env._nccl import nccl_nodes
-from allready.rules.env._split import MISSING, brief, some
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.nccl_defaults import nccl_nodes
+from allready.judging.node_split import MISSING, brief, some
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, SoftwareFacts
 
 DRIVER = "nvidia-driver"
 ALWAYS = {"python": Severity.ERROR, DRIVER: Severity.WARNING, "numpy": Severity.INFO, "allready": Severity.INFO}
@@ -38,7 +29,7 @@ COMPARE = {
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=46,
+    layer=Layer.READINESS,
     title="Nodes have different versions",
     message="the version of {name} differs between nodes: {split}",
     remedy="install the same {name} on every node ({target}); to compare: {command}",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
-from allready.rules._ruins import who
-from allready.rules.fabric._compare import odd_ones
-from allready.rules.registry import Rule
 
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
 """May well differ from node to node."""
@@ -16,7 +17,7 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=62,
+    layer=Layer.READINESS,
     title="A variable that NCCL read differs between ranks",
     message="{name}: {who} has {odd}, the others {usual}",
     remedy="set {name} alike on every node (or nowhere); torchrun, mpirun -x and srun --export hand variables on "
@@ -36,10 +37,10 @@ def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     ranks = [p for p in run.processes if p.rank is not None and p.comms]
     for name in sorted({n for p in ranks for n in p.env} - OWN):
         values = {p.rank: p.env.get(name, "(not set)") for p in ranks if p.rank is not None}
-        found = odd_ones(values)
-        if found is None:
+        split = Split.by(values)
+        if len(split) < 2:
             continue
-        usual, odd = found
+        usual, odd = split.groups[0][0], split.outliers()
         shown = odd or tuple(r for r, v in values.items() if v != usual)
         yield Hit(
             culprits=Culprits(ranks=odd, variables=(name,)),

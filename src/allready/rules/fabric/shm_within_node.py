@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -13,7 +15,6 @@ from allready.model import (
     Transport,
     ranges,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -21,7 +22,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=70,
+    layer=Layer.READINESS,
     title="GPUs of one node talk through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",
     remedy="unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL if they are set; else see why the driver offers no peer access: "

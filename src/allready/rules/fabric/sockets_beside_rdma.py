@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, ranges
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -11,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=71,
+    layer=Layer.READINESS,
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",
     remedy="see on the nodes of ranks {slow} why: ibstat or ls /sys/class/infiniband, NCCL_IB_HCA, NCCL_IB_DISABLE, "
@@ -36,9 +38,7 @@ def sockets_beside_rdma(run: RunEvidence) -> Iterator[Hit]:
         return
     nodes = tuple(sorted({run.node_of_rank[r] for r in sockets if r in run.node_of_rank}))
     yield Hit(
-        culprits=Culprits(
-            ranks=sockets if len(sockets) < len(others) else (), nodes=nodes if len(sockets) < len(others) else ()
-        ),
+        culprits=Culprits(ranks=sockets, nodes=nodes) if is_minority(len(sockets), len(networks)) else Culprits(),
         values={
             "slow": ranges(sockets),
             "slow_net": "Socket",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
-from allready.rules._ruins import who
-from allready.rules.fabric._compare import odd_ones
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,7 +14,7 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=28,
+    layer=Layer.READINESS,
     title="Ranks of one job ran with different versions",
     message="{what}: {who} has {odd}, the others have {usual}",
     remedy="install the same {what} on every node and start again; compare LD_LIBRARY_PATH and LD_PRELOAD too",
@@ -33,10 +34,10 @@ def versions_differ(run: RunEvidence) -> Iterator[Hit]:
     names = sorted({name for p in run.processes for name in p.versions})
     for name in names:
         values = {p.rank: p.versions[name] for p in run.processes if p.rank is not None and name in p.versions}
-        found = odd_ones(values)
-        if found is None:
+        split = Split.by(values)
+        if len(split) < 2:
             continue
-        usual, odd = found
+        usual, odd = split.groups[0][0], split.outliers()
         shown = odd or tuple(r for r, v in values.items() if v != usual)
         yield Hit(
             culprits=Culprits(ranks=odd),

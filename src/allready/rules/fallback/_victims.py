@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from allready.model import Culprits, Event, RunEvidence
-from allready.rules._common import is_loopback
-from allready.rules._once import once
-from allready.rules._process import chain_behind, died, got_on, is_told_to_stop, same_process
-from allready.rules._ruins import by_signature
+from allready.judging.addresses import is_loopback
+from allready.judging.analysis import Analysis
+from allready.judging.processes import chain_behind, died, got_on, is_told_to_stop, same_process
+from allready.judging.run_signs import by_signature
+from allready.model import Culprits, Event
 from allready.signatures import load
 
 _EXCEPTION = re.compile(r"\b\w*(?:Error|Exception)\b: ")
@@ -16,48 +16,47 @@ _CLOSED = "nccl.peer_closed"
 _PORT = re.compile(r"(?:<\d{1,5}>|(?<=\]):\d{1,5})$")
 
 
-def lost(run: RunEvidence, signatures: Iterable[str]) -> list[Event]:
+def lost(case: Analysis, signatures: Iterable[str]) -> list[Event]:
     """Consequences of these kinds, earliest first, of processes that did not simply go on or end well."""
     wanted = set(signatures)
-    if wanted.isdisjoint(by_signature(run)):
+    if wanted.isdisjoint(case.of(by_signature)):
         return []
     found = [
         e
-        for e in run.events
+        for e in case.run.events
         if e.signature in wanted
         and e.role is load()[e.signature].role  # the table's: an attempt that is over has another
-        and (e.origin.rank is None or e.origin.rank not in run.ended_well)
-        and not _is_own_service(run, e)
+        and (e.origin.rank is None or e.origin.rank not in case.run.ended_well)
+        and not _is_own_service(case, e)
     ]
-    return [e for e in found if not is_told_to_stop(run, e) and (not got_on(run, e) or is_fatal(run, e))]
+    return [e for e in found if not is_told_to_stop(case, e) and (not got_on(case, e) or is_fatal(case, e))]
 
 
-def _is_own_service(run: RunEvidence, event: Event) -> bool:
+def _is_own_service(case: Analysis, event: Event) -> bool:
     """Whether NCCL's service thread of the same process closed the connection: it could not carry out a request, and
     said so before."""
     return event.signature == _CLOSED and any(
         (told.origin.line or 0) < (event.origin.line or 0) and same_process(told.origin, event.origin)
-        for told in _services(run).get(event.origin.source, ())
+        for told in case.of(_services).get(event.origin.source, ())
     )
 
 
-@once
-def _services(run: RunEvidence) -> dict[str, list[Event]]:
+def _services(case: Analysis) -> dict[str, list[Event]]:
     """Requests that service threads could not carry out, with the result that they handed back, by file."""
     found: dict[str, list[Event]] = {}
-    for event in run.events:
+    for event in case.run.events:
         if event.signature == _SERVICE and event.values.get("result"):
             found.setdefault(event.origin.source, []).append(event)
     return found
 
 
-def is_fatal(run: RunEvidence, event: Event) -> bool:
+def is_fatal(case: Analysis, event: Event) -> bool:
     """Whether the process that wrote it failed by it: an exception, a chain of error codes, its end."""
     is_raised = bool(event.extra) or bool(event.values.get("site")) or _EXCEPTION.search(event.text) is not None
     return (
         is_raised
-        or bool(chain_behind(run, event))
-        or any(d.is_collective_error or d.by_launcher for d in died(run, event.origin))
+        or bool(chain_behind(case, event))
+        or any(d.is_collective_error or d.by_launcher for d in died(case, event.origin))
     )
 
 
@@ -74,19 +73,18 @@ def writers(events: Sequence[Event]) -> set[tuple[object, ...]]:
     }
 
 
-def node_at(run: RunEvidence, address: str) -> int | None:
+def node_at(case: Analysis, address: str) -> int | None:
     """The node with this address or name, if it is known to be one."""
-    ranks = run.peers.get(address, ())
-    nodes = {run.node_of_rank[r] for r in ranks if r in run.node_of_rank}
+    ranks = case.run.peers.get(address, ())
+    nodes = {case.run.node_of_rank[r] for r in ranks if r in case.run.node_of_rank}
     if len(nodes) == 1:
         return next(iter(nodes))
-    return _nodes_by_name(run).get(_short(address))
+    return case.of(_nodes_by_name).get(_short(address))
 
 
-@once
-def _nodes_by_name(run: RunEvidence) -> dict[str, int]:
+def _nodes_by_name(case: Analysis) -> dict[str, int]:
     found: dict[str, set[int]] = {}
-    for name, number in run.node_numbers.items():
+    for name, number in case.run.node_numbers.items():
         found.setdefault(_short(name), set()).add(number)
     return {name: next(iter(numbers)) for name, numbers in found.items() if len(numbers) == 1}
 
@@ -97,7 +95,7 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower() if is_name else name
 
 
-def named(run: RunEvidence, events: Sequence[Event], value: str) -> list[tuple[str, list[Event]]]:
+def named(case: Analysis, events: Sequence[Event], value: str) -> list[tuple[str, list[Event]]]:
     """Addresses that are complained of and from which nobody complains, those of most complainants first.
 
     Who complains himself is as much a victim as the others, or all is one node.
@@ -109,19 +107,19 @@ def named(run: RunEvidence, events: Sequence[Event], value: str) -> list[tuple[s
             by_address.setdefault(address, []).append(event)
     hosts = {_short(name) for e in events for name in (e.origin.host, e.origin.node) if name}
     spoken = {e.origin.rank for e in events if e.origin.rank is not None}
-    nodes = {run.node_of_rank[r] for r in spoken if r in run.node_of_rank}
+    nodes = {case.run.node_of_rank[r] for r in spoken if r in case.run.node_of_rank}
     strangers = [
         (address, them)
         for address, them in by_address.items()
         if not is_loopback(address)
         and _short(address) not in hosts
-        and not spoken & set(run.peers.get(address, ()))
-        and node_at(run, address) not in nodes
+        and not spoken & set(case.run.peers.get(address, ()))
+        and node_at(case, address) not in nodes
     ]
     return sorted(strangers, key=lambda one: -len(writers(one[1])))
 
 
-def culprit_at(run: RunEvidence, address: str) -> Culprits:
+def culprit_at(case: Analysis, address: str) -> Culprits:
     """The node there, where it is known."""
-    node = node_at(run, address)
+    node = node_at(case, address)
     return Culprits() if node is None else Culprits(nodes=(node,))

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
+from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.fallback._victims import lost
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("torch.monitored_barrier_echo",)
 
@@ -16,7 +18,8 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=97,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
     title="A monitored barrier failed, and nothing here says who was missing",
     message="{who} came to a monitored barrier that failed; only rank 0 knows who did not come, and its line is not "
     "here",
@@ -24,7 +27,7 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     "line rank 0 itself ended or is still busy before the barrier (tokenising, saving, compiling): the end of its "
     "log, py-spy dump --pid PID. Then give its log to diagnose too",
 )
-def barrier_failed(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def barrier_failed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     `successfully reached monitoredBarrier, but received errors`, where no line of any file is a cause.
@@ -36,9 +39,7 @@ def barrier_failed(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the program catches the exception and goes on.
     """
-    if live is not None:
-        return
-    events = lost(run, SIGNATURES)
+    events = lost(case, SIGNATURES)
     if not events:
         return
     yield Hit(

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._process import BACK_TRACE, is_later, same_process
-from allready.rules._ruins import evidence, has_grave_root
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.processes import BACK_TRACE, is_later, same_process
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, has_grave_root
+from allready.judging.signature_rules import called
+from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
 from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
@@ -29,7 +31,8 @@ OF_SEVERAL = {2, 6}
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=98,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
     title="NCCL failed, and only the places in its source are told",
     message="{who}: NCCL gave up with {result} at {site} (phase: {phase}), and no line says why",
     remedy="run again with NCCL_DEBUG=INFO and give diagnose the output of all ranks: the first NCCL WARN is the "
@@ -37,7 +40,7 @@ OF_SEVERAL = {2, 6}
     "memory or RDMA, ncclInternalError a check inside NCCL: in graph/ the hardware that it sees (containers with a "
     "part of the GPUs, NCCL_TOPO_FILE)",
 )
-def nccl_source_location_only(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines `file.cc:123 -> 3` of a process up to the call of the program (init, group, enqueue), where no file has a
@@ -51,11 +54,11 @@ def nccl_source_location_only(run: RunEvidence, live: Live | None = None) -> Ite
     ## When it is harmless
     When the program caught the error on purpose and went on.
     """
-    told = any(e.signature in HUNG for e in run.events) or run.deaths or has_grave_root(run)
-    if live is not None or told or lost(run, TELL_MORE - CLOSED):
+    told = any(e.signature in HUNG for e in run.events) or run.deaths or case.of(has_grave_root)
+    if told or lost(case, TELL_MORE - CLOSED):
         return
-    losers = lost(run, CLOSED)
-    found = [chain for chain in _chains(run) if _is_end(chain) and _is_first(chain, losers)]
+    losers = lost(case, CLOSED)
+    found = [chain for chain in _chains(case) if _is_end(chain) and _is_first(chain, losers)]
     if not found:
         return
     first = min(found, key=lambda chain: (chain[0].time_s is None, chain[0].time_s or 0.0))
@@ -74,10 +77,10 @@ def nccl_source_location_only(run: RunEvidence, live: Live | None = None) -> Ite
     )
 
 
-def _chains(run: RunEvidence) -> Iterator[list[Event]]:
+def _chains(case: Analysis) -> Iterator[list[Event]]:
     """The lines of each process that told a failure: those of one that ended well or went on are not asked."""
     by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in lost(run, {BACK_TRACE}):
+    for event in lost(case, {BACK_TRACE}):
         if event.values.get("result", "").isdecimal() and int(event.values["result"]) in RESULTS:
             o = event.origin
             by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
 MAX_PEERS = 4
@@ -17,7 +19,8 @@ MAX_PEERS = 4
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=97,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
     title="Connections to a peer ended, and nothing here says why",
     message="{who} lost the connection to {peer}: the process there closed it or is gone, and why is not in these "
     "files",
@@ -25,7 +28,7 @@ MAX_PEERS = 4
     "of that machine. If nothing ended there: the network between (ping, ip route get, firewall, switch). Then give "
     "its log to diagnose too",
 )
-def peer_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines by which NCCL and Gloo say that a peer closed or reset a connection, where no line of any file is a cause: the
@@ -38,10 +41,8 @@ def peer_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     When a process left in order and another was not done yet; or when a port scanner connected to NCCL's port, which
     ends old releases of it (mended in 2.27.3).
     """
-    if live is not None:
-        return
-    events = lost(run, SIGNATURES)
-    found = named(run, events, "peer")
+    events = lost(case, SIGNATURES)
+    found = named(case, events, "peer")
     if not found:
         return
     most = len(writers(found[0][1]))
@@ -50,9 +51,9 @@ def peer_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     is_one = len(first) == 1
     flushed_only = all(e.signature == "nccl.ib_flushed" for e in victims)
     yield Hit(
-        culprits=culprit_at(run, first[0][0]) if is_one else Culprits(),
+        culprits=culprit_at(case, first[0][0]) if is_one else Culprits(),
         values={"who": called(run, victims), "peer": ", ".join(a for a, _ in first[:MAX_PEERS])},
-        severity=None if any(is_fatal(run, e) for e in victims) else Severity.WARNING,
+        severity=None if any(is_fatal(case, e) for e in victims) else Severity.WARNING,
         fault_class=FaultClass.NET_BROKEN if flushed_only else None,
         confidence=Confidence.LIKELY if is_one and most > 1 else Confidence.POSSIBLE,
         evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in victims[:8]),

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
+from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 from allready.signatures import load
 
 RESULTS = {
@@ -24,14 +26,15 @@ TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=99,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
     title="NCCL failed, and only its result is told",
     message="{who}: NCCL failed with {result}, and no file has the warning that says why",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
     "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",
 )
-def result_only(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Exceptions with NCCL's result, where no file has a warning of NCCL, a lost connection or any cause.
@@ -42,9 +45,9 @@ def result_only(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the program caught the exception on purpose and went on.
     """
-    if live is not None or any(e.signature in TELL_MORE for e in run.events):
+    if any(e.signature in TELL_MORE for e in run.events):
         return
-    events = lost(run, RESULTS)
+    events = lost(case, RESULTS)
     if not events:
         return
     local = [e for e in events if e.signature != "nccl.result_remote"] or events

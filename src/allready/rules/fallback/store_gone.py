@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Event, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import evidence
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
+from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, plain, writers
-from allready.rules.registry import Rule
-from allready.rules.signature import called
 
 SIGNATURES = ("store.connection_lost", "elastic.keep_alive_failed", "torch.dump_flag_unreadable")
 OF_AGENTS = ("elastic.keep_alive_failed", "elastic.rendezvous_shutdown_failed")
@@ -20,7 +22,8 @@ MAX_LINES = 100
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=98,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
     title="The store of the job went away, and nothing here says why",
     message="{who} lost the store of the job ({remote}): {error}; the process that hosts it ended or cannot be "
     "reached, and its log is not here",
@@ -28,7 +31,7 @@ MAX_LINES = 100
     "ended by hand, killed, failed, or finished before the others. At the start: a proxy or sidecar in front of "
     "the port, or a host that listened too late. Several jobs on one machine need a port each",
 )
-def store_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines by which ranks and torchrun's agents say that the store was lost, where no line of any file is a cause.
@@ -39,20 +42,18 @@ def store_gone(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     At the end of a job whose rank 0 finished first: the others then find the store closed.
     """
-    if live is not None:
-        return
-    events = [e for e in lost(run, SIGNATURES) if not _waited_at_the_end(run, e)]
+    events = [e for e in lost(case, SIGNATURES) if not _waited_at_the_end(run, e)]
     if not events:
         return
     is_stopped = any(e.signature == STOPPED for e in run.events)
-    is_fault = any(is_fatal(run, e) or (e.signature == SIGNATURES[1] and is_stopped) for e in events)
-    strangers = named(run, events, "remote")
+    is_fault = any(is_fatal(case, e) or (e.signature == SIGNATURES[1] and is_stopped) for e in events)
+    strangers = named(case, events, "remote")
     remotes = {plain(e.values["remote"]): e.values["remote"] for e in events if e.values.get("remote")}
     is_one = len(remotes) == 1
     address = next(iter(remotes)) if is_one else ""
     agents = sorted({e.values["node"] for e in run.events if e.signature in OF_AGENTS and e.values.get("node")})
     yield Hit(
-        culprits=culprit_at(run, address) if is_one and strangers else Culprits(),
+        culprits=culprit_at(case, address) if is_one and strangers else Culprits(),
         values={
             "who": ", ".join(agents[:4]) if agents else called(run, events),
             "remote": remotes[address].replace("[", "").replace("]", "") if is_one else "?",

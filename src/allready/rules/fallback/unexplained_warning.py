@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from allready.model import Confidence, Event, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._once import once
-from allready.rules._process import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
-from allready.rules._ruins import evidence
-from allready.rules.registry import Rule
-from allready.rules.signature import called
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence
+from allready.judging.signature_rules import called
+from allready.judging.signs import Sign
+from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 
 OTHER = "nccl.other_warning"
 NO_WORDS_OF_ITS_OWN = {BACK_TRACE, "nccl.hint", "nccl.proxy_echo"}
@@ -57,7 +59,9 @@ class Found(Struct, frozen=True):
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=96,
+    layer=Layer.FALLBACK,
+    applies=Applies.OFFLINE,
+    unless=(Sign.ALL_WELL,),
     title="A warning of NCCL that no known cause explains",
     message="{who}: NCCL warns '{warning}', which no known fault explains (phase: {phase}, at {chain})",
     remedy="take this line as the first clue: search NCCL's issues for its words, compare the process with one that "
@@ -65,7 +69,7 @@ class Found(Struct, frozen=True):
     "the codes mean: 1 a CUDA call, 2 a system call, 3 a check inside NCCL, 4 and 5 a call of the program, "
     "6 another process",
 )
-def unexplained_warning(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The first `NCCL WARN` that no signature knows, where no file shows a cause, and whether its process ended by it: the
@@ -79,9 +83,7 @@ def unexplained_warning(run: RunEvidence, live: Live | None = None) -> Iterator[
     ## When it is harmless
     When the process went on afterwards: NCCL tries several ways and warns of those that do not work.
     """
-    if live is not None or (run.expected_ranks and len(run.ended_well) >= run.expected_ranks):
-        return
-    found, is_fault = _first(run)
+    found, is_fault = _first(case)
     if found is None:
         return
     yield Hit(
@@ -120,28 +122,28 @@ def _class_of(found: Found) -> FaultClass | None:
     return None
 
 
-def _first(run: RunEvidence) -> tuple[Found | None, bool]:
+def _first(case: Analysis) -> tuple[Found | None, bool]:
     """The warning to tell, and whether its process failed by it."""
-    found = sorted(_candidates(run), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
-    found = [f for f in found[:MAX] if not is_told_to_stop(run, f.event)]
-    alive = [f for f in found if not got_on(run, f.chain[-1] if f.chain else f.event)]
+    found = sorted(_candidates(case), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
+    found = [f for f in found[:MAX] if not is_told_to_stop(case, f.event)]
+    alive = [f for f in found if not got_on(case, f.chain[-1] if f.chain else f.event)]
     for one in alive:
-        if _ended(run, one.event) or (one.chain and not _goes_on(run, one.chain[-1])):
+        if _ended(case, one.event) or (one.chain and not _goes_on(case, one.chain[-1])):
             return one, True
     chained = [f for f in alive if f.chain]
     if chained:
         return chained[0], False
     unknown = [f for f in found if f.event.signature == OTHER]
-    last = [f for f in alive if f in unknown and _is_last_word(run, f.event)]
+    last = [f for f in alive if f in unknown and _is_last_word(case, f.event)]
     if last:
         return last[0], True
     return (unknown[0], False) if unknown else (None, False)
 
 
-def _candidates(run: RunEvidence) -> Iterator[Found]:
+def _candidates(case: Analysis) -> Iterator[Found]:
     """Warnings that nobody knows, and those of others that a chain follows at once."""
     by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in run.events:
+    for event in case.run.events:
         if event.signature.startswith("nccl."):
             o = event.origin
             by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
@@ -167,38 +169,39 @@ def _is_near(event: Event, chain: Event) -> bool:
     return 0 < (chain.origin.line or 0) - (event.origin.line or 0) <= NEAR_LINES
 
 
-def _ended(run: RunEvidence, event: Event) -> bool:
+def _ended(case: Analysis, event: Event) -> bool:
     """An exception of its process, or its end; NCCL's result told behind it also by one who does not say who he is."""
-    if any(not d.by_launcher for d in died(run, event.origin)):
+    if any(not d.by_launcher for d in died(case, event.origin)):
         return True
     return any(
         is_later(e, event)
         and (same_process(e.origin, event.origin) or (_is_unsigned(e) and e.origin.source == event.origin.source))
-        for e in _results(run)
+        for e in case.of(_results)
     )
 
 
-@once
-def _results(run: RunEvidence) -> list[Event]:
-    return [e for e in run.events if e.signature.startswith(RESULT)][:MAX]
+def _results(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature.startswith(RESULT)][:MAX]
 
 
 def _is_unsigned(event: Event) -> bool:
     return event.origin.pid is None and event.origin.rank is None
 
 
-def _goes_on(run: RunEvidence, event: Event) -> bool:
+def _goes_on(case: Analysis, event: Event) -> bool:
     """Whether much more stands behind a line in its file, which may well be this process's."""
     line = event.origin.line or 0
-    return any(s.path == event.origin.source and s.num_lines > line + FEW_LINES for s in run.sources)
+    return any(s.path == event.origin.source and s.num_lines > line + FEW_LINES for s in case.run.sources)
 
 
-def _is_last_word(run: RunEvidence, event: Event) -> bool:
+def _is_last_word(case: Analysis, event: Event) -> bool:
     """Nothing follows of the process and not much of anybody, and the words are those of a failure."""
     line = event.origin.line or 0
     if FAILURE.search(event.values.get("warning", "")) is None:
         return False
-    if _goes_on(run, event):
+    if _goes_on(case, event):
         return False
-    known = [p for p in run.processes if p.host == event.origin.host and p.pid == event.origin.pid and p.last_origin]
+    known = [
+        p for p in case.run.processes if p.host == event.origin.host and p.pid == event.origin.pid and p.last_origin
+    ]
     return all(p.last_origin is None or (p.last_origin.line or 0) <= line for p in known)

@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import nccl_worked, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -17,8 +20,6 @@ from allready.model import (
     SoftwareFacts,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import nccl_worked, wants_nccl
 
 
 @Rule(
@@ -26,7 +27,7 @@ from allready.rules.values import nccl_worked, wants_nccl
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="The driver is too old for this build of torch",
     message="node {node}: torch is built for CUDA {torch_cuda}, driver {driver} supports CUDA {driver_cuda} at most",
     remedy="update the driver on node {node}, or install the build of torch for CUDA {driver_major} "

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, Split, World
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
+from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
 
 
 @Rule(
@@ -11,7 +13,7 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="Nodes with the same kind of GPU have different numbers of them",
     message="the number of {model} GPUs that the driver shows differs between nodes: {split}",
     remedy="on the node with fewer: nvidia-smi -L; dmesg | grep -iE 'xid|nvrm' (79: fallen off the bus); "

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.values import wants_nccl
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="GPUs of a node stay unused",
     message="node {node}: {nproc} ranks use {nproc} of the {num_gpus} GPUs offered to them",
     remedy="to use all of them: --nproc-per-node {num_gpus}",

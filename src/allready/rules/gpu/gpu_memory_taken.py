@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import GIB, MIB, size, used_gpus, wants_nccl
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,8 +18,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import GIB, MIB, size, used_gpus, wants_nccl
 
 _NOT_WORTH_SAYING_BYTES = 512 * MIB
 _RESERVED_BYTES = GIB
@@ -28,7 +29,7 @@ _RESERVED_BYTES = GIB
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="Other processes hold memory of the GPUs of this job",
     message="node {node}: {taken} of the memory of GPU {gpus} is held by other processes: {holders}",
     remedy="on node {node}: nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv; if they are left over "

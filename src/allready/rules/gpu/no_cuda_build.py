@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Culprits, Evidence, FaultClass, Hit, LaunchFacts, PerNode, Severity, SoftwareFacts, World
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -11,7 +12,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="NCCL is asked for, but torch is a CPU build",
     message="node {node}: NCCL is asked for, but torch {version} is built without CUDA",
     remedy="install a CUDA build of torch on node {node} (https://pytorch.org/get-started/locally/), in the "

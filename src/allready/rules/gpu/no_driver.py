@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -14,7 +16,6 @@ from allready.model import (
     SoftwareFacts,
     World,
 )
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -22,7 +23,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="NCCL is asked for, but there is no NVIDIA driver",
     message="node {node}: NCCL is asked for and torch is built for CUDA {cuda}, but no NVIDIA driver answers",
     remedy="on node {node}: nvidia-smi; in a container: docker run --gpus all (NVIDIA container toolkit); on the "

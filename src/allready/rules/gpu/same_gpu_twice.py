@@ -4,6 +4,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import gpu_index, used_gpus, wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -16,8 +19,6 @@ from allready.model import (
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import gpu_index, used_gpus, wants_nccl
 
 
 class _Twice(Struct, frozen=True):
@@ -32,7 +33,8 @@ class _Twice(Struct, frozen=True):
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=51,
+    layer=Layer.READINESS,
+    explains=("GPU002",),
     title="The same GPU is given to two ranks",
     message="GPU {gpu} is given out twice: {by}",
     remedy="name every GPU once: nvidia-smi -L lists them with their UUIDs; two nodes on one machine need different "

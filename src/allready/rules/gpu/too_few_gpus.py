@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(
@@ -12,7 +13,7 @@ from allready.rules.values import wants_nccl
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=52,
+    layer=Layer.READINESS,
     title="More ranks than GPUs on a node",
     message="node {node}: {nproc} ranks are to use NCCL, but {num_gpus} GPUs are offered to them ({limited_by})",
     remedy="offer more GPUs: unset CUDA_VISIBLE_DEVICES, docker run --gpus all, Slurm: --gpus-per-node={nproc}; or "

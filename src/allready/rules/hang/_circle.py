@@ -2,10 +2,12 @@
 
 from msgspec import Struct
 
-from allready.model import Live, RunEvidence
-from allready.rules._live import waited_s
-from allready.rules._waits import Wait, WaitSnapshot
-from allready.rules.hang._decide import Decision, decide
+from allready.judging.analysis import Analysis
+from allready.judging.hang import Decision, decide
+from allready.judging.live_status import waited_s
+from allready.judging.majority import is_majority
+from allready.judging.waits import Wait, WaitSnapshot
+from allready.model import Live
 
 SURE_S = 1.2
 
@@ -40,9 +42,10 @@ def told(wait: Wait) -> str:
     return f"{wait.label or wait.group}: {wait.operation.name} #{wait.operation.seq}"
 
 
-def circle_of(run: RunEvidence, live: Live | None) -> Circle | None:
+def circle_of(case: Analysis) -> Circle | None:
     """The circle, if that is what explains the hang; of a running job only when all of it has stood still."""
-    decision = decide(run)
+    live = case.live
+    decision = case.of(decide)
     if decision.kind != "cycle" or decision.picture is None:
         return None
     stood_s = _stood_s(live, decision.picture, decision.ranks) if live is not None else None
@@ -62,7 +65,7 @@ def _odd(picture: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...]
         return (), ()
     most = max(waits, key=lambda w: len(w.waiting))
     [everybody] = members
-    if 2 * len(most.waiting) <= len(everybody):
+    if not is_majority(len(most.waiting), len(everybody)):
         return (), ()
     return tuple(sorted(everybody - set(most.waiting))), most.waiting
 

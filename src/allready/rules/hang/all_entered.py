@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import described
-from allready.rules._ruins import who
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide
+from allready.judging.layers import Layer
+from allready.judging.mismatch import described
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -15,14 +18,16 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=50,
+    layer=Layer.TRANSPORT,
+    applies=Applies.OFFLINE,
+    unless=(Sign.OTHER_CALLS,),
     title="Everybody entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
     "GPU, not the script",
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
     "find the bad pair with `allready check` on the same nodes",
 )
-def all_entered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def all_entered(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Every member of the group has entered the same operation with equal arguments, and nobody left it.
@@ -34,10 +39,8 @@ def all_entered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation: compare its age with its size.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
-    if decision.kind != "transport" or decision.wait is None or run.mismatches:
+    decision = case.of(decide)
+    if decision.kind != "transport" or decision.wait is None:
         return
     wait = decision.wait
     yield Hit(

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
 from allready.rules.hang._circle import circle_of
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -15,13 +17,13 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=23,
+    layer=Layer.STALL,
     title="Ranks wait for each other in a circle of groups",
     message="{who} wait for each other: {chain}",
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
     "group's operation before the next begins",
 )
-def circle(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def circle(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The graph of waits over all groups: everyone who is waited for waits in another group itself.
@@ -32,7 +34,7 @@ def circle(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    found = circle_of(run, live)
+    found = circle_of(case)
     if found is None or found.odd:
         return
     yield Hit(

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._mismatch import described
-from allready.rules._ruins import who
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide
+from allready.judging.layers import Layer
+from allready.judging.mismatch import described
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -15,7 +18,9 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=24,
+    layer=Layer.DESYNC,
+    applies=Applies.OFFLINE,
+    unless=(Sign.OTHER_CALLS,),
     title="Ranks waited in an operation that others came out of",
     message="{who} waited in {operation} (number {seq} of group {group}), which {others} had completed, by then in "
     "number {later}: they did not make the same calls",
@@ -23,7 +28,7 @@ from allready.rules.registry import Rule
     "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
     "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",
 )
-def completed_elsewhere(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def completed_elsewhere(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
@@ -36,11 +41,9 @@ def completed_elsewhere(run: RunEvidence, live: Live | None = None) -> Iterator[
     ## When it is harmless
     Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
     """
-    if live is not None:
-        return  # records of the living ranks tell more
-    decision = decide(run)
+    decision = case.of(decide)
     wait = decision.wait
-    if decision.kind != "apart" or wait is None or wait.progress is None or run.mismatches:
+    if decision.kind != "apart" or wait is None or wait.progress is None:
         return
     stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
     yield Hit(

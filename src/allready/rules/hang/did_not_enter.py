@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import who
-from allready.rules._suspects import positions, suspect
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide
+from allready.judging.layers import Layer
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions, suspect
+from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -15,13 +17,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
+    applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} never entered it{doing}",
     remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
     "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
 )
-def did_not_enter(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
@@ -35,9 +38,7 @@ def did_not_enter(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     When the rank was still at work (saving, tokenising, compiling) and the time-out was too short for it: then the
     fault class says CPU-BUSY.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
+    decision = case.of(decide)
     if decision.kind != "missing" or decision.picture is None or decision.wait is None:
         return
     suspects = [suspect(run, r, decision.picture) for r in decision.ranks]

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.onset import onset
+from allready.judging.registry import Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
 from allready.rules.hang._circle import circle_of, told
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -15,14 +17,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=22,
+    layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
     message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "
     "waits for the other",
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )
-def group_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def group_order(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
@@ -34,7 +36,7 @@ def group_order(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     Never.  Where as many ranks wait on one side as on the other nobody is the odd one: see HNG004.
     """
-    found = circle_of(run, live)
+    found = circle_of(case)
     if found is None or not found.odd:
         return
     waits = found.picture.waits

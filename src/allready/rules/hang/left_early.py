@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
 from allready.model import (
     UNNAMED_GROUP,
     Confidence,
     Event,
     FaultClass,
     Hit,
-    Live,
     Role,
     RunEvidence,
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, who
-from allready.rules.registry import Rule
 
 LEFT = "torch.not_destroyed"
 WAITED = "torch.watchdog_timeout"
@@ -29,7 +29,13 @@ SURELY_BEFORE_S = 2.0
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=38,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+        Sign.ROOT_LINE,
+    ),
     title="A rank came to the end of its program while others waited in a collective",
     message="{left} left the program while {waiting} waited in {operation} (number {seq}), which it can never enter; "
     "the ranks do not make the same calls to the end",
@@ -38,7 +44,7 @@ SURELY_BEFORE_S = 2.0
     "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "
     "at what the one that waits does alone",
 )
-def left_early(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def left_early(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks whose process group was taken down at the end of their program, before the time-out of others that still
@@ -51,8 +57,6 @@ def left_early(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When what is waited for belongs to a group that the rank is not in.
     """
-    if live is not None or causes(run) or run.mismatches or has_grave_root(run):
-        return
     waits = [e for e in run.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e, run)]
     waiting = {e.origin.rank for e in waits if e.origin.rank is not None}
     first_s = min((e.time_s for e in waits if e.time_s is not None), default=None)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._arithmetic import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
-from allready.rules.registry import Rule
 
 FAR = 5.0
 """A time-out this many times the time that a slow link needs was not too short."""
@@ -15,7 +16,7 @@ FAR = 5.0
     severity=Severity.INFO,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=80,
+    layer=Layer.TRANSPORT,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
     "given {timeout} s{default}. It was not slow, it stood still[[ since {since}]]: mostly because a rank did not "

@@ -2,23 +2,24 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide
+from allready.judging.layers import Layer
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.stall import positions
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
-    Live,
     RunEvidence,
     Severity,
     clock_time,
     ranges,
 )
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
-from allready.rules.hang._decide import decide
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -26,14 +27,15 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=24,
+    layer=Layer.LINK,
+    applies=Applies.OFFLINE,
     title="A whole node cannot be reached any more",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "
     "group {group}) was under way; no process is known to have ended",
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
     "then run `allready check` between the nodes before the next start",
 )
-def node_cut_off(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
@@ -46,9 +48,7 @@ def node_cut_off(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When that node's files were simply not collected.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
+    decision = case.of(decide)
     if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
         return
     absent = [

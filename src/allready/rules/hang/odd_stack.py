@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, ProcessStack, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules._suspects import BUSY, LEAVING, STUCK, WAITING
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
+from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, RunEvidence, Severity
 
 
 @Rule(
@@ -16,12 +18,17 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=35,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+    ),
     title="One process does something else while all others wait in a collective or for their GPU",
     message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",
     remedy="look at {site}: that is where the missing rank is",
 )
-def odd_stack(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Stacks of all ranks' main threads, sorted by what they show: waiting in a collective or for the GPU, against
@@ -33,9 +40,7 @@ def odd_stack(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the job was moving: take the stacks twice, some seconds apart.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    if causes(run) or decide(run).kind in {"missing", "silent", "cut off", "cycle"} or run.mismatches:
+    if case.of(decide).kind in {"missing", "silent", "cut off", "cycle"}:
         return
     ranks = [s for s in run.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]
     waiting = [s for s in ranks if s.activity in WAITING]

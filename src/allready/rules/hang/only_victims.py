@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
-from allready.rules._mismatch import described
-from allready.rules._ruins import who
-from allready.rules._suspects import positions
-from allready.rules.hang._decide import decide, lost_a_peer
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide, lost_a_peer
+from allready.judging.layers import Layer
+from allready.judging.mismatch import described
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.judging.stall import positions
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
 
 
 @Rule(
@@ -16,14 +19,16 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=55,
+    layer=Layer.TRANSPORT,
+    applies=Applies.OFFLINE,
+    unless=(Sign.OTHER_CALLS,),
     title="An operation never completed, and only some of its ranks are seen",
     message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
     "ranks did{missing} is not in these files, so nobody can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
-def only_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def only_victims(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     An operation that ranks entered and never left, where at least as many ranks are unseen as seen, or where nothing
@@ -36,10 +41,8 @@ def only_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
-    if decision.kind != "partial" or decision.picture is None or decision.wait is None or run.mismatches:
+    decision = case.of(decide)
+    if decision.kind != "partial" or decision.picture is None or decision.wait is None:
         return
     wait = decision.wait
     yield Hit(
@@ -51,7 +54,7 @@ def only_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
             "group": wait.label or wait.group,
             "missing": f" ({ranges(decision.ranks)})" if decision.ranks else "",
         },
-        fault_class=FaultClass.DEAD if lost_a_peer(run) else None,
+        fault_class=FaultClass.DEAD if case.of(lost_a_peer) else None,
         severity=Severity.WARNING if decision.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=positions(decision.picture, ()),

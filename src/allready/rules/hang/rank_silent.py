@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time, ranges
-from allready.rules._ruins import nodes_wholly, who
-from allready.rules._suspects import positions, suspect
-from allready.rules.hang._decide import decide, lost_a_peer
-from allready.rules.hang._when import onset
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.hang import decide, lost_a_peer
+from allready.judging.layers import Layer
+from allready.judging.onset import onset
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import nodes_wholly, who
+from allready.judging.stall import positions, suspect
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
 
 
 @Rule(
@@ -15,14 +17,15 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=26,
+    layer=Layer.STALL,
+    applies=Applies.OFFLINE,
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
     remedy="look for rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
     "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
     "diagnose too",
 )
-def rank_silent(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def rank_silent(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Members of a group of which there is neither a dump, nor a watchdog line, nor an answer to RAS, while every other
@@ -35,9 +38,7 @@ def rank_silent(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When its files were not collected.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
+    decision = case.of(decide)
     if decision.kind != "silent" or decision.picture is None or decision.wait is None:
         return
     suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
@@ -46,7 +47,7 @@ def rank_silent(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     if len(decision.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
-        if decision.picture.source == "ras" and not lost_a_peer(run):
+        if decision.picture.source == "ras" and not case.of(lost_a_peer):
             fault_class = FaultClass.NET_BROKEN
     yield Hit(
         culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(run, decision.ranks)),

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, Live, RunEvidence, Severity, ranges
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.hang._decide import TOLD_SILENT, decide
-from allready.rules.registry import Rule
+from allready.judging.hang import TOLD_SILENT
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, RunEvidence, Severity, ranges
 
 DEAD = "considered dead"
 
@@ -16,14 +17,20 @@ DEAD = "considered dead"
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=45,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+        Sign.HANG,
+    ),
     title="A process did not answer NCCL's RAS",
     message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
     remedy="look at rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
     "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Ask RAS again some "
     "seconds later: a process that is merely short of CPUs answers then",
 )
-def ras_unanswered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that RAS calls unresponsive or considered dead, where nothing shows how far the others came.
@@ -35,8 +42,6 @@ def ras_unanswered(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     One answer while a machine is overloaded.
     """
-    if live is not None or causes(run) or run.mismatches or decide(run).kind:
-        return
     for group in run.progress:
         silent = tuple(sorted(r for r, why in group.absent.items() if why in TOLD_SILENT))
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):

@@ -4,22 +4,22 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, nodes_wholly, who
+from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
-    Live,
     Role,
     RunEvidence,
     Severity,
     clock_time,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, has_grave_root, nodes_wholly, who
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
 
 TIMED_OUT = ("gloo.recv_timeout", "torch.watchdog_timeout", "torch.blocking_wait_timeout", "store.wait_timeout")
 """Signatures of lines by which a rank says that it waited for nothing."""
@@ -32,14 +32,21 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=32,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+        Sign.ROOT_LINE,
+        Sign.WAIT,
+    ),
     title="All ranks but one report that they waited or lost a peer",
     message="{victims} report that {what}; {who} reports nothing",
     remedy="look at {who}: was it stopped, asleep, in other work or gone already when the others waited? py-spy dump "
     "--pid PID while it hangs; its own output after the last iteration; whether it left the loop earlier than the "
     "others",
 )
-def silent_beside_victims(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def silent_beside_victims(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Which ranks wrote a time-out or a lost connection, and which of the job's ranks did not.  It is asked last: only
@@ -52,11 +59,6 @@ def silent_beside_victims(run: RunEvidence, live: Live | None = None) -> Iterato
     ## When it is harmless
     When the output of the silent rank was not collected, or its launcher ended it before it could write the same line.
     """
-    if live is not None:
-        return  # states of processes and the newest words about them tell more
-    decision = decide(run)
-    if causes(run) or (decision.kind and not decision.is_glance) or run.mismatches or has_grave_root(run):
-        return
     run = _of_now(run)
     waited, lost = _victims(run)
     victims = waited | lost
@@ -69,7 +71,7 @@ def silent_beside_victims(run: RunEvidence, live: Live | None = None) -> Iterato
     silent = known - victims - run.ended_well
     by_launcher = {d.rank for d in run.deaths if d.by_launcher}
     strong = {r for r in silent if r not in by_launcher} or silent
-    if not strong or len(strong) >= len(victims) or len(victims) < 2:
+    if not is_minority(len(strong), len(strong | victims)) or not strong or len(victims) < 2:
         return
     if strong <= by_launcher and (len(strong) > 1 or _is_apart(run, victims)):
         return  # a launcher ended them before they could say the same; who waited for whom cannot be told

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._ruins import TIME_TO_SPEAK_S, evidence, has_grave_root, speaks_beside_its_launcher, who
-from allready.rules.hang._decide import decide
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
-from allready.rules.registry import Rule
 from allready.signatures import load
 
 NCCL_STARTS = "torch.store_get_failed"
@@ -22,14 +22,22 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=33,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+        Sign.POSITIONS,
+        Sign.ROOT_LINE,
+        Sign.HANG,
+    ),
     title="The processes of one node lived on and said nothing when all others had given up waiting",
     message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
     "nothing",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last?",
 )
-def silent_node(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def silent_node(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that gave up waiting, by node, against a node of which only the launcher speaks: it had to end its processes
@@ -44,9 +52,7 @@ def silent_node(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the time-out was too short for what that node still did (a save, a compilation).
     """
-    if live is not None or causes(run) or run.mismatches or run.progress or has_grave_root(run):
-        return
-    if decide(run).kind or any(e.signature == NCCL_STARTS for e in run.events):
+    if any(e.signature == NCCL_STARTS for e in run.events):
         return
     waited = [d for d in run.deaths if _gave_up(d)]
     nodes = {_node(run, d) for d in waited}

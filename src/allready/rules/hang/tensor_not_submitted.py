@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes
-from allready.rules._horovod import stall
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.horovod import stall
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -14,13 +16,18 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=40,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.OTHER_CALLS,
+    ),
     title="Horovod waited to the end for ranks that did not submit a tensor",
     message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
     remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "
     "py-spy dump --pid PID. HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=600 makes Horovod end such a job",
 )
-def tensor_not_submitted(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def tensor_not_submitted(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The last report of Horovod's stall inspector (`Missing ranks:`, `Stalled ranks:`, `[missing ranks: ...]`, and
@@ -33,8 +40,8 @@ def tensor_not_submitted(run: RunEvidence, live: Live | None = None) -> Iterator
     ## When it is harmless
     When the rank was only late and the log was cut off before the job went on.
     """
-    found = stall(run)
-    if live is not None or found is None or found.kind == "apart" or causes(run) or run.mismatches:
+    found = case.of(stall)
+    if found is None or found.kind == "apart":
         return
     is_extra = found.kind == "extra"
     confidence = Confidence.LIKELY if (found.stopped or found.num_reports > 1) and not is_extra else Confidence.POSSIBLE

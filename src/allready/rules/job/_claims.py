@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from allready.judging.majority import majority
 from allready.model import Claim, Evidence, RollCall, ranges
 
 HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range"})
@@ -44,10 +45,10 @@ def groups(claims: Iterable[Claim], value: Callable[[Claim], object]) -> tuple[G
 
 def minority(found: tuple[Group, ...]) -> tuple[int, ...]:
     """Node ranks outside the majority; empty unless more than half of all share one value."""
-    total = sum(len(g.claims) for g in found)
-    if len(found) < 2 or 2 * len(found[0].claims) <= total:
-        return ()
-    return tuple(sorted({c.node_rank for g in found[1:] for c in g.claims}))
+    claims = [c for g in found for c in g.claims]
+    values = {at: g.value for at, g in enumerate(g for g in found for _ in g.claims)}
+    most = majority(values)
+    return tuple(sorted({claims[at].node_rank for at in most.odd})) if most is not None else ()
 
 
 def text(found: tuple[Group, ...]) -> str:

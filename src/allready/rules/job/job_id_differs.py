@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, party, text
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,11 +13,18 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=22,
+    layer=Layer.LAUNCH,
     title="A node of another job reported to node 0",
     message="job ids differ at the master port: {split}; refused: {refused}",
-    remedy="if it is the same job, start every node with the same --rdzv-id; if these are two jobs, give one of them "
-    "another --master-port",
+    remedy=(
+        RemedyStep(
+            explanation="if it is the same job, start it with the same --rdzv-id",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="if these are two jobs, give one of them another --master-port",
+        ),
+    ),
 )
 def job_id_differs(roll: RollCall) -> Iterator[Hit]:
     """

@@ -2,6 +2,17 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import (
+    endpoint,
+    host_is_silent,
+    is_loopback,
+    is_misnamed,
+    is_name,
+    own_addresses,
+    reached,
+)
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -11,12 +22,11 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import endpoint, host_is_silent, is_loopback, is_misnamed, is_name, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,11 +34,21 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=40,
+    layer=Layer.ABSENCE,
     title="Node 0 is not there",
     message="node {nodes} finds nobody at {address} after {waited_s} s: node 0 has not started there",
-    remedy="start the command with --node-rank 0 on the machine of {master}; if it runs, compare its --master-port "
-    "with {port}, and what `getent hosts {master}` says there and here",
+    remedy=(
+        RemedyStep(
+            explanation="start the command with --node-rank 0",
+            where="{master}",
+        ),
+        RemedyStep(
+            explanation="if it runs there, compare its --master-port with {port}, and what the name means on "
+            "both sides",
+            where="{master}",
+            command="ss -ltnp; getent hosts {master}",
+        ),
+    ),
 )
 def master_absent(
     contact: PerNode[MasterContactFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, drops_port, half_open_callers
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,15 +15,14 @@ from allready.model import (
     MasterPortFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
     ranges,
 )
-from allready.rules._common import datagram_callers, drops_port, half_open_callers
 from allready.rules.job._claims import party
 from allready.rules.port._filter import locked_out
-from allready.rules.registry import Rule
 
 CUT_SHORT_S = 10.0
 """A clash ends the roll call at once: before this, whoever is not here has not had the time to come."""
@@ -31,11 +33,21 @@ CUT_SHORT_S = 10.0
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=40,
+    layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
     message="no word from node {nodes} after {waited_s} s: {present} of {num_nodes} nodes are here",
-    remedy="start the same command with --node-rank {ranks} on the missing machine; if it is running there, "
-    "its own output says why it cannot reach node 0",
+    remedy=(
+        RemedyStep(
+            explanation="start the same command with --node-rank {ranks}; if it is running there, its own "
+            "output says why it cannot reach node 0",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="see whether it is running",
+            where="node {nodes}",
+            command="pgrep -af allready",
+        ),
+    ),
 )
 def node_absent(
     roll: RollCall,

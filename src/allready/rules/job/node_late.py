@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, RollCall, Severity, World
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 LATE_AFTER_S = 10.0
 """Commands typed by hand or started by a scheduler lie this far apart; image pulls and slow imports further."""
@@ -18,11 +19,18 @@ TOO_LATE_AFTER_S = 60.0
     severity=Severity.INFO,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=45,
+    layer=Layer.ABSENCE,
     title="Nodes arrived late",
     message="node {nodes} started {late_s} s after node {first}, the first to be ready",
-    remedy="find what is slow before the start on node {nodes}: image pull, imports from a shared file system, "
-    "a queue; if it has to be so, give the job a start-up time-out well above {most_s} s",
+    remedy=(
+        RemedyStep(
+            explanation="find what is slow before the start: image pull, imports from a shared file system, a queue",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="if it has to be so, give the job a start-up timeout well above {most_s} s",
+        ),
+    ),
 )
 def node_late(roll: RollCall, world: World) -> Iterator[Hit]:
     """

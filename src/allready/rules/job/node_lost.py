@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -9,13 +11,13 @@ from allready.model import (
     Hit,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
     ranges,
 )
 from allready.rules.job._claims import evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -23,11 +25,15 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=25,
+    layer=Layer.PROCESS_END,
     title="A node was here and is gone",
     message="node {nodes} had reported, then the connection to node 0 broke ({why})",
-    remedy="look at the end of the output on node {nodes} and at `dmesg -T | tail` there (ended by hand, killed, out "
-    "of memory, machine rebooted), then start it again",
+    remedy=RemedyStep(
+        explanation="look at the end of its output and at the kernel log (ended by hand, killed, out of "
+        "memory, machine rebooted), then start it again",
+        where="node {nodes}",
+        command="dmesg -T | tail -n 30; uptime",
+    ),
 )
 def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts] | None = None) -> Iterator[Hit]:
     """

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -10,12 +12,12 @@ from allready.model import (
     LaunchFacts,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
 from allready.rules.job._claims import HANDLED, current, evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -23,10 +25,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=24,
+    layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
-    remedy="compare the command and `allready --version` on node {node} with those on node 0, then start it again",
+    remedy=RemedyStep(
+        explanation="compare the command and the version with those of node 0, then start it again",
+        where="node {node}",
+        command="allready --version",
+    ),
 )
 def node_rejected(
     launch: PerNode[LaunchFacts],

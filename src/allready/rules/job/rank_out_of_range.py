@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity, ranges
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import current, evidence, party
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,10 +13,12 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=20,
+    layer=Layer.LAUNCH,
     title="A node rank is outside the job",
     message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",
-    remedy="node ranks count from 0: start it with --node-rank {free}",
+    remedy=RemedyStep(
+        explanation="node ranks count from 0: start it with --node-rank {free}",
+    ),
 )
 def rank_out_of_range(roll: RollCall) -> Iterator[Hit]:
     """

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity, World
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import current, evidence, groups, minority, text, with_node_0
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,11 +13,20 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=20,
+    layer=Layer.LAUNCH,
     title="Nodes disagree about the number of nodes",
     message="nnodes differs between nodes: {split}",
-    remedy="start every node with the same --nnodes (WORLD_SIZE, SLURM_NNODES or the like where it comes from the "
-    "environment)",
+    remedy=(
+        RemedyStep(
+            explanation="start every node with the same --nnodes",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="where it comes from the environment, compare",
+            where="every node",
+            command="env | grep -E 'WORLD_SIZE|NNODES|SLURM_(JOB_NUM_NODES|NNODES)'",
+        ),
+    ),
 )
 def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     """

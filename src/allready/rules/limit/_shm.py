@@ -2,8 +2,8 @@
 
 import re
 
+from allready.judging.values import GIB, MIB
 from allready.model import LaunchFacts, SoftwareFacts, World
-from allready.rules.values import GIB, MIB
 
 DOCKER_DEFAULT_BYTES = 64 * MIB
 ROOMY_BYTES = GIB

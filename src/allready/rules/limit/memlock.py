@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import GIB, MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -15,11 +18,10 @@ from allready.model import (
     LimitFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import GIB, MIB, nccl_worked, size, wants_nccl
 
 _HOPELESS_BYTES = 64 * MIB
 _ENOUGH_BYTES = 16 * GIB
@@ -30,12 +32,22 @@ _ENOUGH_BYTES = 16 * GIB
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The limit of locked memory is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
-    remedy="check it where the job really starts: ulimit -l. Docker: --ulimit memlock=-1; systemd (slurmd, sshd, "
-    "kubelet): LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
-    "/etc/security/limits.conf and a new session",
+    remedy=(
+        RemedyStep(
+            explanation="check it where the job really starts",
+            where="node {node}",
+            command="ulimit -l",
+        ),
+        RemedyStep(
+            explanation="raise it: Docker: --ulimit memlock=-1; systemd (slurmd, sshd, kubelet): "
+            "LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
+            "/etc/security/limits.conf and a new session",
+            where="node {node}",
+        ),
+    ),
 )
 def memlock(
     limits: PerNode[LimitFacts],

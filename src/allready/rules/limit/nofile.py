@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -13,11 +16,10 @@ from allready.model import (
     LimitFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
     World,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 _DEFAULT = 1024
 _BARE_PROCESS = 32
@@ -31,12 +33,22 @@ _P2P_CHANNELS = 2
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The limit of open files is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
     "{world_size} ranks may need {wanted}",
-    remedy="before the start: ulimit -n {fit}; Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; "
-    "beyond the hard limit root must raise it in /etc/security/limits.conf",
+    remedy=(
+        RemedyStep(
+            explanation="raise it before the start",
+            where="node {node}",
+            command="ulimit -n {fit}",
+        ),
+        RemedyStep(
+            explanation="or for good: Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; beyond "
+            "the hard limit root must raise it in /etc/security/limits.conf",
+            where="node {node}",
+        ),
+    ),
 )
 def nofile(
     limits: PerNode[LimitFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import MIB, nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Culprits,
@@ -12,13 +15,12 @@ from allready.model import (
     LaunchFacts,
     LimitFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import MIB, nccl_worked, size, wants_nccl
 
 _LITTLE_BYTES = 512 * MIB
 _LITTLE_SHARE = 0.05
@@ -29,11 +31,15 @@ _LITTLE_SHARE = 0.05
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is nearly full",
     message="node {node}: only {free} of the {total} in /dev/shm are free; something else fills it",
-    remedy="see what fills it on node {node}: ls -laS /dev/shm | head; who holds it: fuser -v /dev/shm/*; files called "
-    "nccl-* and torch_* that nobody holds are left over from a dead job and can be removed",
+    remedy=RemedyStep(
+        explanation="see what fills it and who holds it; files called nccl-* and torch_* that no process holds "
+        "are left over from a dead job and can be removed",
+        where="node {node}",
+        command="ls -laS /dev/shm | head; fuser -v /dev/shm/*",
+    ),
 )
 def shm_full(
     limits: PerNode[LimitFacts],

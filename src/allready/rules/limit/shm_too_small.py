@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import nccl_worked, size, wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -14,13 +17,12 @@ from allready.model import (
     LaunchFacts,
     LimitFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
     World,
 )
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes
-from allready.rules.registry import Rule
-from allready.rules.values import nccl_worked, size, wants_nccl
 
 
 @Rule(
@@ -28,13 +30,29 @@ from allready.rules.values import nccl_worked, size, wants_nccl
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
-    depth=55,
+    layer=Layer.READINESS,
     title="The file system /dev/shm is too small",
     message="node {node}: /dev/shm holds {total} in all for {nproc} ranks and their DataLoader workers; "
     "it should hold at least {wanted}",
-    remedy="docker run --shm-size=1g (or --ipc=host); Kubernetes: an emptyDir with medium: Memory mounted on /dev/shm; "
-    "as root on the machine itself: mount -o remount,size=8g /dev/shm. NCCL_SHM_DISABLE=1 only avoids NCCL's SHM "
-    "transport, at the price of bandwidth inside the node",
+    remedy=(
+        RemedyStep(
+            explanation="Docker: give the container more, or the host's (--ipc=host)",
+            where="node {node}",
+            command="docker run --shm-size=8g",
+        ),
+        RemedyStep(
+            explanation="Kubernetes: mount an emptyDir with medium: Memory on /dev/shm",
+        ),
+        RemedyStep(
+            explanation="on the machine itself, as root",
+            where="node {node}",
+            command="mount -o remount,size=8g /dev/shm",
+        ),
+        RemedyStep(
+            explanation="NCCL_SHM_DISABLE=1 only avoids NCCL's SHM transport, at the price of bandwidth inside "
+            "the node",
+        ),
+    ),
 )
 def shm_too_small(
     limits: PerNode[LimitFacts],

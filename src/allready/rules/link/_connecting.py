@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready.judging.link_ends import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
 from allready.model import Live, SocketRow
-from allready.rules.link._ends import CONNECTING, UNANSWERED, address_book, key, mirror, newest_sockets, plain
 
 HALF_OPEN = "SYN_RECV"
 

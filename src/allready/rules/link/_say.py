@@ -1,8 +1,8 @@
 """Evidence of broken paths, in the words of the socket table."""
 
+from allready.judging.link_ends import Stuck
+from allready.judging.link_paths import Broken
 from allready.model import Evidence, Live
-from allready.rules.link._ends import Stuck
-from allready.rules.link._paths import Broken
 
 MAX = 8
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.link_ends import silent_nodes
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
 from allready.rules.link._connecting import Attempt, connecting
-from allready.rules.link._ends import silent_nodes
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -14,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=21,
+    layer=Layer.LINK,
     title="Ranks cannot connect to each other: their first packets go unanswered",
     message="connections that ranks open (ports {ports}) are never answered: packets of node {links} are lost, while "
     "the agents of these nodes are heard; a firewall drops them",

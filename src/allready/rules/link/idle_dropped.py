@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.link_ends import SURELY, stuck_ends
+from allready.judging.link_idle import alive_beside, idle_before_s, is_answered, is_stale
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
-from allready.rules.link._ends import SURELY, stuck_ends
-from allready.rules.link._idle import alive_beside, idle_before_s, is_answered, is_stale
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -14,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=22,
+    layer=Layer.LINK,
     title="A connection that was idle for long is dead, while its path works",
     message="a connection between {who} had been idle for at least {idle_s} s, and now its data is not acknowledged, "
     "while the way between them works: a firewall or load balancer on the way has forgotten it",

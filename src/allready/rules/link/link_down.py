@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import broken, names
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,13 +15,13 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=18,
+    layer=Layer.LINK,
     title="A network interface of a node lost its link while the job runs",
     message="{interfaces} has no link any more: nothing has passed between {who} and its peers for {for_s} s",
     remedy="check cable, transceiver and switch port of {who}: `ip -s link`, `ethtool IFNAME`, "
     "`dmesg -T | grep -i link`; the job goes on by itself only if the link comes back soon",
 )
-def link_down(live: Live) -> Iterator[Hit]:
+def link_down(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether an interface that was up with a carrier within the last half minute is so no longer, on a node whose
@@ -32,7 +34,7 @@ def link_down(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     Never while the job needs the interface; an interface that carries none of its connections is not accused.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "down":
         return
     yield Hit(

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
+from allready.judging.link_paths import broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._ends import address_book, is_unanswered, plain, snapshots
-from allready.rules.link._paths import broken, names
-from allready.rules.registry import Rule
 
 ONE_GAP_S = 1.5
 TWICE = 2
@@ -18,14 +20,14 @@ TWICE = 2
     severity=Severity.WARNING,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=58,
+    layer=Layer.PACE,
     title="A path was broken for a moment and works again",
     message="{who}: the network was gone {num} times within the last half minute and came back; the job waited "
     "meanwhile",
     remedy="look at cable, transceiver and switch port of {who}: `ethtool -S IFNAME`, `dmesg -T | grep -i link`; the "
     "job goes on, and a retry of what failed may work",
 )
-def link_flaps(live: Live) -> Iterator[Hit]:
+def link_flaps(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Interfaces that lost their carrier and have it again, and connections whose data went unacknowledged for a while and
@@ -37,7 +39,7 @@ def link_flaps(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     Once, for example when somebody moved a cable.
     """
-    if broken(live) is not None:
+    if case.of(broken) is not None:
         return
     carrier = {n: times for n in live.statuses if (times := _carrier_lost(live, n))}
     gaps = _gaps(live)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, broken, names, path_sizes
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import arrows, broken, names, path_sizes
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,7 +15,7 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=19,
+    layer=Layer.LINK,
     title="Short packets pass between nodes, long ones vanish",
     message="on the way to or from {who} (node {links}) IP packets of {passed} B are answered and those of {lost} B "
     "vanish without a word: the data of the ranks is unacknowledged for {for_s} s",
@@ -21,7 +23,7 @@ from allready.rules.registry import Rule
     'nodes; the cause is a link on the way with a smaller MTU, or a filter that drops ICMP "fragmentation needed": '
     "`ping -M do -s {ping} NODE` and `ip -d link` show where",
 )
-def long_packets_lost(live: Live) -> Iterator[Hit]:
+def long_packets_lost(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Where data of ranks goes unacknowledged, their agents send the other host UDP datagrams of several sizes that must
@@ -35,7 +37,7 @@ def long_packets_lost(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "long":
         return
     sizes = {way: size for way, size in path_sizes(live).items() if way in found.links}

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import broken, names
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,14 +15,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=20,
+    layer=Layer.LINK,
     title="A node is cut off from the others while the job runs",
     message="nothing that the other nodes send to {who} is acknowledged for {for_s} s ({num} connections, {backoff} "
     "time-outs in a row): it is cut off from the network, or down",
     remedy="look at {who} from its console: `ip -s link`, `dmesg -T | grep -i -E 'link|eth|mlx5|panic'`, its firewall "
     "(`nft list ruleset`), the switch port; if only long packets are lost: `ping -M do -s 1472 NODE`",
 )
-def node_cut_off(live: Live) -> Iterator[Hit]:
+def node_cut_off(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Both ends of the ranks' TCP connections: data that was sent several times and never acknowledged, on every path to
@@ -33,7 +35,7 @@ def node_cut_off(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     When the node is only paused for a moment (a virtual machine that moves): the job goes on when it answers again.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "cut off":
         return
     yield Hit(

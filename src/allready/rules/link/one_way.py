@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import arrows, broken, names
 from allready.rules.link._say import told
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,14 +15,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=19,
+    layer=Layer.LINK,
     title="Packets get lost in one direction between two nodes",
     message="packets of node {links} are lost: {who} do not acknowledge each other's data for {for_s} s, and what went "
     "the other way did arrive or was not sent",
     remedy="look for a filter or a route that concerns one direction (node {links}): `nft list ruleset` and "
     "`ip route get ADDRESS` on both nodes, reverse-path filtering (`sysctl net.ipv4.conf.all.rp_filter`)",
 )
-def one_way(live: Live) -> Iterator[Hit]:
+def one_way(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     How many bytes each end of a stuck connection has sent, and how many the other end has received: data that arrived
@@ -32,7 +34,7 @@ def one_way(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     When the path comes back within seconds; the finding then goes away.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "one way":
         return
     yield Hit(

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, broken, names
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._paths import arrows, broken, names
 from allready.rules.link._say import segment_bytes, told
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,14 +15,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
-    depth=21,
+    layer=Layer.LINK,
     title="Two nodes do not get each other's data any more, while others do",
     message="the path between {who} is broken (node {links}): data in segments of {segment} B is unacknowledged for "
     "{for_s} s",
     remedy="between {who}: `ping NODE`, `ip route get ADDRESS`, `nft list ruleset` on both, the switches between; if "
     "only long packets are lost (`ping -M do -s 1472 NODE` fails, `ping NODE` works) the MTU is wrong on the way",
 )
-def pair_broken(live: Live) -> Iterator[Hit]:
+def pair_broken(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Both ends of the ranks' connections: data that was sent several times and never acknowledged, between two nodes that
@@ -32,7 +34,7 @@ def pair_broken(live: Live) -> Iterator[Hit]:
     ## When it is harmless
     When the path comes back within seconds, as after a change of routes; the finding then goes away.
     """
-    found = broken(live)
+    found = case.of(broken)
     if found is None or found.kind != "pair":
         return
     yield Hit(

@@ -2,11 +2,24 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules._live import named
-from allready.rules.live._decide import Decision, decide
-from allready.rules.live._say import common, fill, told
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_status import named
+from allready.judging.live_waits import Decision, decide
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+)
+from allready.rules.live._values import common, fill, told
 
 QUIET_S = 3.0
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}
@@ -17,14 +30,17 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     severity=Severity.WARNING,
     fault_class=FaultClass.DESYNC_ARGS,
     since="0.1",
-    depth=56,
+    layer=Layer.TRANSPORT,
     title="Everybody waits in the same kind of call, and no byte is under way",
     message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
     "anything to send",
-    remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
-    "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    remedy=RemedyStep(
+        explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
+        "and tag of send and recv, members of the group; print them on every rank before the call, "
+        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    ),
 )
-def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def all_wait(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
@@ -37,7 +53,7 @@ def all_wait(live: Live, world: World, run: RunEvidence | None = None) -> Iterat
     ## When it is harmless
     When a GPU still computes what the operation waits for.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"level", "inside", "all wait"} or decision.for_s < QUIET_S:
         return
     if run is not None and run.mismatches:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,15 +15,23 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="Native code of a rank holds Python's lock and does not give it back",
     message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
     "waited for by {waiting} in {operation}",
-    remedy="the call at {site} goes into native code that keeps the GIL: release it there (Py_BEGIN_ALLOW_THREADS, "
-    "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
-    "native frames",
+    remedy=(
+        RemedyStep(
+            explanation="the call at {site} goes into native code that keeps the GIL: release it there "
+            "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)",
+        ),
+        RemedyStep(
+            explanation="read the native frames",
+            where="node {on}",
+            command="py-spy dump --native --pid {pid}",
+        ),
+    ),
 )
-def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def gil_held(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
@@ -33,7 +43,7 @@ def gil_held(live: Live, world: World, run: RunEvidence | None = None) -> Iterat
     ## When it is harmless
     When the call is known to return.  One that computes with the GIL is told as waiting only.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"gil"})
     if not reasons:
         return

@@ -4,6 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_status import mark_of, named
+from allready.judging.live_waits import decide
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,15 +18,12 @@ from allready.model import (
     GroupMark,
     Hit,
     Live,
-    RunEvidence,
+    RemedyStep,
     Severity,
     World,
     clock_time,
 )
-from allready.rules._live import mark_of, named
-from allready.rules.live._decide import decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, told
-from allready.rules.registry import Rule
+from allready.rules.live._values import MIN_WAIT_S, common, fill, node_label, told
 
 
 @Rule(
@@ -28,15 +31,25 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
     since="0.1",
-    depth=28,
+    layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
     "up by earlier work (a kernel that does not end)",
-    remedy="look at the GPU of {who}: `nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT`, Xid lines in `dmesg -T`; the "
-    "kernel that it runs is seen with `cuda-gdb -p {pid}` or with CUDA_LAUNCH_BLOCKING=1 in a second run. Reset or "
-    "replace the GPU if it does not end",
+    remedy=(
+        RemedyStep(
+            explanation="look for throttling, retired pages and Xid errors of its GPU; reset or replace the "
+            "GPU if the kernel does not end",
+            where="node {on}",
+            command="nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT; dmesg -T | grep -i xid",
+        ),
+        RemedyStep(
+            explanation="the kernel that it runs is seen with cuda-gdb, or with CUDA_LAUNCH_BLOCKING=1 in a second run",
+            where="node {on}",
+            command="cuda-gdb -p {pid}",
+        ),
+    ),
 )
-def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Where all ranks have launched the same operation, whose GPU runs something else.  The recorder tells it where starts
@@ -52,7 +65,7 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
     waiting only, until --hang-after.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "level" or decision.wait is None or decision.for_s < MIN_WAIT_S:
         return
     marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}
@@ -63,12 +76,13 @@ def gpu_behind(live: Live, world: World, run: RunEvidence | None = None) -> Iter
     soon_s = SOON_S + 3 * max(_period(live, r) for r in shown.behind)
     too_long = decision.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
     values = common(live, world, decision, ())
-    few = len(shown.behind) < len(marks) / 2 or len(shown.behind) == 1
+    few = is_minority(len(shown.behind), len(marks)) or len(shown.behind) == 1
     yield Hit(
         culprits=Culprits(ranks=shown.behind),
         values={
             **fill(values, "operation", "waits_since"),
             "who": named(live, world, shown.behind),
+            "on": node_label(live, world, shown.behind[0]),
             "pid": live.ranks()[shown.behind[0]].pid or "?",
         },
         severity=None if too_long else Severity.WARNING,

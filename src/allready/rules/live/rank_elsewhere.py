@@ -2,11 +2,25 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules._live import named
-from allready.rules.live._decide import Decision, decide
-from allready.rules.live._say import MIN_WAIT_S, common, fill, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_status import named
+from allready.judging.live_waits import Decision, decide
+from allready.judging.majority import is_majority, is_minority
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    RunEvidence,
+    Severity,
+    World,
+    clock_time,
+)
+from allready.rules.live._values import MIN_WAIT_S, common, fill, told, visible_s
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
 
@@ -16,14 +30,17 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=23,
+    layer=Layer.STALL,
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",
-    remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
-    "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
+    remedy=RemedyStep(
+        explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
+        "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
+        "the line of the others in the evidence",
+    ),
 )
-def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -35,7 +52,7 @@ def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> 
     ## When it is harmless
     Never, once nobody moves.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.for_s < MIN_WAIT_S:
         return
     if decision.kind == "odd place":
@@ -45,10 +62,13 @@ def rank_elsewhere(live: Live, world: World, run: RunEvidence | None = None) -> 
     if decision.kind not in {"late", "join"} or not reasons or len(reasons) < len(decision.reasons):
         return
     late = tuple(sorted(r.rank for r in reasons))
-    if len(late) < len(decision.waiting) or (len(late) == len(decision.waiting) > 1 and _all_exchange(run, late)):
+    both = len(late) + len(decision.waiting)
+    if is_minority(len(late), both):
         accused = late
+    elif is_majority(len(late), both):
+        accused = decision.waiting
     else:
-        accused = decision.waiting if len(late) > len(decision.waiting) else ()
+        accused = late if len(late) > 1 and _all_exchange(run, late) else ()
     yield from _hit(live, world, run, decision, accused)
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,14 +15,23 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
-    remedy="look at the file server or the disk behind that path: `df PATH` and `ls PATH` with a time-out, `dmesg -T "
-    "| grep -i -E 'nfs|lustre|fuse|blocked for more'`, `nfsstat -m`. The process cannot be killed before the server "
-    "answers; mount with a time-out or keep data and checkpoints on storage that answers",
+    remedy=(
+        RemedyStep(
+            explanation="look at the file server or the disk behind that path, and at the kernel log",
+            where="node {on}",
+            command="timeout 5 ls -l /proc/{pid}/fd; dmesg -T | grep -i -E 'nfs|lustre|fuse|blocked for "
+            "more'; nfsstat -m",
+        ),
+        RemedyStep(
+            explanation="the process cannot be killed before the server answers: mount with a timeout, or keep "
+            "data and checkpoints on storage that answers",
+        ),
+    ),
 )
-def rank_in_storage(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for has been in one system call on a file, in the kernel (state D,
@@ -32,7 +43,7 @@ def rank_in_storage(live: Live, world: World, run: RunEvidence | None = None) ->
     ## When it is harmless
     When a large checkpoint is being flushed to a local disk: for that it waits much longer before it speaks.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"io"})
     if not reasons:
         return

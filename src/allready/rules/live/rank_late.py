@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, told
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_stall import Reason
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, told
 
 SURE_AFTER_S = 5.0
 MIN_WAIT_S = 2.0
@@ -18,13 +20,22 @@ MIN_WAIT_S = 2.0
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_BUSY,
     since="0.1",
-    depth=27,
+    layer=Layer.STALL,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
-    remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "
-    "all ranks, or needs a longer time-out; if it never ends, {site} is where to look: `py-spy dump --pid {pid}`",
+    remedy=(
+        RemedyStep(
+            explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
+            "before the job, on all ranks, or needs a longer timeout",
+        ),
+        RemedyStep(
+            explanation="if it never ends, see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
-def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_late(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
@@ -37,7 +48,7 @@ def rank_late(live: Live, world: World, run: RunEvidence | None = None) -> Itera
     ## When it is harmless
     As long as the work is meant and every time-out of the job is longer than it.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "late" or decision.for_s < MIN_WAIT_S:
         return
     reasons = tuple(

@@ -2,12 +2,26 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time, ranges
-from allready.rules._live import named, status_of
-from allready.rules.live._decide import AFTER_AN_END_S, Decision, decide
-from allready.rules.live._say import common, fill, told, visible_s
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import named, status_of
+from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
+from allready.judging.majority import is_majority, is_minority
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    Severity,
+    World,
+    clock_time,
+    ranges,
+)
+from allready.rules.live._values import common, fill, told, visible_s
 
 
 @Rule(
@@ -15,14 +29,17 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=19,
+    layer=Layer.DESYNC,
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
-    remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
-    "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
+    remedy=RemedyStep(
+        explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
+        "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
+        "sys.exit, a call that only {who} makes",
+    ),
 )
-def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
@@ -35,7 +52,7 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
     ## When it is harmless
     Never: the others cannot end.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)
@@ -60,9 +77,10 @@ def rank_left(live: Live, world: World, run: RunEvidence | None = None) -> Itera
 def _accused(gone: tuple[Reason, ...], decision: Decision) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
-    if len(left) < len(decision.waiting):
+    both = len(left) + len(decision.waiting)
+    if is_minority(len(left), both):
         return left, True
-    if len(left) > len(decision.waiting):
+    if is_majority(len(left), both):
         return decision.waiting, False
     # As many as are left behind: who ended first ended the job for the others, if it was a single one.
     return (left if len(left) == 1 else ()), False

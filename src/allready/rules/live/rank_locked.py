@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,15 +15,24 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits for a lock that nobody will release",
     message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
     "in {operation}",
-    remedy="see both stacks in the evidence: threads that take two locks must take them in one order, a lock must "
-    "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
-    "--pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="see both stacks in the evidence: threads that take two locks must take them in one "
+            "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
+            "may hold it across a collective",
+        ),
+        RemedyStep(
+            explanation="read the stacks again",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
-def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_locked(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
@@ -34,7 +45,7 @@ def rank_locked(live: Live, world: World, run: RunEvidence | None = None) -> Ite
     ## When it is harmless
     When another process will release the lock, for example a file lock of a node that prepares data.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"lock"})
     if not reasons:
         return

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, told
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, told
 
 PATIENCE = 2.0
 """Imports and data sets take longer than operations: at the start a wait may last so many times --hang-after."""
@@ -16,13 +18,22 @@ PATIENCE = 2.0
     severity=Severity.WARNING,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=30,
+    layer=Layer.STALL,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
-    remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "
-    "downloads and data sets belong after joining or on all ranks alike; `py-spy dump --pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "
+            "imports, downloads and data sets belong after joining or on all ranks alike",
+        ),
+        RemedyStep(
+            explanation="see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
-def rank_not_joining(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_not_joining(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
@@ -33,7 +44,7 @@ def rank_not_joining(live: Live, world: World, run: RunEvidence | None = None) -
     ## When it is harmless
     While it still imports or prepares its data: until twice --hang-after it is only said to be waited for.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind != "join" or any(r.stays for r in decision.reasons):
         return
     reasons = decision.reasons

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,13 +15,17 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=24,
+    layer=Layer.STALL,
     title="A rank's process is stopped",
     message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
-    remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
-    "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
+    remedy=RemedyStep(
+        explanation="let it go on; if it was stopped by a debugger, a freezer or Ctrl-Z, end that first (a "
+        "stopped process keeps its connections, so no timeout of the network ever tells of it)",
+        where="node {on}",
+        command="kill -CONT {pid}",
+    ),
 )
-def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The state of every rank's process as the kernel gives it: T (stopped by a signal or a freezer) or t (held by a
@@ -31,7 +37,7 @@ def rank_stopped(live: Live, world: World, run: RunEvidence | None = None) -> It
     ## When it is harmless
     When somebody looks at the process with a debugger and knows that the job waits.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"stopped", "traced"})
     if not reasons:
         return

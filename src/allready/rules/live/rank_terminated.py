@@ -2,12 +2,24 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RunEvidence, Severity, World, clock_time
-from allready.rules._live import offset_s, status_of
-from allready.rules.live._decide import AFTER_AN_END_S, STOPS, decide
-from allready.rules.live._say import common, culprits, fill, told, visible_s
-from allready.rules.live._why import Reason
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_stall import Reason
+from allready.judging.live_status import offset_s, status_of
+from allready.judging.live_waits import AFTER_AN_END_S, STOPS, decide
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    FaultClass,
+    Hit,
+    Live,
+    RankStatus,
+    RemedyStep,
+    Severity,
+    World,
+    clock_time,
+)
+from allready.rules.live._values import common, culprits, fill, told, visible_s
 
 
 @Rule(
@@ -15,13 +27,21 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=18,
+    layer=Layer.PROCESS_END,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
-    remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
-    "scontrol show job). To end a job, end its launcher: it tells all ranks",
+    remedy=(
+        RemedyStep(
+            explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
+            where="node {on}",
+            command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
+        ),
+        RemedyStep(
+            explanation="to end a job, end its launcher: it tells all ranks",
+        ),
+    ),
 )
-def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
@@ -33,7 +53,7 @@ def rank_terminated(live: Live, world: World, run: RunEvidence | None = None) ->
     ## When it is harmless
     When the whole job was told to end: then nobody waits.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
         return
     gone = tuple(

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._decide import decide
-from allready.rules.live._say import common, culprits, fill, reasons_of, told, visible_s
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_waits import decide
+from allready.judging.registry import Rule
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
 
 
 @Rule(
@@ -13,14 +15,24 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
-    depth=25,
+    layer=Layer.STALL,
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
-    remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
-    "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+    remedy=(
+        RemedyStep(
+            explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "
+            "kernel log and the size of /dev/shm",
+            where="node {on}",
+            command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
+            "df -h /dev/shm",
+        ),
+        RemedyStep(
+            explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+        ),
+    ),
 )
-def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def worker_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
@@ -32,7 +44,7 @@ def worker_stopped(live: Live, world: World, run: RunEvidence | None = None) -> 
     ## When it is harmless
     When the child was stopped on purpose and will go on.
     """
-    decision = decide(live, run)
+    decision = case.of(decide)
     reasons = reasons_of(decision, {"child"})
     if not reasons:
         return

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from allready.judging.addresses import all_loopback, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
     Evidence,
@@ -11,12 +15,10 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
-    Split,
     World,
 )
-from allready.rules._common import all_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,11 +26,20 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=14,
+    layer=Layer.NAME,
     title="MASTER_ADDR means different machines on different nodes",
     message="MASTER_ADDR leads to different addresses: {split}",
-    remedy="give every node the same address of node 0 (--master-addr ADDRESS), or make the name the same everywhere "
-    "(getent ahosts {master})",
+    remedy=(
+        RemedyStep(
+            explanation="give the same address of node 0: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or make the name resolve to the same address everywhere",
+            where="every node",
+            command="getent ahosts {master}",
+        ),
+    ),
 )
 def master_differs(
     names: PerNode[NameFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -11,12 +14,11 @@ from allready.model import (
     MasterContactFacts,
     NameFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, reached
-from allready.rules.registry import Rule
 
 _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
 """Somebody answers on this machine: with localhost asked for literally, that one is the finding (PRT005, PRT006)."""
@@ -27,12 +29,26 @@ _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=11,
+    layer=Layer.NAME,
     title="MASTER_ADDR means this very machine on another node than node 0",
     message="on node {nodes} MASTER_ADDR {master} is {addresses}, the node itself: a loopback address leads to no "
     "other machine",
-    remedy="give every node an address of node 0 that the others can reach (--master-addr ADDRESS; on node 0: hostname "
-    "-I), or correct the line of {master} in /etc/hosts on node {nodes}",
+    remedy=(
+        RemedyStep(
+            explanation="give an address of node 0 that the other nodes can reach: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="list the addresses of node 0",
+            where="node 0",
+            command="hostname -I",
+        ),
+        RemedyStep(
+            explanation="or correct the line of {master} in /etc/hosts",
+            where="node {nodes}",
+            command="grep -n -w {master} /etc/hosts",
+        ),
+    ),
 )
 def master_is_loopback(
     names: PerNode[NameFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import is_loopback, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -11,11 +14,10 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     World,
 )
-from allready.rules._common import is_loopback, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -23,11 +25,19 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=13,
+    layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="MASTER_ADDR {master} is {address}, an address of node {node} itself, which is not node 0",
-    remedy="give node {node} the address of node 0 (--master-addr ADDRESS); or, if this machine is to be node 0, start "
-    "it with --node-rank 0",
+    remedy=(
+        RemedyStep(
+            explanation="give the address of node 0: --master-addr ADDRESS",
+            where="node {node}",
+        ),
+        RemedyStep(
+            explanation="or, if this machine is to be node 0, start it with --node-rank 0",
+            where="node {node}",
+        ),
+    ),
 )
 def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
     """

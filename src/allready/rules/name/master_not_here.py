@@ -3,6 +3,9 @@
 import ipaddress
 from collections.abc import Iterator
 
+from allready.judging.addresses import has_route, is_loopback, on_link, own_addresses, parse
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -13,12 +16,11 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import has_route, is_loopback, on_link, own_addresses, parse
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -26,12 +28,19 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=15,
+    layer=Layer.NAME,
     title="MASTER_ADDR is not an address of node 0",
     message="MASTER_ADDR {master} is {addresses}, and node {node} has no such address: the others look for node 0 "
     "elsewhere",
-    remedy="give every node an address that node 0 has ({own}): --master-addr ADDRESS; or start the command with "
-    "--node-rank 0 on the machine of {master}",
+    remedy=(
+        RemedyStep(
+            explanation="give an address that node 0 has ({own}): --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or start the command with --node-rank 0 on the machine of {master}",
+        ),
+    ),
 )
 def master_not_here(
     names: PerNode[NameFacts],

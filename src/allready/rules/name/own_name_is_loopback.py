@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Collectives,
     Confidence,
@@ -14,14 +18,12 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
     World,
 )
-from allready.rules._common import all_loopback, is_literal_loopback, is_loopback, own_addresses
-from allready.rules.registry import Rule
-from allready.rules.values import wants_nccl
 
 
 @Rule(
@@ -29,12 +31,21 @@ from allready.rules.values import wants_nccl
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=16,
+    layer=Layer.NAME,
     title="Gloo will give its peers a loopback address",
     message="node {nodes}: by the host name {name} ({addresses}) Gloo finds only a loopback address to tell its peers, "
     "and they cannot reach that",
-    remedy="export GLOO_SOCKET_IFNAME={interface} on node {nodes}, or let {name} resolve to the address of {interface} "
-    "in /etc/hosts",
+    remedy=(
+        RemedyStep(
+            explanation="name the interface that Gloo is to use",
+            where="node {nodes}",
+            command="export GLOO_SOCKET_IFNAME={interface}",
+        ),
+        RemedyStep(
+            explanation="or let {name} resolve to the address of {interface} in /etc/hosts",
+            where="node {nodes}",
+        ),
+    ),
 )
 def own_name_is_loopback(
     names: PerNode[NameFacts],

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.nccl_defaults import nccl_nodes
 from allready.model import (
     GpuFacts,
     HostFacts,
@@ -18,7 +19,6 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
-from allready.rules.env._nccl import nccl_nodes
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from allready.judging.majority import is_minority
 from allready.model import RdmaFacts, RdmaPort
 
 Place = tuple[str, int]
@@ -25,7 +26,6 @@ def down_places(rdma: Mapping[int, RdmaFacts]) -> dict[Place, tuple[int, ...]]:
     found: dict[Place, tuple[int, ...]] = {}
     for place, ports in by_place(rdma).items():
         down = tuple(n for n, port in ports.items() if port.state != "ACTIVE")
-        active = len(ports) - len(down)
-        if down and (len(down) < active or len(down) == active == 1):
+        if down and (is_minority(len(down), len(ports)) or (len(down) == 1 and len(ports) == 2)):
             found[place] = down
     return found

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from allready.judging.addresses import drops_out, drops_port
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,16 +16,14 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import drops_out, drops_port
 from allready.rules._firewall import MAX_PEERS, opening, opening_outward
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._paths import MAX_LINKS, Judged, Link, arrows, judge_paths, links_of, path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 LINUX_PORT_RANGE = (32768, 60999)
 
@@ -31,13 +33,23 @@ LINUX_PORT_RANGE = (32768, 60999)
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall swallows connections to the data ports",
     message="connections to random high ports get no answer on {num_links} of {num_tried} directions ({links}),"
     " although these nodes do reach each other: a packet filter drops them",
-    remedy="NCCL and Gloo listen on ports that the kernel picks from {first}-{last}: open them"
-    " on node {where}: {command}. Where only a smaller range may be opened, confine the kernel to "
-    'it on every node: sysctl -w net.ipv4.ip_local_port_range="LOW HIGH"',
+    remedy=(
+        RemedyStep(
+            explanation="open the ports on which NCCL and Gloo listen, which the kernel picks from {first}-{last}",
+            where="node {on}",
+            command="{command}",
+            each="openings",
+        ),
+        RemedyStep(
+            explanation="where only a smaller range may be opened, confine the kernel to it",
+            where="every node",
+            command='sysctl -w net.ipv4.ip_local_port_range="LOW HIGH"',
+        ),
+    ),
 )
 def data_ports_filtered(
     reach: Reachability,
@@ -81,10 +93,12 @@ def data_ports_filtered(
             "links": arrows(links, world),
             "first": first,
             "last": last,
-            "where": on_nodes(world, where),
-            "command": opening_outward(shut, firewall or {}, (first, last))
-            if shut
-            else opening(where, firewall, (first, last), senders(links, judged, net)),
+            "openings": commands(
+                world,
+                opening_outward(shut, firewall or {}, (first, last))
+                if shut
+                else opening(where, firewall, (first, last), senders(links, judged, net)),
+            ),
         },
         evidence=(
             *_rules_seen(where, firewall, outward=bool(shut)),
@@ -95,7 +109,7 @@ def data_ports_filtered(
 
 def elsewhere(where: Iterable[int], firewall: Mapping[int, FirewallFacts] | None) -> bool:
     """Whether the rules of a node that seems closed were read and drop nothing: the filter may lie on the way."""
-    return any((known := (firewall or {}).get(n)) is not None and not (known.drops or known.out_drops) for n in where)
+    return any((known := (firewall or {}).get(n)) is not None and not known.drops for n in where)
 
 
 def senders_shut(judged: Judged, firewall: Mapping[int, FirewallFacts] | None) -> tuple[int, ...]:
@@ -160,5 +174,5 @@ def _rules_seen(
 ) -> Iterator[Evidence]:
     for node in where[:4]:
         facts = firewall.get(node) if firewall else None
-        for rule in (facts.out_drops if outward else facts.drops)[:3] if facts else ():
-            yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule, node_rank=node)  # type: ignore[union-attr]
+        for rule in [r for r in facts.drops if r.is_outbound or not outward][:3] if facts else ():
+            yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule.text, node_rank=node)  # type: ignore[union-attr]

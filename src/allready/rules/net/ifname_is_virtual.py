@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,13 +19,12 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -31,8 +35,6 @@ from allready.rules.net._interfaces import (
     needed_choices,
     shared_addresses,
 )
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -40,10 +42,15 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="Only an interface that leads to no other machine is chosen",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that leads to the other nodes",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def ifname_is_virtual(
     transport: PerNode[TransportFacts],
@@ -104,7 +111,7 @@ def ifname_is_virtual(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "interfaces": brief(Split.by({n: ",".join(c.choice.interfaces) for n, c in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=tuple(
                 Evidence(

@@ -2,6 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -11,17 +16,14 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import Chosen, choices, good_interfaces
 from allready.rules.net.gloo_syntax import is_nccl_syntax
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -29,10 +31,15 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
-    depth=30,
+    layer=Layer.PATH,
     title="The interface named for NCCL or Gloo cannot be used",
     message="{variable}={values}: no interface of that name with an address is up on node {nodes}; there is {existing}",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that is there",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def ifname_missing(
     transport: PerNode[TransportFacts],
@@ -78,7 +85,7 @@ def ifname_missing(
                 "values": brief(Split.by({item.node: item.choice.pattern for item in items})),
                 "nodes": on_nodes(world, nodes),
                 "existing": brief(names, most_chars=120) or "?",
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=tuple(
                 Evidence(

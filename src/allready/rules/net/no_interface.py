@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -10,13 +13,12 @@ from allready.model import (
     Hit,
     LaunchFacts,
     PerNode,
+    RemedyStep,
     Severity,
     TransportFacts,
     World,
 )
 from allready.rules.net._interfaces import Chosen, choices
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -24,11 +26,21 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="NCCL or Gloo finds no interface at all",
     message="{library} finds no usable interface on node {nodes}: {error}",
-    remedy="ip -br addr shows what there is; bring up the interface that leads to the other nodes, give it an "
-    "address, and name it: export {variable}=IFNAME",
+    remedy=(
+        RemedyStep(
+            explanation="bring up the interface that leads to the other nodes and give it an address",
+            where="node {nodes}",
+            command="ip -br addr",
+        ),
+        RemedyStep(
+            explanation="and name it",
+            where="node {nodes}",
+            command="export {variable}=IFNAME",
+        ),
+    ),
 )
 def no_interface(
     transport: PerNode[TransportFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Culprits,
     FaultClass,
@@ -10,6 +13,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -17,8 +21,6 @@ from allready.model import (
 from allready.rules._firewall import opening
 from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import senders
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -26,11 +28,16 @@ from allready.rules.values import on_nodes
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=36,
+    layer=Layer.PATH,
     title="Ports of --port-range cannot be reached",
     message="ports of --port-range get no connection on {num_links} of {num_tried} directions ({links}), "
     "although random high ports of the same nodes do; tried in vain: {ports}",
-    remedy="open the range on node {where}: {command}",
+    remedy=RemedyStep(
+        explanation="open the port range",
+        where="node {on}",
+        command="{command}",
+        each="openings",
+    ),
 )
 def range_port_filtered(
     reach: Reachability,
@@ -74,8 +81,7 @@ def range_port_filtered(
             "num_tried": len(links_of(tried)),
             "links": arrows(links, world),
             "ports": ",".join(map(str, ports[:8])) + (f",… +{len(ports) - 8}" if len(ports) > 8 else ""),
-            "where": on_nodes(world, into),
-            "command": opening(into, firewall, (ports[0], ports[-1]), senders(links, judged, net)),
+            "openings": commands(world, opening(into, firewall, (ports[0], ports[-1]), senders(links, judged, net))),
         },
         evidence=path_evidence(p for hop in sorted(bad) for p in bad[hop]),
     )

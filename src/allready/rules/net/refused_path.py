@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -11,6 +14,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -18,8 +22,6 @@ from allready.model import (
 from allready.rules._firewall import opening
 from allready.rules.net._paths import MAX_LINKS, arrows, judge_paths, links_of, path_evidence
 from allready.rules.net.data_ports_filtered import port_range, senders
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 
 @Rule(
@@ -27,12 +29,17 @@ from allready.rules.values import on_nodes
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=34,
+    layer=Layer.PATH,
     title="A firewall rejects connections to the data ports",
     message="connections to a port on which this check listens are rejected on {num_links} of {num_tried} "
     "directions ({links}): a packet filter answers in the listener's place",
-    remedy="let TCP ports {first}-{last} of node {where} be reached by the other nodes: {command}; if no "
-    "filter there rejects them, one on the way does (security group, transparent proxy)",
+    remedy=RemedyStep(
+        explanation="let the other nodes connect to TCP ports {first}-{last}; if no filter there rejects them, "
+        "one on the way does (security group, transparent proxy)",
+        where="node {on}",
+        command="{command}",
+        each="openings",
+    ),
 )
 def refused_path(
     reach: Reachability,
@@ -72,8 +79,7 @@ def refused_path(
             "links": arrows(links, world),
             "first": ports[0],
             "last": ports[1],
-            "where": on_nodes(world, into),
-            "command": opening(into, firewall, ports, senders(links, judged, net)),
+            "openings": commands(world, opening(into, firewall, ports, senders(links, judged, net))),
         },
         evidence=path_evidence(
             p for hop in sorted(judged.rejected) for p in judged.data[hop] if p.outcome in {"refused", "no_route"}

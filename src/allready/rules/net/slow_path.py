@@ -3,9 +3,22 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Reachability,
+    RemedyStep,
+    RollCall,
+    Severity,
+    World,
+)
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
-from allready.rules.registry import Rule
 
 MIN_NODES = 3
 MIN_LINKS = 6
@@ -20,12 +33,27 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=58,
+    layer=Layer.READINESS,
     title="Some paths are far slower than the others",
     message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
     "{num_links} ({links})",
-    remedy="measure it properly: iperf3 -s on one node, iperf3 -c ADDRESS on the other; then look at speed and"
-    " errors of the interface: ethtool IFNAME; ip -s link",
+    remedy=(
+        RemedyStep(
+            explanation="measure it properly: start the server on one node",
+            where="node {receiver}",
+            command="iperf3 -s",
+        ),
+        RemedyStep(
+            explanation="and the client on the other",
+            where="node {sender}",
+            command="iperf3 -c {address}",
+        ),
+        RemedyStep(
+            explanation="then look at speed and errors of the interface",
+            where="both nodes",
+            command="ip -s link",
+        ),
+    ),
 )
 def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
@@ -59,7 +87,8 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
         nodes, links, usual = _slow(times)
         if not links:
             continue
-        worst = max(times[link] for link in links)
+        sender, receiver = max(links, key=lambda link: times[link])
+        probes = (p for hop, found in judged.data.items() if hop[:2] == (sender, receiver) for p in found)
         yield Hit(
             confidence=Confidence.LIKELY if nodes else Confidence.POSSIBLE,
             culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
@@ -67,8 +96,11 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
                 "what": what,
                 "num_links": len(links),
                 "links": arrows(links, world),
-                "worst": _show(worst, unit),
+                "worst": _show(times[sender, receiver], unit),
                 "median": _show(usual, unit),
+                "sender": world.label(sender),
+                "receiver": world.label(receiver),
+                "address": next((p.address for p in probes), "?"),
             },
             evidence=tuple(
                 Evidence(source=f"TCP probe {a} -> {b}", text=_show(times[a, b], unit), node_rank=a)
@@ -85,7 +117,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
             best[n] = min(seconds, best.get(n, seconds))
     usual = median(best.values())
     slow = {n for n, seconds in best.items() if _is_slow(seconds, usual)}
-    if 2 * len(slow) >= len(best):
+    if not is_minority(len(slow), len(best)):
         return (), (), usual
     rest = {link: seconds for link, seconds in times.items() if not slow.intersection(link)}
     among = median(rest.values()) if rest else usual
@@ -94,7 +126,7 @@ def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...
         for link, seconds in rest.items()
         if _is_slow(seconds, among) and _is_slow(rest.get(link[::-1], 0.0), among)
     }
-    if 2 * len(pairs) >= len(rest):
+    if not is_minority(len(pairs), len(rest)):
         pairs = set()
     touching = {link for link in times if slow.intersection(link)}
     return tuple(sorted(slow)), tuple(sorted(pairs | touching)), among

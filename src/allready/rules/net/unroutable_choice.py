@@ -3,6 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from allready.judging.layers import Layer
+from allready.judging.majority import Split
+from allready.judging.node_split import brief, exports
+from allready.judging.registry import Rule
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,13 +21,12 @@ from allready.model import (
     PathProbe,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
-    Split,
     TransportFacts,
     World,
 )
-from allready.rules.env._split import brief, exports
 from allready.rules.net._interfaces import (
     Chosen,
     good_interfaces,
@@ -36,8 +40,6 @@ from allready.rules.net._interfaces import (
     way_to,
 )
 from allready.rules.net._paths import path_evidence
-from allready.rules.registry import Rule
-from allready.rules.values import on_nodes
 
 MAX_ROUTE_TABLES = 16
 
@@ -47,10 +49,15 @@ MAX_ROUTE_TABLES = 16
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=31,
+    layer=Layer.PATH,
     title="The chosen address lies in a network that peers have no way to",
     message="{library} on node {nodes} will be reached at {addresses}, and other nodes have no way there",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that the other nodes can reach",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def unroutable_choice(
     transport: PerNode[TransportFacts],
@@ -106,7 +113,7 @@ def unroutable_choice(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=(
                 *(

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import host_is_silent, is_name, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -11,12 +14,11 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import host_is_silent, is_name, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -24,11 +26,25 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
     since="0.1",
-    depth=28,
+    layer=Layer.NAME,
     title="There is no route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
-    remedy="compare {address} with the addresses of node 0 (there: hostname -I) and give one that node {nodes} can "
-    "reach (--master-addr ADDRESS); if it is right, mend the route there: ip route get {address}",
+    remedy=(
+        RemedyStep(
+            explanation="compare {address} with the addresses of node 0",
+            where="node 0",
+            command="hostname -I",
+        ),
+        RemedyStep(
+            explanation="if it is not among them, give an address that this node can reach: --master-addr ADDRESS",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="if it is right, fix the route",
+            where="node {nodes}",
+            command="ip route get {address}",
+        ),
+    ),
 )
 def no_route(
     contact: PerNode[MasterContactFacts],

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import datagram_callers, endpoint, half_open_callers
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,13 +15,12 @@ from allready.model import (
     LaunchFacts,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import datagram_callers, endpoint, half_open_callers
 from allready.rules.port._filter import filter_evidence, own_drop
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -26,13 +28,23 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=29,
+    layer=Layer.PATH,
     title="The path from node 0 to a node is broken in one direction",
     message="what node 0 sends does not arrive at node {nodes} ({seen}): the path from node 0 is broken in that "
     "direction",
-    remedy="on node {nodes}: look for a rule that drops what comes from {master} (nft list ruleset; iptables -S "
-    "INPUT); then the way back: on node 0, ip route get {back}; and reverse-path filtering (sysctl "
-    "net.ipv4.conf.all.rp_filter)",
+    remedy=(
+        RemedyStep(
+            explanation="find the rule that drops what comes from {master}",
+            where="node {nodes}",
+            command="nft list ruleset; iptables -S INPUT",
+        ),
+        RemedyStep(
+            explanation="if there is none, check the way back, and reverse-path filtering (rp_filter 1 drops "
+            "what comes in by another interface than the route goes out)",
+            where="node 0",
+            command="ip route get {back}; sysctl net.ipv4.conf.all.rp_filter",
+        ),
+    ),
 )
 def one_way_master(
     launch: PerNode[LaunchFacts],
@@ -92,7 +104,7 @@ def one_way_master(
         yield _hit(
             world,
             (node,),
-            [f"{world.label(node)}: {dropped[1]}"],
+            [f"{world.label(node)}: {dropped[1].text}"],
             facts.address or master,
             Confidence.LIKELY,
             [

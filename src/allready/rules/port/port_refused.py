@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_loopback, is_misnamed, own_addresses, reached
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,12 +15,11 @@ from allready.model import (
     MasterPortFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_loopback, is_misnamed, own_addresses, reached
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,12 +27,21 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=32,
+    layer=Layer.PATH,
     title="The master port is refused",
     message="{address} answers node {nodes}, but nobody listens on port {port}: node 0 is not started, or it listens "
     "on another port (found nearby: {nearby})",
-    remedy="start the command with --node-rank 0 on {master}; if it runs there, give all nodes the same --master-port "
-    "(on node 0: ss -ltnp)",
+    remedy=(
+        RemedyStep(
+            explanation="start the command with --node-rank 0",
+            where="{master}",
+        ),
+        RemedyStep(
+            explanation="if it runs there, give all nodes the port on which it listens (--master-port)",
+            where="{master}",
+            command="ss -ltnp",
+        ),
+    ),
 )
 def port_refused(
     contact: PerNode[MasterContactFacts],

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,10 +13,20 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=10,
+    layer=Layer.PORT,
     title="The master port is taken by another program",
     message="port {port} on node {node} is taken: {holder}",
-    remedy="give all nodes another port (--master-port N), or end the program on node {node} if nobody needs it: {end}",
+    remedy=(
+        RemedyStep(
+            explanation="give another port: --master-port N",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or end the program that holds it, if it is not needed",
+            where="node {node}",
+            command="{end}",
+        ),
+    ),
 )
 def port_taken(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[Hit]:
     """

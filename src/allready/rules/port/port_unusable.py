@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,10 +13,13 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     since="0.1",
-    depth=10,
+    layer=Layer.PORT,
     title="Node 0 cannot open the master port",
     message="node {node} cannot listen on port {port}: {error}",
-    remedy="give all nodes a free --master-port between 1024 and 65535",
+    remedy=RemedyStep(
+        explanation="give a free --master-port between 1024 and 65535",
+        where="every node",
+    ),
 )
 def port_unusable(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[Hit]:
     """

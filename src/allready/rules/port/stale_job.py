@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from allready.judging.addresses import endpoint, is_misnamed
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
@@ -12,13 +15,13 @@ from allready.model import (
     MasterContactFacts,
     MasterPortFacts,
     PerNode,
+    PortHolder,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._common import endpoint, is_misnamed
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -26,11 +29,20 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=12,
+    layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
-    remedy="if that is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
-    "all nodes",
+    remedy=(
+        RemedyStep(
+            explanation="if that is a leftover, end it",
+            where="node {node}",
+            command="{end}",
+        ),
+        RemedyStep(
+            explanation="otherwise give this job another port: --master-port N",
+            where="every node",
+        ),
+    ),
 )
 def stale_job(
     launch: PerNode[LaunchFacts],
@@ -42,9 +54,10 @@ def stale_job(
     """
     ## What it checks
     Whether what answers on the master port is the store of another job: torch's TCPStore, or an allready with another
-    job id, or with this one's from an earlier run.  A store does not say whose it is.  Node 0 knows the process that
-    holds its port; the other nodes know only what answers.  An allready that is still waiting for exactly this node is
-    rather the same job with another id: JOB006 names both.
+    job id, or with this one's from an earlier run, or one whose job runs already.  torch's store does not say whose it
+    is; an allready names its process.  Node 0 knows the process that holds its port; the other nodes know only what
+    answers.  An allready that is still waiting for exactly this node is rather the same job with another id: JOB006
+    names both.
     ## Why it matters
     Workers enter the old store and wait there for ever: `worker_count > world_size`, or 1800 s of silence.  Most often
     it is a rank 0 that survived the end of its job.
@@ -71,7 +84,7 @@ def stale_job(
     if contact is None:
         return
     wanted = _wanted(roll)
-    found: dict[tuple[str, str], list[int]] = {}
+    found: dict[tuple[str, str, PortHolder | None], list[int]] = {}
     for node, met in contact.items():
         same_job = met.outcome == "other_job" and node in wanted  # JOB006
         if node not in launch or same_job or is_misnamed(met.master_addr, met.addresses):
@@ -79,8 +92,8 @@ def stale_job(
         if met.outcome in {"stale_store", "other_job"}:
             where = endpoint(met.address or met.master_addr, met.master_port)
             said = met.service or ("torch-store" if met.outcome == "stale_store" else "allready")
-            found.setdefault((where, said), []).append(node)
-    for (where, said), nodes in found.items():
+            found.setdefault((where, said, met.holder), []).append(node)
+    for (where, said, holder), nodes in found.items():
         port = contact[nodes[0]].master_port
         yield Hit(
             culprits=Culprits(nodes=(0,)),
@@ -88,8 +101,8 @@ def stale_job(
             values={
                 "port": port,
                 "node": world.label(0),
-                "holder": f"{where} ({said})",
-                "end": f"sudo ss -ltnp 'sport = :{port}'",
+                "holder": holder_text(holder, said) if holder is not None else f"{where} ({said})",
+                "end": end_command(holder, port),
             },
             evidence=tuple(
                 Evidence(

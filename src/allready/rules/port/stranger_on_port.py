@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
 
 
 @Rule(
@@ -11,11 +12,13 @@ from allready.rules.registry import Rule
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
     since="0.1",
-    depth=90,
+    layer=Layer.READINESS,
     title="Something else called at the master port",
     message="{num} callers at the master port did not speak our protocol: {callers}",
-    remedy="nothing has to be done; if such an address is a node of this job, a training process may have been started "
-    "there at the same time: start it after the check",
+    remedy=RemedyStep(
+        explanation="nothing has to be done; if such an address is a node of this job, a training process may "
+        "have been started there at the same time: start it after the check",
+    ),
 )
 def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
     """

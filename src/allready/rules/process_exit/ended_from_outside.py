@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from allready.judging.causes import is_interrupt
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.run_signs import WAITED, evidence
+from allready.judging.signs import Sign
 from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time
-from allready.rules._deaths import causes, is_interrupt
-from allready.rules._ruins import WAITED, evidence, has_grave_root
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -14,7 +16,13 @@ from allready.rules.registry import Rule
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=89,
+    layer=Layer.EXIT,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.ROOT_LINE,
+        Sign.POSITIONS,
+        Sign.OTHER_CALLS,
+    ),
     title="The run was ended from outside, and nothing before it tells why",
     message="the run was ended from outside ({text}); who did it, and why, is not in these files",
     remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "
@@ -35,7 +43,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """
     told = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
     told += [_Order(d.origin, d.text, d.time_s) for d in run.deaths if is_interrupt(d) and not d.earlier]
-    if not told or causes(run) or has_grave_root(run) or run.progress or run.mismatches:
+    if not told:
         return
     if any(d.is_collective_error and not d.earlier for d in run.deaths):
         return

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.causes import culprits_of, evidence_of, first_causes, who_died
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, who_died
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -12,13 +14,13 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=12,
+    layer=Layer.PROCESS_END,
     title="A rank was killed because its host or container ran out of memory",
     message="{who} was killed by the kernel for want of memory: {text}",
     remedy="give the job more memory (Slurm --mem, Kubernetes limits.memory, docker --memory) or need less: fewer "
     "DataLoader workers, a smaller prefetch_factor, no dataset copy per rank (memory-map it), save checkpoints sharded",
 )
-def out_of_host_memory(run: RunEvidence) -> Iterator[Hit]:
+def out_of_host_memory(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines of the kernel's memory killer, of slurmstepd and of Kubernetes (OOMKilled), joined by pid or node with the
@@ -30,7 +32,7 @@ def out_of_host_memory(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the killed process does not belong to the job.
     """
-    deaths = first_causes(run, {"oom"})
+    deaths = first_causes(case, {"oom"})
     if not deaths:
         return
     yield Hit(

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
+from allready.judging.environment_errors import trouble_of
+from allready.judging.layers import Layer
+from allready.judging.majority import is_majority
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
-from allready.rules._surroundings import trouble_of
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,13 +16,13 @@ from allready.rules.registry import Rule
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=45,
+    layer=Layer.EXIT,
     title="A rank ended with an error code and without a traceback",
     message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
     remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
     "or --tee 3), and give it to diagnose too",
 )
-def rank_exited(run: RunEvidence) -> Iterator[Hit]:
+def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
@@ -33,10 +36,11 @@ def rank_exited(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When another finding names a cause that explains this end.
     """
-    deaths = [d for d in first_causes(run, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
+    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
     if not deaths or is_end_of_all(deaths, run):
         return
-    is_common = len(deaths) > 1 and len(deaths) * 2 > (run.expected_ranks or max(d.rank or 0 for d in deaths) + 1)
+    num_ranks = run.expected_ranks or max(d.rank or 0 for d in deaths) + 1
+    is_common = len(deaths) > 1 and is_majority(len(deaths), num_ranks)
     yield Hit(
         culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
         values={

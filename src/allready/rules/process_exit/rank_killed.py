@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
-from allready.rules.registry import Rule
 
 MAX_WORDS = 300
 HINTS = {
@@ -26,14 +28,14 @@ MAX_LETTERS = 300
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=16,
+    layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
     message="{who} was ended by {signal}; its own last words: {words}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
     "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
 )
-def rank_killed(run: RunEvidence) -> Iterator[Hit]:
+def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
@@ -47,7 +49,7 @@ def rank_killed(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    deaths = first_causes(run, {"signal", "abort"})
+    deaths = first_causes(case, {"signal", "abort"})
     if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"

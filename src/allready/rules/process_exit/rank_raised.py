@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.environment_errors import trouble_of
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules._deaths import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
-from allready.rules._surroundings import trouble_of
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -13,14 +15,14 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=15,
+    layer=Layer.PROCESS_END,
     title="A rank ended with an exception of its own",
     message="{who} raised {error}[[ at {site}]]",
     remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
     "it. To have it caught and shown first, decorate main() with "
     "torch.distributed.elastic.multiprocessing.errors.record",
 )
-def rank_raised(run: RunEvidence) -> Iterator[Hit]:
+def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks and error files: the earliest exception that is not itself a library's report of a lost peer (NCCL error,
@@ -33,7 +35,7 @@ def rank_raised(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the script catches and reports the exception and goes on.
     """
-    deaths = [d for d in first_causes(run, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
+    deaths = [d for d in first_causes(case, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
     if not deaths:
         return
     is_open = all(d.is_open for d in deaths)

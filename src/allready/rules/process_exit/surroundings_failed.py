@@ -2,6 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+from allready.judging.analysis import Analysis
+from allready.judging.causes import (
+    SAME_MOMENT_S,
+    causes,
+    culprits_of,
+    evidence_of,
+    first_causes,
+    is_told_by_a_line,
+    who_died,
+)
+from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.judging.run_signs import WAITED, has_grave_root
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,18 +28,6 @@ from allready.model import (
     Severity,
     clock_time,
 )
-from allready.rules._deaths import (
-    SAME_MOMENT_S,
-    causes,
-    culprits_of,
-    evidence_of,
-    first_causes,
-    is_told_by_a_line,
-    who_died,
-)
-from allready.rules._ruins import WAITED, has_grave_root
-from allready.rules._surroundings import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
-from allready.rules.registry import Rule
 from allready.signatures import load, of_line
 
 
@@ -34,13 +36,13 @@ from allready.signatures import load, of_line
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     since="0.1",
-    depth=44,
+    layer=Layer.EXIT,
     title="A process ended because its surroundings failed it",
     message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
     remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
     "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
 )
-def surroundings_failed(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Exceptions, and last words before an exit code, that the program's line did not make: connections that were refused
@@ -54,8 +56,8 @@ def surroundings_failed(run: RunEvidence, live: Live | None = None) -> Iterator[
     ## When it is harmless
     When the job was ended before: then connections break everywhere.
     """
-    own = [d for d in first_causes(run, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
-    deaths = own or (_of_libraries(run) if live is None else ())  # the agents tell who died
+    own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
+    deaths = own or (_of_libraries(case) if live is None else ())  # the agents tell who died
     if not deaths:
         return
     trouble = trouble_of(deaths[0])
@@ -81,10 +83,11 @@ def surroundings_failed(run: RunEvidence, live: Live | None = None) -> Iterator[
     )
 
 
-def _of_libraries(run: RunEvidence) -> Sequence[Death]:
+def _of_libraries(case: Analysis) -> Sequence[Death]:
     """Where nothing else explains the end: the first whose library says that it reached nobody, or lost somebody."""
+    run = case.run
     found = [d for d in run.deaths if d.is_collective_error and not d.by_launcher and not d.earlier and trouble_of(d)]
-    if not found or causes(run) or has_grave_root(run) or run.progress:
+    if not found or case.of(causes) or case.of(has_grave_root) or run.progress:
         return ()
     if any(e.signature in WAITED for e in run.events):
         return ()

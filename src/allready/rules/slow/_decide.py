@@ -4,10 +4,10 @@ from statistics import median
 
 from msgspec import Struct
 
-from allready.model import FaultClass, Live, RunEvidence
-from allready.rules._once import once
-from allready.rules.link._ends import silent_nodes
-from allready.rules.link._paths import broken
+from allready.judging.analysis import Analysis
+from allready.judging.link_ends import silent_nodes
+from allready.judging.link_paths import broken
+from allready.model import FaultClass, Live
 from allready.rules.slow._pace import (
     CHANCE,
     DOMINANT,
@@ -67,24 +67,24 @@ class Decision(Struct, frozen=True, kw_only=True):
         return FaultClass.SLOW_COMP if self.ranks else FaultClass.SLOW_COMM
 
 
-@once
-def decide(live: Live, run: RunEvidence | None) -> Decision:
+def decide(case: Analysis) -> Decision:
     """Look at paces and paths; the same answer for every rule that asks."""
-    if live.is_starting or silent_nodes(live) or broken(live) is not None:
+    live, run = case.live, case.run
+    if live is None or live.is_starting or silent_nodes(live) or case.of(broken) is not None:
         return Decision(causes={})
     held = {n for r, n in live.node_of_rank().items() if _is_held(live, r)}
-    path, lossy = slow_path(live), lossy_path(live)
+    path, lossy = slow_path(case, live), lossy_path(case)
     # A process that is held back in the middle of a system call keeps its socket from answering.
     path = None if path is not None and held & _ends(path.nodes, path.links) else path
     if path is not None and lossy is not None and _ends(path.nodes, path.links) & _ends(lossy.nodes, lossy.links):
         lossy = None  # the queue in front of a slow link overflows
     lossy = None if lossy is not None and held & _ends(lossy.nodes, lossy.links) else lossy
-    if run is None or is_standing(live):
+    if is_standing(live):
         return Decision(causes={}, path=path, lossy=lossy)
     late = slow_ranks(live, run, WORTH_TELLING)
     causes = {s.rank: _cause(live, s, {x.rank for x in late}) for s in late}
     is_network_slow = path is not None or lossy is not None
-    data = bulk(flows(live))
+    data = bulk(case.of(flows))
     may_be_victim = is_network_slow or any(f.busy >= BUSY_PATHS for f in data)
     ranks: list[Slow] = []
     heavier: list[Slow] = []

@@ -6,8 +6,9 @@ from statistics import median
 
 from msgspec import Struct
 
-from allready.model import Evidence, Lag, Live, NodeStatus, RankStatus, RunEvidence
-from allready.rules._live import SILENT_S
+from allready.judging.live_status import SILENT_S
+from allready.judging.majority import is_majority
+from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
@@ -96,7 +97,7 @@ def _of_group(live: Live, lag: Lag, least: float) -> Iterable[Slow]:
     rest = [s for r, s in shares.items() if r not in slow]
     if (
         not slow
-        or 2 * len(slow) > len(shares)
+        or is_majority(len(slow), len(shares))
         or (rest and min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * max(rest))
     ):
         return
@@ -174,7 +175,7 @@ def paused_share(live: Live, rank: int) -> float:
     """Share of the last seconds in which the rank was stopped, 0 when it was never seen so."""
     words = [r for _, r in looks(live, rank, 6.0)]
     told = [r.paused_share for r in words if r.paused_share is not None]
-    seen = sum(r.process_state == "stopped" for r in words) / len(words) if words else 0.0
+    seen = sum(r.process_state == ProcessState.STOPPED for r in words) / len(words) if words else 0.0
     return max([*told[-3:], seen if 0.0 < seen < 1.0 else 0.0])
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from allready.judging.live_status import named
 from allready.model import Confidence, Culprits, Evidence, Hit, Live, World
-from allready.rules._live import named
 from allready.rules.slow._pace import Slow, percent, told
 
 MAX_TOLD = 4

@@ -9,9 +9,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.analysis import Analysis
+from allready.judging.link_ends import address_book, key, plain, snapshots
 from allready.model import Evidence, Live, SocketRow
-from allready.rules._once import once
-from allready.rules.link._ends import address_book, key, plain, snapshots
 
 MIN_S = 1.5
 SURE_S = 3.5
@@ -93,9 +93,11 @@ class SlowPath(Struct, frozen=True, kw_only=True):
         return median(f.rate_bit_per_s for f in self.others) / 1e6
 
 
-@once
-def flows(live: Live) -> dict[tuple[int, int], Flow]:
+def flows(case: Analysis) -> dict[tuple[int, int], Flow]:
     """By (from node, to node); only where two looks are far enough apart."""
+    live = case.live
+    if live is None:
+        return {}
     book = address_book(live)
     found: dict[tuple[int, int], Flow] = {}
     for node in sorted(live.statuses):
@@ -144,9 +146,9 @@ def bulk(found: Mapping[tuple[int, int], Flow]) -> list[Flow]:
     )
 
 
-def slow_path(live: Live) -> SlowPath | None:
+def slow_path(case: Analysis, live: Live) -> SlowPath | None:
     """The paths that all others wait for, if they are clearly slower than the others; None on any doubt."""
-    found = flows(live)
+    found = case.of(flows)
     data = bulk(found)
     best: SlowPath | None = None
     for cut in range(1, len(data)):
@@ -226,9 +228,9 @@ def is_crowded(live: Live, flows: Sequence[Flow]) -> bool:
     return any((live.statuses[n].cpu_pressure_share or 0.0) >= CROWDED for n in nodes if n in live.statuses)
 
 
-def lossy_path(live: Live) -> LossyPath | None:
+def lossy_path(case: Analysis) -> LossyPath | None:
     """Paths on which a good part of the segments is sent again, while on the others next to none are."""
-    data = bulk(flows(live))
+    data = bulk(case.of(flows))
     data.sort(key=lambda f: -f.loss)
     cut = next((i for i in range(1, len(data)) if data[i - 1].loss >= MORE_LOST * data[i].loss), 0)
     lossy, rest = data[:cut], data[cut:]

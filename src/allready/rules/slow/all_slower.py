@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing
 
@@ -20,13 +22,13 @@ MIN_SPAN_S = 0.2
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=92,
+    layer=Layer.PACE,
     title="All ranks became slower together, and nobody stands out",
     message="the job makes {now} operations a second, {before} some seconds ago: all ranks and links became slower "
     "alike, or the work became larger; no rank and no link is at fault",
     remedy="look for what all share: the program's phase, the file system, a switch, the power limit, other jobs",
 )
-def all_slower(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
+def all_slower(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     The number of operations a second over the last seconds against the half minute before, on all ranks, where neither
@@ -40,7 +42,7 @@ def all_slower(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     if live.is_starting or is_standing(live):
         return
-    found = decide(live, run)
+    found = case.of(decide)
     if found.ranks or found.path is not None or found.lossy is not None:
         return
     speeds = [s for n in live.statuses for s in _speeds(live, n)]

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, Live, RunEvidence, Severity
-from allready.rules._deaths import causes
-from allready.rules._ruins import who
-from allready.rules.hang._decide import decide
-from allready.rules.registry import Rule
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, RunEvidence, Severity
 
 ALWAYS = 0.8
 """Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""
@@ -28,14 +28,19 @@ MIN_SHARE_OF_PERIOD = 0.05
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
+    applies=Applies.OFFLINE,
+    unless=(
+        Sign.PROCESS_END,
+        Sign.WAIT,
+    ),
     title="One rank enters nearly every operation last, and all others wait for it",
     message="{who} entered {share} of {num} operations last, by {late} s at the median: the others wait for its "
     "computation",
     remedy="profile {who}: its data loader, CPU quota and neighbours (cat /sys/fs/cgroup/cpu.stat), its GPU clocks "
     "(nvidia-smi -q -d CLOCK,PERFORMANCE), its share of the work",
 )
-def always_last(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def always_last(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
@@ -47,11 +52,6 @@ def always_last(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     ## When it is harmless
     When the rank has more work by design (logging, a longer sequence) and the loss is accepted.
     """
-    if live is not None:
-        return  # what a running job shows of ranks, quotas and links tells more
-    decision = decide(run)
-    if causes(run) or (decision.kind and not decision.is_glance):
-        return
     told: set[int] = set()
     for lag in sorted(run.lags, key=lambda g: -g.num_operations):
         for rank, is_sure in _slow(lag).items():

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, Evidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent
 from allready.rules.slow._say import ranks_of, waited_for
@@ -14,14 +16,14 @@ from allready.rules.slow._say import ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="One rank shares its CPUs with others, and all ranks wait for it",
     message="the others wait for {who} during {share} of the time, by {late} ms at the median; on its node processes "
     "wait for a free CPU {pressure} of the time, on the others hardly ever",
     remedy="see who else computes on the node of {who}: `top`, `cat /proc/pressure/cpu`, `taskset -pc PID`; move "
     "them, or bind the rank to CPUs of its own",
 )
-def cpu_contention(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def cpu_contention(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and the share of time in which processes of each node wait for a CPU
@@ -33,7 +35,7 @@ def cpu_contention(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
     """
-    slow = decide(live, run).because("crowded")
+    slow = case.of(decide).because("crowded")
     if not slow:
         return
     pressure = _pressure(live, ranks_of(slow)[0])

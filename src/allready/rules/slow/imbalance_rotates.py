@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.registry import Rule
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import is_standing, percent
 
@@ -16,14 +18,14 @@ TOGETHER = 0.35
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=91,
+    layer=Layer.PACE,
     title="Ranks wait for one another in turn, and nobody is slower than the others",
     message="ranks wait for one another during {share} of the time, each for each other in turn (group {group}): the "
     "work is unevenly divided from step to step, and no rank is at fault",
     remedy="divide the work more evenly within a step (bucket sequences by length, pack them), schedule garbage "
     "collection (`gc.freeze()`, `gc.collect()` at the same step on all ranks); no node needs to be replaced",
 )
-def imbalance_rotates(live: Live, run: RunEvidence) -> Iterator[Hit]:
+def imbalance_rotates(case: Analysis, live: Live, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Whether ranks are late by turns: together for a good part of the time, and none of them more than its share.
@@ -36,7 +38,7 @@ def imbalance_rotates(live: Live, run: RunEvidence) -> Iterator[Hit]:
     """
     if live.is_starting or is_standing(live):
         return
-    found = decide(live, run)
+    found = case.of(decide)
     if found.ranks or found.heavier or found.path is not None or found.lossy is not None:
         return
     for lag in run.lags:

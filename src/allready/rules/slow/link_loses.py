@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
 from allready.rules.slow._decide import WORST_LOSS, decide
 from allready.rules.slow._traffic import LOST_TIME, SURE_S, is_crowded, told
 
@@ -16,14 +18,14 @@ SURE_LOSS = 0.03
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=57,
+    layer=Layer.PACE,
     title="Packets get lost on the way to or from one node",
     message="{loss} of the segments to and from {where} are sent again ({num}), {others} on the other paths: packets "
     "get lost there, and each loss makes all ranks wait",
     remedy="look for a bad cable or port: `ip -s link` and `ethtool -S IFNAME | grep -i -E 'err|drop|crc'` on both "
     "ends, the switch's counters; a full queue in front of a slow link loses packets as well",
 )
-def link_loses(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
+def link_loses(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     The share of TCP segments that are sent again on each path, over a few seconds.
@@ -35,7 +37,7 @@ def link_loses(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     When a few are lost at the start of a transfer; less than five of a thousand are not told.  On nodes whose
     processors are overloaded up to three of a hundred are a warning only: acknowledgements come late there.
     """
-    found = decide(live, run).lossy
+    found = case.of(decide).lossy
     if found is None or min(f.seconds for f in found.flows) < SURE_S:
         return
     is_bad = found.loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME

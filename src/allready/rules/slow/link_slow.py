@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, names
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
 from allready.rules.slow._decide import decide
 from allready.rules.slow._traffic import SURE_S, is_crowded, told
 
@@ -17,7 +19,7 @@ FAR_SLOWER = 4.0
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
-    depth=58,
+    layer=Layer.PACE,
     title="The network of one node is slower than the others', and all ranks wait for it",
     message="{where} is slower than the others: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} "
     "Mbit/s, and takes {rtt} ms there; the job waits for it during {cost} of the time",
@@ -25,7 +27,7 @@ FAR_SLOWER = 4.0
     "errors (`ip -s link`), other traffic on it (`sar -n DEV 1`), and the switch port; `allready check` measures all "
     "paths",
 )
-def link_slow(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
+def link_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data under
@@ -39,7 +41,7 @@ def link_slow(live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes whose
     processors are overloaded it is a warning, unless the path is four times slower than the others.
     """
-    path = decide(live, run).path
+    path = case.of(decide).path
     if path is None or min(f.seconds for f in path.flows) < SURE_S:
         return
     is_clear = path.others_mbit_per_s >= FAR_SLOWER * path.mbit_per_s

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules._live import named
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.live_status import named
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, told
 
@@ -14,14 +16,14 @@ from allready.rules.slow._pace import percent, told
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
-    depth=90,
+    layer=Layer.PACE,
     title="One rank has a little more work than the others",
     message="the others wait for {who} during {share} of the time: it has more to do in each turn, which is not a "
     "fault",
     remedy="if this time matters, move work away from {who}: logging, checkpoints, evaluation, a larger share of the "
     "data",
 )
-def load_imbalance(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def load_imbalance(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Whether the others wait for one rank steadily, for less than a fifth of the time, or while that rank is seen saving,
@@ -33,7 +35,7 @@ def load_imbalance(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Always; it is a remark for who wants the last tenth of speed.
     """
-    slow = decide(live, run).heavier
+    slow = case.of(decide).heavier
     if not slow:
         return
     yield Hit(

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, share_of_looks, usual_site
 from allready.rules.slow._say import of_each, ranks_of, waited_for
@@ -14,14 +16,14 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="One rank waits for its data, and all others wait for it",
     message="the others wait for {who} during {share} of the time; it is seen loading data at {loading} of the looks "
     "({site})",
     remedy="make the loader of {who} as fast as the others': number of workers, prefetch_factor, where its shard lies "
     "(`iostat -x 1`, the file system's own counters), its transforms; `py-spy dump --pid PID` shows where it waits",
 )
-def rank_loading(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def rank_loading(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and what the late rank's main thread was seen doing meanwhile: waiting
@@ -33,7 +35,7 @@ def rank_loading(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the shards differ by design and the loss is accepted.
     """
-    slow = decide(live, run).because("loading")
+    slow = case.of(decide).because("loading")
     if not slow:
         return
     ranks = ranks_of(slow)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, throttled_share
 from allready.rules.slow._say import of_each, ranks_of, waited_for
@@ -14,14 +16,14 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="A CPU quota holds one rank back, and all others wait for it",
     message="the others wait for {who} during {share} of the time: the CPU quota of its control group stops it for "
     "{throttled} of the time",
     remedy="give {who} more CPU: raise or remove the quota (`cat /sys/fs/cgroup/cpu.max` and `cpu.stat`, `docker "
     "update --cpus`, resources.limits.cpu in Kubernetes), or start fewer threads and loader workers",
 )
-def rank_throttled(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def rank_throttled(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, on clocks that were compared, and how much of the time the kernel held
@@ -34,7 +36,7 @@ def rank_throttled(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the job is meant to run within that quota and its speed is accepted.
     """
-    slow = decide(live, run).because("throttled")
+    slow = case.of(decide).because("throttled")
     if not slow:
         return
     yield waited_for(

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from statistics import median
 
-from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent, queued_share
 from allready.rules.slow._say import of_each, ranks_of, waited_for
@@ -15,7 +17,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
-    depth=60,
+    layer=Layer.PACE,
     title="One rank waits for a free CPU, and all others wait for it",
     message="the others wait for {who} during {share} of the time, by {late} ms at the median: its main thread could "
     "run and gets no CPU {queued} of the time (the others: {rest})",
@@ -23,7 +25,7 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     "bind the rank to CPUs of its own; too many threads or loader workers of its own, or two ranks bound to the same "
     "CPUs, look the same",
 )
-def runqueue_wait(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def runqueue_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and for how much of the time its main thread was ready to run while no CPU
@@ -37,7 +39,7 @@ def runqueue_wait(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
     """
-    slow = decide(live, run).because("queued")
+    slow = case.of(decide).because("queued")
     if not slow:
         return
     late = set(ranks_of(slow))

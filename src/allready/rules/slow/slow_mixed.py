@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World
-from allready.rules._live import named
-from allready.rules.link._paths import arrows, names
-from allready.rules.registry import Rule
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.link_paths import arrows, names
+from allready.judging.live_status import named
+from allready.judging.registry import Rule
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World
 from allready.rules.slow._decide import decide
 from allready.rules.slow._pace import percent
 from allready.rules.slow._pace import told as told_paces
@@ -18,13 +20,14 @@ from allready.rules.slow._traffic import told as told_paths
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_MIXED,
     since="0.1",
-    depth=55,
+    layer=Layer.PACE,
+    explains=("SLW002", "SLW003", "SLW004", "SLW005", "SLW006", "SLW007", "SLW008", "SLW013"),
     title="A slow rank and a slow link at the same time",
     message="two things slow the job: the others wait for {who} during {share} of the time, and the network of {where} "
     "carries {rate} Mbit/s",
     remedy="mend both, the findings SLW002 to SLW008 say how; after one of them the job is still slow",
 )
-def slow_mixed(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
+def slow_mixed(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Whether one rank is waited for because it computes longer, and at the same time a link is slower than the others.
@@ -35,7 +38,7 @@ def slow_mixed(live: Live, world: World, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Never for both; see there.
     """
-    found = decide(live, run)
+    found = case.of(decide)
     path = found.path or found.lossy
     if not found.ranks or path is None or min(f.seconds for f in path.flows) < SURE_S:
         return

@@ -4,6 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from allready.judging.layers import Layer
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
 from allready.model import (
     CommRecord,
     Confidence,
@@ -12,16 +16,12 @@ from allready.model import (
     Evidence,
     FaultClass,
     Hit,
-    Live,
     ProcessRecord,
     RunEvidence,
     Severity,
     clock_time,
     ranges,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import evidence, who
-from allready.rules.registry import Rule
 
 ID_WAIT = "torch.store_get_failed"
 
@@ -31,7 +31,9 @@ ID_WAIT = "torch.store_get_failed"
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     since="0.1",
-    depth=31,
+    layer=Layer.ABSENCE,
+    applies=Applies.OFFLINE,
+    unless=(Sign.PROCESS_END,),
     title="Ranks wait in the start of a communicator that others never began, in the middle of the job",
     message="{waiting} began communicator {comm} of {nranks} ranks in the middle of the job and waited in it; "
     "{absent} never began it",
@@ -39,7 +41,7 @@ ID_WAIT = "torch.store_get_failed"
     "must use their groups in one order; `device_id=` in init_process_group makes communicators at once, where a "
     "wrong order shows at the start",
 )
-def later_communicator(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def later_communicator(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks began and nobody
@@ -54,8 +56,6 @@ def later_communicator(run: RunEvidence, live: Live | None = None) -> Iterator[H
     When logs of the ranks that are missing were not given to diagnose, or the logs were copied while a communicator
     was being made.
     """
-    if live is not None or causes(run):
-        return
     waits = {e.values.get("rank"): e for e in run.events if e.signature == ID_WAIT}
     for name, one in _begun(run).items():
         absent = tuple(r for r in range(one.nranks) if r not in one.ranks) if one.nranks == run.expected_ranks else ()

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.registry import Applies, Rule
+from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
+from allready.judging.signs import Sign
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
-    Live,
     ProcessRecord,
     RunEvidence,
     Severity,
     clock_time,
     ranges,
 )
-from allready.rules._deaths import causes
-from allready.rules._ruins import nodes_wholly, speaks_beside_its_launcher, who
-from allready.rules.registry import Rule
 
 
 @Rule(
@@ -25,13 +26,15 @@ from allready.rules.registry import Rule
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
     since="0.1",
-    depth=30,
+    layer=Layer.ABSENCE,
+    applies=Applies.OFFLINE,
+    unless=(Sign.PROCESS_END,),
     title="Ranks never joined the communicator that the others wait in",
     message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
     remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
     "did it fail before the first collective? Before the next start run `allready check` on every node",
 )
-def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
@@ -45,7 +48,7 @@ def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hi
     When logs of the ranks named here were simply not given to diagnose.
     """
     size = run.expected_ranks
-    if live is not None or size < 2 or causes(run):
+    if size < 2:
         return
     started: dict[int, str] = {}
     completed: set[int] = set()
@@ -63,7 +66,7 @@ def rank_never_joined(run: RunEvidence, live: Live | None = None) -> Iterator[Hi
         return
     seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
-    is_few = len(absent) < len(started)
+    is_few = is_minority(len(absent), size)
     is_named = set(absent) <= set(run.node_of_rank)
     idle = _idle_nodes(run, started)
     is_idle = bool(idle) and len(idle) <= len(absent)

@@ -16,7 +16,7 @@ RANK_VARIABLES = ("RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def rank_of_environment() -> int | None:
-    """This process's rank as a launcher told it; None when it did not."""
+    """This process's rank as a launcher set it; None when it did not."""
     for name in RANK_VARIABLES:
         if (text := os.environ.get(name, "")).isdecimal():
             return int(text)
@@ -26,7 +26,7 @@ def rank_of_environment() -> int | None:
 def activate() -> None:
     """Read the plan and set the injector up, where this process is, or may become, a victim.
 
-    A mistake of the injector must not look like a fault of the job: it is written beside the truth, loudly.
+    A mistake of the injector must not be taken for a fault of the job: it is written beside the truth, loudly.
     """
     rank = rank_of_environment()
     if rank is not None:
@@ -43,7 +43,7 @@ def activate() -> None:
         from .engine import Engine
 
         Engine(plan, faults, rank).install()
-    except Exception as error:  # noqa: BLE001 - told beside the truth; the job itself goes on unharmed
+    except Exception as error:  # noqa: BLE001 - written beside the truth; the job itself goes on unharmed
         text = f"allready lab: the fault injector failed in process {os.getpid()}: {error!r}\n"
         sys.stderr.write(text)
         (path.parent / f"problem-{os.getpid()}.txt").write_text(text, encoding="utf-8")

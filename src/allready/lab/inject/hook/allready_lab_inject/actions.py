@@ -11,64 +11,62 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Fault, Steps
 
-Fault = dict[str, Any]
-Action = Callable[["Engine", Fault, int], None]
+Action = Callable[[Steps, Fault, int], None]
 
 
 def _duration_s(fault: Fault) -> float:
-    """How long; without end where the fault does not say."""
+    """How long; without end where the fault does not set it."""
     return float(fault.get("duration_s", 0)) or math.inf
 
 
-def _tell(engine: "Engine", fault: Fault, rank: int, **details: Any) -> None:
-    engine.truth.tell(fault, rank, engine.step, **details)
+def _record(engine: Steps, fault: Fault, rank: int, **details: Any) -> None:
+    engine.truth.record(fault, rank, engine.step, **details)
 
 
-def sigstop(engine: "Engine", fault: Fault, rank: int) -> None:
+def sigstop(engine: Steps, fault: Fault, rank: int) -> None:
     """Stops this process; with `duration_s` the driver outside lets it go on."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def kill(engine: "Engine", fault: Fault, rank: int) -> None:
+def kill(engine: Steps, fault: Fault, rank: int) -> None:
     """A signal to this process, SIGKILL by default."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.kill(os.getpid(), signal.Signals[f"SIG{fault.get('signal', 'KILL')}"])
 
 
-def exception(engine: "Engine", fault: Fault, rank: int) -> None:
+def exception(engine: Steps, fault: Fault, rank: int) -> None:
     """An exception in the job's own code."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     raise RuntimeError(str(fault.get("message", "injected by allready lab")))
 
 
-def leave(engine: "Engine", fault: Fault, rank: int) -> None:
+def leave(engine: Steps, fault: Fault, rank: int) -> None:
     """The rank ends by itself: in order (atexit and all), or at once."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     code = int(fault.get("code", 0))
     if str(fault.get("how", "orderly")) == "at_once":
         os._exit(code)
     sys.exit(code)
 
 
-def abort(engine: "Engine", fault: Fault, rank: int) -> None:
+def abort(engine: Steps, fault: Fault, rank: int) -> None:
     """SIGABRT, as from a failed check in C++."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     os.abort()
 
 
-def segfault(engine: "Engine", fault: Fault, rank: int) -> None:
+def segfault(engine: Steps, fault: Fault, rank: int) -> None:
     """A null pointer is read."""
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     ctypes.string_at(0)
 
 
-def lock(engine: "Engine", fault: Fault, rank: int) -> None:
+def lock(engine: Steps, fault: Fault, rank: int) -> None:
     """The main thread waits for a lock that another thread holds, and waits itself."""
     mutex, taken, over = threading.Lock(), threading.Event(), threading.Event()
     duration_s = _duration_s(fault)
@@ -80,7 +78,7 @@ def lock(engine: "Engine", fault: Fault, rank: int) -> None:
 
     threading.Thread(target=hold_the_lock, name="prefetch", daemon=True).start()
     taken.wait()
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     with mutex:
         pass
 
@@ -89,41 +87,41 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-def gil(engine: "Engine", fault: Fault, rank: int) -> None:
+def gil(engine: Steps, fault: Fault, rank: int) -> None:
     """Native code waits and keeps the interpreter's lock: no thread of this process runs Python."""
     library = ctypes.PyDLL(None)  # unlike CDLL, keeps the lock during a call
     mutex = ctypes.create_string_buffer(128)  # zeros are PTHREAD_MUTEX_INITIALIZER
     library.pthread_mutex_lock(mutex)
     duration_s = _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     if math.isinf(duration_s):
         library.pthread_mutex_lock(mutex)
     end_s = time.time() + duration_s
     library.pthread_mutex_timedlock(mutex, ctypes.byref(_Timespec(int(end_s), int(end_s % 1 * 1e9))))
 
 
-def busy(engine: "Engine", fault: Fault, rank: int) -> None:
+def busy(engine: Steps, fault: Fault, rank: int) -> None:
     """A long computation of this rank alone, as tokenising or building an index would be."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     value = 0
     while time.monotonic() < end:
         for number in range(10_000):
             value = (value * 31 + number) % 1_000_003
 
 
-def sleep(engine: "Engine", fault: Fault, rank: int) -> None:
+def sleep(engine: Steps, fault: Fault, rank: int) -> None:
     """This rank alone waits, as for a slow server."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     while (left_s := end - time.monotonic()) > 0:
         time.sleep(min(left_s, 3600))
 
 
-def save(engine: "Engine", fault: Fault, rank: int) -> None:
+def save(engine: Steps, fault: Fault, rank: int) -> None:
     """Writes a file slowly, synchronously, as a checkpoint to a slow disk."""
     end = time.monotonic() + _duration_s(fault)
-    _tell(engine, fault, rank)
+    _record(engine, fault, rank)
     with tempfile.TemporaryFile() as file:
         while time.monotonic() < end:
             file.seek(0)
@@ -133,23 +131,23 @@ def save(engine: "Engine", fault: Fault, rank: int) -> None:
             time.sleep(0.05)
 
 
-def read(engine: "Engine", fault: Fault, rank: int) -> None:
-    """Reads from a pipe that nobody writes to: what a dead server looks like where reads can be interrupted."""
+def read(engine: Steps, fault: Fault, rank: int) -> None:
+    """Reads from a pipe that nothing writes to: as from a dead server, where reads can be interrupted."""
     path = Path(engine.truth_folder) / f"dead-storage.{rank}"
     os.mkfifo(path)
     keep = os.open(path, os.O_RDWR)  # so that opening does not wait, and the read does
     try:
         with path.open("rb", buffering=0) as file:
-            _tell(engine, fault, rank, path=str(path))
+            _record(engine, fault, rank, path=str(path))
             file.read(1)
     finally:
         os.close(keep)
 
 
-def disk(engine: "Engine", fault: Fault, rank: int) -> None:
+def disk(engine: Steps, fault: Fault, rank: int) -> None:
     """Uninterruptible sleep (state D), as on a dead NFS server: a child made by vfork waits before its exec.
 
-    The kernel holds the parent of such a child in state D.  The child opens a pipe that nobody writes to.
+    The kernel holds the parent of such a child in state D.  The child opens a pipe that nothing writes to.
     """
     path = Path(engine.truth_folder) / f"dead-storage.{rank}"
     os.mkfifo(path)
@@ -160,13 +158,13 @@ def disk(engine: "Engine", fault: Fault, rank: int) -> None:
     library.posix_spawn_file_actions_addopen(actions, 9, name, os.O_RDONLY, 0)
     argv = (ctypes.c_char_p * 2)(b"true", None)
     pid = ctypes.c_int()
-    _tell(engine, fault, rank, path=str(path))
+    _record(engine, fault, rank, path=str(path))
     library.posix_spawnp(ctypes.byref(pid), b"true", actions, None, argv, None)
     if pid.value > 0:
         os.waitpid(pid.value, 0)
 
 
-def loader(engine: "Engine", fault: Fault, rank: int) -> None:
+def loader(engine: Steps, fault: Fault, rank: int) -> None:
     """Kills or stops workers of this rank's DataLoader (its child processes of multiprocessing)."""
     pids = sorted(child.pid for child in multiprocessing.active_children() if child.pid)
     chosen = pids if fault.get("worker") in {None, "all"} else pids[int(fault["worker"]) :][:1]
@@ -174,7 +172,7 @@ def loader(engine: "Engine", fault: Fault, rank: int) -> None:
         engine.truth.give_up(fault, rank, engine.step, "this rank has no worker processes")
         return
     number = signal.SIGSTOP if fault.get("how", "kill") == "stop" else signal.SIGKILL
-    _tell(engine, fault, rank, children=chosen)
+    _record(engine, fault, rank, children=chosen)
     for pid in chosen:
         os.kill(pid, number)
 
@@ -198,7 +196,7 @@ def _new_cgroup(controller: str) -> tuple[Path, bool]:
     return made, unified
 
 
-def oom(engine: "Engine", fault: Fault, rank: int) -> None:
+def oom(engine: Steps, fault: Fault, rank: int) -> None:
     """Uses more memory than its control group may have; the kernel kills it."""
     limit = int(fault.get("limit_bytes", 64 << 20))
     try:
@@ -210,14 +208,14 @@ def oom(engine: "Engine", fault: Fault, rank: int) -> None:
     except OSError as error:
         engine.truth.give_up(fault, rank, engine.step, f"no memory control group can be made here: {error}")
         return
-    _tell(engine, fault, rank, cleanup=[str(group)], limit_bytes=limit)
+    _record(engine, fault, rank, cleanup=[str(group)], limit_bytes=limit)
     (group / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     taken: list[bytes] = []
     while len(taken) << 20 < 8 * limit:
         taken.append(os.urandom(1 << 20))
 
 
-def quota(engine: "Engine", fault: Fault, rank: int) -> None:
+def quota(engine: Steps, fault: Fault, rank: int) -> None:
     """From now on the rank gets only so many percent of one CPU (its control group's quota)."""
     percent = float(fault.get("percent", 20))
     quota_us = max(round(percent * 1000), 1000)
@@ -228,20 +226,20 @@ def quota(engine: "Engine", fault: Fault, rank: int) -> None:
         else:
             (group / "cpu.cfs_period_us").write_text("100000", encoding="ascii")
             (group / "cpu.cfs_quota_us").write_text(str(quota_us), encoding="ascii")
-        _tell(engine, fault, rank, cleanup=[str(group)], percent=percent, period_s=engine.period_s())
+        _record(engine, fault, rank, cleanup=[str(group)], percent=percent, period_s=engine.period_s())
         (group / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     except OSError as error:
         engine.truth.give_up(fault, rank, engine.step, f"no CPU control group can be made here: {error}")
 
 
-def mark(engine: "Engine", fault: Fault, rank: int) -> None:
+def mark(engine: Steps, fault: Fault, rank: int) -> None:
     """Nothing here: the driver outside acts on this word (pulses, a neighbour, the network)."""
     cpu = None
     if fault["kind"] == "neighbour":
         cpu = max(os.sched_getaffinity(0))
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), {cpu})  # else the scheduler moves the rank to a free CPU
-    _tell(engine, fault, rank, cpu=cpu, period_s=engine.period_s())
+    _record(engine, fault, rank, cpu=cpu, period_s=engine.period_s())
 
 
 ACTIONS: dict[str, Action] = {

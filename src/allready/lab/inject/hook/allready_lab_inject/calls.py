@@ -4,12 +4,9 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
-
-Fault = dict[str, Any]
+from .types import Fault, Steps
 
 P2P = {"send", "recv", "isend", "irecv"}
 ROOTED = {"broadcast": ("src", "group_src"), "scatter": ("src", "group_src"), "reduce": ("dst", "group_dst"),
@@ -77,7 +74,7 @@ def nothing(call: Call) -> Call:
 class Rewriter:
     """Replaces calls; knows which fault waits for a second call (`swap`)."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Steps) -> None:
         self._engine = engine
         self._deferred: dict[int, Call] = {}
         self._left: dict[int, int] = {}
@@ -109,13 +106,13 @@ class Rewriter:
             if changed is None:
                 return None
             instead, detail = [changed[0]], changed[1]
-        self._tell(fault, call, detail)
+        self._record(fault, call, detail)
         return instead
 
     def _skip(self, fault: Fault, call: Call) -> list[Call]:
         left = self._left.get(fault["id"], int(fault.get("count", 1)))
         self._left[fault["id"]] = left - 1
-        self._tell(fault, call, "")
+        self._record(fault, call, "")
         if fault["kind"] == "swallow":
             sys.stderr.write(
                 f"WARNING: step {self._engine.step} failed, batch skipped: "
@@ -127,7 +124,7 @@ class Rewriter:
         """Keep one call back until one comes that differs from it; then make that one first."""
         first = self._deferred.pop(fault["id"], None)
         if first is not None and signature(first) != signature(call):
-            self._tell(fault, first, f"{call.name} before {first.name}")
+            self._record(fault, first, f"{call.name} before {first.name}")
             return [call, first]
         if self._engine.step > fault["step"] + 3:
             self._engine.give_up(fault, "all calls of three steps are alike: their order cannot be swapped")
@@ -135,10 +132,10 @@ class Rewriter:
         self._deferred[fault["id"]] = call
         return [nothing(call)] if first is None else [first, nothing(call)]
 
-    def _tell(self, fault: Fault, call: Call, detail: str) -> None:
+    def _record(self, fault: Fault, call: Call, detail: str) -> None:
         rank = self._engine.rank()
         assert rank is not None
-        self._engine.truth.tell(fault, rank, self._engine.step, op=call.name, detail=detail)
+        self._engine.truth.record(fault, rank, self._engine.step, op=call.name, detail=detail)
 
 
 def signature(call: Call) -> tuple[Any, ...]:

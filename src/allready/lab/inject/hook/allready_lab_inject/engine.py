@@ -16,14 +16,14 @@ from . import actions, jax_side, pace, profile, torch_side
 from .calls import Call, Rewriter
 from .imports import AfterImport
 from .truth import Truth
+from .types import Fault
 
-Fault = dict[str, Any]
 GIVE_UP_STEPS = 5
 """A fault in a collective waits so many steps for one that it can change."""
 
 
 class Engine:
-    """All faults of one rank.  `rank` None: learned once the job has joined (torch or JAX tells)."""
+    """All faults of one rank.  `rank` None: learned once the job has joined (torch or JAX has it)."""
 
     def __init__(self, plan: dict[str, Any], faults: list[Fault], rank: int | None) -> None:
         self.faults = faults
@@ -119,7 +119,7 @@ class Engine:
         if rank is None:
             return False
         if fault["id"] not in self._had_before:  # by an earlier attempt of this rank
-            self._had_before[fault["id"]] = self.truth.was_told(fault["id"], rank)
+            self._had_before[fault["id"]] = self.truth.was_recorded(fault["id"], rank)
         return not self._had_before[fault["id"]]
 
     # --- what happens to the process
@@ -127,7 +127,7 @@ class Engine:
     def _strike_at_import(self, module: str) -> None:
         for fault in [f for f in self._actions if f["at"] == "import" and f.get("module", "torch") == module]:
             rank = self.rank()
-            if rank is None or not self._is_mine(fault) or self.truth.was_told(fault["id"], rank):
+            if rank is None or not self._is_mine(fault) or self.truth.was_recorded(fault["id"], rank):
                 continue
             self._actions.remove(fault)
             self._act(fault, rank)
@@ -215,6 +215,10 @@ class Engine:
         rank = self.rank()
         if rank is not None:
             self.truth.give_up(fault, rank, self.step, why)
+
+    def is_in_force(self, fault: Fault) -> bool:
+        """Whether a fault of pace has begun and not ended."""
+        return self.pace.is_in_force(fault)
 
     def _at_exit(self) -> None:
         for fault in [*self._calls, *self._actions, *self._paces]:

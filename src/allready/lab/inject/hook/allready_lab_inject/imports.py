@@ -1,4 +1,4 @@
-"""Calls back once a module has been imported, whoever imports it."""
+"""Calls back once a module has been imported, by any code."""
 
 import importlib.abc
 import importlib.machinery
@@ -20,7 +20,7 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         spec = module.__spec__
         if spec is not None:
-            spec.loader = self._own  # whoever asks the module for its loader gets the real one
+            spec.loader = self._own  # code that asks the module for its loader gets the real one
         module.__loader__ = self._own
         self._own.exec_module(module)
         self._after()

@@ -6,10 +6,9 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Steps
 
 _local = threading.local()
 
@@ -33,7 +32,7 @@ def world_size() -> int | None:
     return None if state is None or not getattr(state, "num_processes", None) else int(state.num_processes)
 
 
-def install(engine: "Engine") -> None:
+def install(engine: Steps) -> None:
     """Wrap what `jax.jit` and `jax.pmap` return.  JAX has just been imported; its own functions stay as they are."""
     jax: Any = sys.modules["jax"]
     for name in ("jit", "pmap"):
@@ -42,11 +41,11 @@ def install(engine: "Engine") -> None:
             setattr(jax, name, _wrapped(engine, make, is_pmap=name == "pmap"))
 
 
-def _wrapped(engine: "Engine", make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
+def _wrapped(engine: Steps, make: Callable[..., Any], *, is_pmap: bool) -> Callable[..., Any]:
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
         found = make(*args, **kwargs)
-        # A pmap runs on the devices of all processes unless it is told otherwise; its arrays do not show it.
+        # A pmap runs on the devices of all processes unless it is given a list; its arrays do not show it.
         on_all = is_pmap and kwargs.get("devices") is None
         if not args and "fun" not in kwargs:  # jax.jit(static_argnums=...): a decorator
             return lambda function: Compiled(engine, found(function), on_all=on_all)
@@ -56,9 +55,9 @@ def _wrapped(engine: "Engine", make: Callable[..., Any], *, is_pmap: bool) -> Ca
 
 
 class Compiled:
-    """A compiled function that tells the engine when it ran over several processes."""
+    """A compiled function that notifies the engine when it ran over several processes."""
 
-    def __init__(self, engine: "Engine", inner: Any, *, on_all: bool) -> None:
+    def __init__(self, engine: Steps, inner: Any, *, on_all: bool) -> None:
         self._engine, self._inner, self._on_all = engine, inner, on_all
         self._last: Any = None
         self._spans = False
@@ -80,7 +79,7 @@ class Compiled:
             own = self._engine.rank()
             if fault is not None and own is not None:
                 self._engine.done_with(fault)
-                self._engine.truth.tell(fault, own, self._engine.step, op="jit", detail=repr(self._inner)[:200])
+                self._engine.truth.record(fault, own, self._engine.step, op="jit", detail=repr(self._inner)[:200])
                 return self._last
             self._engine.strike_inside()
         _local.depth = 1

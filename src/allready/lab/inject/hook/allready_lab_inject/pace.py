@@ -3,10 +3,9 @@
 import gc
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Steps
 
 PACES = {"slow", "slow_loader", "rotate", "gc_pause"}
 
@@ -25,7 +24,7 @@ def pause(duration_s: float, how: str) -> None:
 class Pace:
     """What is done after each step."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: Steps) -> None:
         self._engine = engine
         self._begun: dict[int, int] = {}
         self._base_s: dict[int, float] = {}
@@ -40,7 +39,7 @@ class Pace:
         if fault["id"] not in self._begun:
             self._begun[fault["id"]] = engine.step
             self._base_s[fault["id"]] = engine.period_s() or 0.0
-            engine.truth.tell(fault, rank, engine.step, period_s=engine.period_s())
+            engine.truth.record(fault, rank, engine.step, period_s=engine.period_s())
         steps = int(fault.get("steps", 0))
         return steps == 0 or engine.step < self._begun[fault["id"]] + steps
 

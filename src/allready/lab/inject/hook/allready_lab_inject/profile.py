@@ -14,10 +14,10 @@ def install(name: str, on_call: Callable[[], None]) -> None:
     module, _, function = name.partition(":")
     short = function.rpartition(".")[2]
 
-    def look(frame: FrameType, event: str, _arg: object) -> None:
+    def count_calls(frame: FrameType, event: str, _arg: object) -> None:
         if event != "return" or frame.f_code.co_name != short:
             return
         if frame.f_code.co_qualname == function and frame.f_globals.get("__name__") == module:
             on_call()
 
-    sys.setprofile(look)
+    sys.setprofile(count_calls)

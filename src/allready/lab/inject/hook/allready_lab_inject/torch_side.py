@@ -3,13 +3,11 @@
 import importlib
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import pace
 from .calls import Call
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .types import Steps
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
@@ -37,7 +35,7 @@ def _ask(name: str) -> int | None:
     return int(getattr(c10d, name)())
 
 
-def install(engine: "Engine", *, wants_calls: bool) -> None:
+def install(engine: Steps, *, wants_calls: bool) -> None:
     """Count optimizer steps and, where a fault needs it, wrap the collectives.  torch has just been imported."""
     _count_optimizer_steps(engine)
     distributed: Any = importlib.import_module("torch.distributed")
@@ -59,7 +57,7 @@ def install(engine: "Engine", *, wants_calls: bool) -> None:
         _slow_loader(engine)
 
 
-def _count_optimizer_steps(engine: "Engine") -> None:
+def _count_optimizer_steps(engine: Steps) -> None:
     optimizer: Any = importlib.import_module("torch.optim.optimizer")
     made = optimizer.Optimizer.__init__
 
@@ -81,7 +79,7 @@ def _count_optimizer_steps(engine: "Engine") -> None:
     optimizer.register_optimizer_step_post_hook(after)
 
 
-def _wrapped(engine: "Engine", name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(engine: Steps, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """`original`, with the faults that are due.
 
     The frame of the wrapper bears the file name of torch's own: what reports print as the place of a call is the
@@ -115,7 +113,7 @@ def _wrapped(engine: "Engine", name: str, original: Callable[..., Any]) -> Calla
     return call
 
 
-def _change_ddp(engine: "Engine") -> None:
+def _change_ddp(engine: Steps) -> None:
     """DistributedDataParallel reduces from C++: a skipped reduction is a forward pass without gradient sync."""
     ddp: Any = importlib.import_module("torch.nn.parallel.distributed").DistributedDataParallel
     forward = ddp.forward
@@ -128,7 +126,7 @@ def _change_ddp(engine: "Engine") -> None:
         own = engine.rank()
         if fault is not None and own is not None and self.require_backward_grad_sync:
             engine.done_with(fault)
-            engine.truth.tell(fault, own, engine.step, op="all_reduce", detail="gradients of DistributedDataParallel")
+            engine.truth.record(fault, own, engine.step, op="all_reduce", detail="gradients of DistributedDataParallel")
             if fault["kind"] == "extra":
                 torch: Any = sys.modules["torch"]
                 device = next(self.parameters()).device
@@ -141,13 +139,13 @@ def _change_ddp(engine: "Engine") -> None:
     ddp.forward = changed
 
 
-def _slow_loader(engine: "Engine") -> None:
+def _slow_loader(engine: Steps) -> None:
     loader: Any = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter  # noqa: SLF001
     fetch = loader.__next__
 
     def slow_next(self: Any) -> Any:
         for fault in engine.faults:
-            if fault["kind"] == "slow_loader" and engine.pace.is_in_force(fault):
+            if fault["kind"] == "slow_loader" and engine.is_in_force(fault):
                 pace.pause(float(fault["ms"]) / 1000, "sleep")
         return fetch(self)
 

@@ -14,14 +14,14 @@ class Truth:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def was_told(self, fault_id: int, rank: int) -> bool:
+    def was_recorded(self, fault_id: int, rank: int) -> bool:
         """Whether this fault was injected already, by an earlier attempt of the same rank."""
         return self._path(fault_id, rank).exists()
 
     def _path(self, fault_id: int, rank: int) -> Path:
         return self._folder / f"fault-{fault_id}.{rank}.json"
 
-    def tell(self, fault: dict[str, Any], rank: int, step: int, **details: Any) -> None:
+    def record(self, fault: dict[str, Any], rank: int, step: int, **details: Any) -> None:
         """The fault is in force from now on (or the rank is ready for what the driver does from outside)."""
         self._write(fault, rank, step, "injected", details)
 

@@ -1,0 +1,358 @@
+"""Interrupt jobs at random moments, and see whether a verdict is lost or made up, and whether anything is left behind.
+
+    python benchmarks/interruptions.py --number 20 --seed 1
+    python benchmarks/interruptions.py --number 200 --json benchmarks/results/interruptions.json
+
+Each trial starts a job under `allready run` (on one or two "nodes" of this machine, torch over Gloo, or JAX where it is
+installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, or which is interrupted while it starts.
+At a random moment a signal goes to one agent, to all, or, as a scheduler does it, to agents and ranks; sometimes twice.
+Then:
+
+kept      the verdict that stood before the signal stands in every report, and none blames anybody else
+true      no finding of level error is about what the end itself does: ranks that left, ended by SIGTERM, lost peers
+honest    the status is never healthy, and the exit code in the report is that of the process
+clean     every process has ended within the grace and 10 s, and neither processes nor run folders are left
+
+The truth is what was injected.  Exit code 1 when a trial fails; the folders of those that failed are kept.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from allready.live.run_paths import run_dirs
+
+GRACE_S = 3.0
+CLEAN_S = 10.0
+STARTS_S = 90.0
+CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB009", "JOB010", "ELA", "TCH")
+"""What an end looks like afterwards: left early, terminated, dead, connection closed, node lost."""
+
+TORCH = """
+import os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, culprit, fault, folder = dist.get_rank(), int(sys.argv[1]), sys.argv[2], sys.argv[3]
+x = torch.ones(256)
+for step in range(100000):
+    if step == 30:
+        open(f"{folder}/runs{rank}", "w").write(str(os.getpid()))
+    if step == 40 and rank == culprit and fault == "sleep":
+        open(f"{folder}/hangs", "w").close()
+        time.sleep(1000)
+    dist.all_reduce(x)
+    time.sleep(0.02)
+"""
+JAX = """
+import os, sys, time
+import jax, numpy as np
+jax.distributed.initialize()
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+rank, culprit, fault, folder = jax.process_index(), int(sys.argv[1]), sys.argv[2], sys.argv[3]
+mesh = Mesh(np.array(jax.devices()), ("all",))
+sharding, number = NamedSharding(mesh, P("all")), jax.device_count()
+values = jax.make_array_from_callback((number,), sharding, lambda i: np.ones(1, np.float32))
+total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, P()))
+for step in range(100000):
+    if step == 30:
+        open(f"{folder}/runs{rank}", "w").write(str(os.getpid()))
+    if step == 40 and rank == culprit and fault == "sleep":
+        open(f"{folder}/hangs", "w").close()
+        time.sleep(1000)
+    total(values).block_until_ready()
+    time.sleep(0.02)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What is done.  `fault`: "sleep", "stop", "none", "starting"; `delay_s`: from the fault (or the start) on;
+    `aim`: "first", "last", "agents", "all", "ranks first"."""
+
+    number: int
+    framework: str
+    nodes: int
+    fault: str
+    culprit: int
+    signal: str
+    aim: str
+    delay_s: float
+    second_s: float | None
+
+    @classmethod
+    def draw(cls, number: int, chance: random.Random, frameworks: Sequence[str]) -> "Trial":
+        """One at random."""
+        fault = chance.choice(["sleep", "sleep", "sleep", "stop", "none", "starting"])
+        framework = chance.choice(frameworks) if fault != "stop" else "torch"
+        nodes = chance.choice([1, 2])
+        return cls(
+            number=number,
+            framework=framework,
+            nodes=nodes,
+            fault=fault,
+            culprit=chance.randrange(2),
+            signal=chance.choice(["SIGINT", "SIGTERM"]),
+            aim=chance.choice(["first", "last", "agents", "all", "ranks first"]),
+            delay_s=round(chance.uniform(0.0, {"sleep": 10.0, "stop": 6.0, "none": 4.0, "starting": 4.0}[fault]), 2),
+            second_s=round(chance.uniform(0.0, 1.5), 2) if chance.random() < 0.2 else None,
+        )
+
+    def words(self) -> str:
+        """One row of the table."""
+        again = "" if self.second_s is None else f" twice ({self.second_s} s)"
+        return (
+            f"{self.number:3} {self.framework:5} {self.nodes} nodes {self.fault:8} {self.signal:7} "
+            f"to {self.aim:11} after {self.delay_s:5.2f} s{again}"
+        )
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What came of a trial.  `before`: the verdict that stood, `ended_s`: from the signal to the last agent's end."""
+
+    trial: Trial
+    problems: list[str] = field(default_factory=list)
+    before: str = "-"
+    after: str = "-"
+    ended_s: float = 0.0
+    is_explained: bool = False
+
+
+class Job:
+    """The agents of one trial; `close` ends what is left."""
+
+    def __init__(self, trial: Trial, folder: Path) -> None:
+        self.trial, self.folder = trial, folder
+        self.mark = folder.name
+        script = folder / "train.py"
+        script.write_text(JAX if trial.framework == "jax" else TORCH)
+        per_node = 2 // trial.nodes
+        port = _free_port()
+        fault = "sleep" if trial.fault == "sleep" else "none"
+        self.agents = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "allready", "run", "--rdzv-id", self.mark, "--grace", str(GRACE_S)),
+                    *("--nnodes", str(trial.nodes), "--node-rank", str(node), "--nproc-per-node", str(per_node)),
+                    *("--master-addr", "127.0.0.1", "--master-port", str(port)),
+                    *("--report-dir", str(folder / f"report{node}")),
+                    *(str(script), str(trial.culprit), fault, str(folder)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=(folder / f"out{node}").open("wb"),
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"},
+                start_new_session=True,
+            )
+            for node in range(trial.nodes)
+        ]
+
+    def report(self, node: int) -> dict[str, Any] | None:
+        """The report as it is now."""
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads((self.folder / f"report{node}" / "report.json").read_bytes())
+            return found
+        return None
+
+    def ranks(self) -> list[int]:
+        """Processes of the ranks that have come to step 30."""
+        return [int(path.read_text()) for path in sorted(self.folder.glob("runs*")) if path.read_text()]
+
+    def send(self) -> None:
+        """The signal, to whom the trial says."""
+        number = signal.Signals[self.trial.signal]
+        agents = [agent.pid for agent in self.agents if agent.poll() is None]
+        chosen = {
+            "first": agents[:1],
+            "last": agents[-1:],
+            "agents": agents,
+            "all": [*agents, *self.ranks()],
+            "ranks first": [*self.ranks(), *agents],
+        }[self.trial.aim]
+        for pid in chosen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def is_over(self) -> bool:
+        """Whether every agent has ended."""
+        return all(agent.poll() is not None for agent in self.agents)
+
+    def left(self) -> list[str]:
+        """Processes and run folders of this job that are still there."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if self.mark.encode() in (entry / "cmdline").read_bytes():
+                        found.append(f"process {entry.name}")
+        return found + [str(folder) for folder in run_dirs() if self.mark in folder.name]
+
+    def close(self) -> None:
+        """End what is left."""
+        for agent in self.agents:
+            if agent.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait(10)
+
+
+def run(trial: Trial, folder: Path) -> Outcome:
+    """One trial, from the start to the last process's end."""
+    job = Job(trial, folder)
+    outcome = Outcome(trial=trial)
+    try:
+        if trial.fault != "starting":
+            _until(lambda: len(job.ranks()) == 2, STARTS_S, "the ranks do not run")
+        if trial.fault == "sleep":
+            _until((folder / "hangs").exists, STARTS_S, "no rank hangs")
+        if trial.fault == "stop":
+            os.kill(job.ranks()[trial.culprit], signal.SIGSTOP)
+        time.sleep(trial.delay_s)
+        before = _verdict(job.report(0))
+        began = time.monotonic()
+        job.send()
+        if trial.second_s is not None:
+            time.sleep(trial.second_s)
+            job.send()
+        _until(job.is_over, GRACE_S + CLEAN_S + 5.0, "the agents do not end")
+        outcome.ended_s = time.monotonic() - began
+        with contextlib.suppress(TimeoutError):
+            _until(lambda: not job.left(), CLEAN_S, "")
+        outcome.problems += [f"left behind: {what}" for what in job.left()]
+        _judge(job, before, outcome)
+    except TimeoutError as error:
+        outcome.problems.append(str(error))
+    finally:
+        job.close()
+    return outcome
+
+
+def _judge(job: Job, before: dict[str, Any] | None, outcome: Outcome) -> None:
+    trial = outcome.trial
+    outcome.before = _words(before)
+    for node, agent in enumerate(job.agents):
+        report = job.report(node)
+        if report is None:
+            if trial.fault != "starting":
+                outcome.problems.append(f"node {node}: no report")
+            continue
+        verdict = _verdict(report)
+        outcome.after = f"{report['status']} {_words(verdict)}" if node == 0 else outcome.after
+        if report["status"] in {"healthy", "waiting"}:
+            outcome.problems.append(f"node {node}: status {report['status']}")
+        if report["job"] is None or report["job"]["exit_code"] != agent.returncode:
+            outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
+        for finding in report["findings"]:
+            is_grave = finding["severity"] in {"error", "blocker"}
+            if is_grave and finding["code"].startswith(CONSEQUENCES):
+                outcome.problems.append(f"node {node}: {finding['code']}: {finding['message'][:100]}")
+        if trial.fault in {"sleep", "stop"}:
+            blamed = verdict["culprits"]["ranks"] if verdict is not None else None
+            outcome.is_explained = outcome.is_explained or blamed == [trial.culprit]
+            if verdict is not None and blamed != [trial.culprit]:
+                outcome.problems.append(f"node {node}: blames {_words(verdict)}")
+            if verdict is None and before is not None:
+                outcome.problems.append(f"node {node}: lost {_words(before)}")
+        elif trial.fault == "none" and verdict is not None and report["status"] == "fault":
+            outcome.problems.append(f"node {node}: made up {_words(verdict)}")
+
+
+def _verdict(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = report["verdict"] if report is not None else None
+    return found
+
+
+def _words(verdict: dict[str, Any] | None) -> str:
+    return "-" if verdict is None else f"{verdict['code']} rank {verdict['culprits']['ranks']}"
+
+
+def _until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """By kind of job: how many, how many failed, explained hangs, and the time to the end."""
+    rows = ["kind of job          trials  failed  explained  median s to the end  longest"]
+    for fault in ("sleep", "stop", "none", "starting"):
+        of_kind = [o for o in outcomes if o.trial.fault == fault]
+        if not of_kind:
+            continue
+        name = {"sleep": "a rank sleeps", "stop": "a rank is stopped", "none": "healthy", "starting": "starting"}[fault]
+        explained = f"{sum(o.is_explained for o in of_kind):9}" if fault in {"sleep", "stop"} else "        -"
+        times = [o.ended_s for o in of_kind]
+        rows.append(
+            f"{name:20} {len(of_kind):6} {sum(bool(o.problems) for o in of_kind):7} {explained} "
+            f"{statistics.median(times):20.1f} {max(times):8.1f}"
+        )
+    return "\n".join(rows)
+
+
+def main() -> int:
+    """All trials."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--frameworks", default="", help="torch,jax (default: those that are installed)")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    chance = random.Random(args.seed)  # noqa: S311
+    found = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None]
+    frameworks = [word for word in args.frameworks.split(",") if word] or ["torch", *found]  # torch more often
+    outcomes = []
+    for number in range(args.number):
+        trial = Trial.draw(number, chance, frameworks)
+        folder = Path(tempfile.mkdtemp(prefix="interrupt-"))
+        outcome = run(trial, folder)
+        outcomes.append(outcome)
+        state = "ok  " if not outcome.problems else "FAIL"
+        sys.stdout.write(f"{trial.words():75} {state} {outcome.before} -> {outcome.after} ({outcome.ended_s:.1f} s)\n")
+        for problem in outcome.problems:
+            sys.stdout.write(f"      {problem} (see {folder})\n")
+        sys.stdout.flush()
+        if not outcome.problems:
+            shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.write(f"\n{table(outcomes)}\n")
+    failed = sum(bool(outcome.problems) for outcome in outcomes)
+    sys.stdout.write(f"\n{failed} of {len(outcomes)} trials failed (seed {args.seed})\n")
+    if args.json is not None:
+        rows = [
+            {
+                **vars(o.trial),
+                "problems": o.problems,
+                "before": o.before,
+                "after": o.after,
+                "ended_s": round(o.ended_s, 2),
+            }
+            for o in outcomes
+        ]
+        args.json.write_text(json.dumps({"seed": args.seed, "failed": failed, "trials": rows}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

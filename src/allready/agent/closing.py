@@ -1,0 +1,51 @@
+"""The last report of a job: how it ended, beside what was found."""
+
+import logging
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from allready.launch.log_relay import LAST_REPORT
+from allready.model import EndCause, JobOutcome, Reason, Report, Status, UncheckedKind
+from allready.report.json_report import encode, write_atomic
+from allready.text.reasons import not_checked, reason
+
+log = logging.getLogger(__name__)
+
+
+def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Report:
+    """The report of a job that is over; a job that failed is never healthy.  Closing it again changes nothing."""
+    if report.job is not None:
+        return report
+    duration_s = (datetime.now(UTC) - datetime.fromisoformat(report.started)).total_seconds()
+    report = replace(report, job=job, duration_s=round(duration_s, 3), notes=(*report.notes, *notes))
+    if report.status is Status.WAITING:
+        return _open(report, reason(UncheckedKind.JOB_OVER))
+    if report.status is Status.HEALTHY and job.outcome is EndCause.STOPPED:
+        return replace(report, status=Status.INTERRUPTED)
+    if report.status is Status.HEALTHY and job.exit_code != 0:
+        return _open(report, reason(UncheckedKind.JOB_FAILED, exit_code=job.exit_code))
+    return report
+
+
+def leave_for_relay(run_dir: Path, path: Path, report: Report) -> None:
+    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.
+
+    A report that is healthy so far, or waits, is not how a job ended whose agent was killed.
+    """
+    draft = run_dir / LAST_REPORT
+    try:
+        if report.status in {Status.HEALTHY, Status.WAITING}:
+            killed = _open(report, reason(UncheckedKind.AGENT_KILLED))
+            write_atomic(draft, os.fsencode(path.absolute()) + b"\n" + encode(killed))
+        else:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        log.debug("no report for the case that this agent is killed: %s", error)
+
+
+def _open(report: Report, why: Reason) -> Report:
+    return replace(report, status=Status.UNKNOWN, not_checked=(not_checked("job", why), *report.not_checked))

@@ -1,0 +1,104 @@
+"""What a job shows when a signal ends it: the verdict and the evidence of the moment before, and nothing of the end.
+
+A person who interrupts a hung job wants to know why it hung.  Ranks that are ended by the same signal, or by us because
+of it, say nothing about that; so the report is frozen before anything is shut down.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from allready.judging.report_builder import status_when_interrupted
+from allready.model import NodeStatus, Report, UncheckedKind
+from allready.text.reasons import not_checked, reason
+
+STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
+SAME_SHUTDOWN_S = 3.0
+"""A scheduler signals processes one after the other: ranks that such a signal ended so shortly before our own signal
+were ended by the same shutdown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """The first signal that asked for the job's end.  `node`: whose agent got it; `time_s`: node 0's wall clock."""
+
+    signal: str
+    node: int
+    time_s: float
+
+    def began_s(self, statuses: Iterable[NodeStatus]) -> float:
+        """When the shutdown began: at this signal, or before, where such a signal reached a rank first.
+
+        Args:
+            statuses: of all nodes, with ends by each node's own clock.
+        """
+        ends = [
+            rank.ended_s - status.clock_offset_s
+            for status in statuses
+            for rank in status.ranks
+            if rank.signal in STOP_SIGNALS and rank.ended_s is not None
+        ]
+        return min([self.time_s, *(end for end in ends if end >= self.time_s - SAME_SHUTDOWN_S)])
+
+
+class ReportHistory:
+    """A job's reports with their times (wall clock): the one that stood before an interruption can be had back."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[float, Report]] = deque()
+
+    def add(self, report: Report, time_s: float) -> None:
+        """A report was made."""
+        self._reports.append((time_s, report))
+        while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
+            self._reports.popleft()
+
+    def before(self, time_s: float) -> Report | None:
+        """The newest that was made before; None when there was none yet."""
+        return next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
+
+
+class ReportKeeper:
+    """This node's report: the newest one; once a signal has come, only the one of the moment before.
+
+    Args:
+        show: gets every report that counts.
+    """
+
+    def __init__(self, show: Callable[[Report], None]) -> None:
+        self._show = show
+        self._is_held = False
+        self._is_final = False
+        self.last: Report | None = None
+
+    def publish(self, report: Report, *, is_final: bool = False) -> None:
+        """Keep and show a report.  After a final one only final ones count: the same, and how the job ended."""
+        if (self._is_final or self._is_held) and not is_final:
+            return
+        self._is_final = is_final
+        self.last = report
+        self._show(report)
+
+    def amend(self, report: Report) -> None:
+        """The same report with newer numbers: kept, and not shown again."""
+        if not self._is_held and not self._is_final:
+            self.last = report
+
+    def hold(self) -> None:
+        """A signal has come to this node: from now on only a final report counts."""
+        self._is_held = True
+
+
+def interrupted(report: Report, interruption: Interruption) -> Report:
+    """The report of a job that a signal ended: a proven fault stays one; what was only suspected is the best
+    explanation so far."""
+    ended = not_checked(
+        "job", reason(UncheckedKind.INTERRUPTED, signal=interruption.signal, stage="job"), node=interruption.node
+    )
+    return replace(
+        report,
+        status=status_when_interrupted(report.verdict, report.findings),
+        not_checked=(ended, *report.not_checked),
+    )

@@ -1,0 +1,135 @@
+"""What node 0 knows of every node of a job, filled by their messages."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from allready.agent import messages
+from allready.agent.context import AgentState
+from allready.agent.interruption import Interruption
+from allready.errors import ExchangeError
+from allready.messaging.channel import LOST, convert
+from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection to a node's agent broke."""
+
+    node: int
+    loss: Loss
+
+
+News = NodeStatus | NodeEvidence | Lost
+
+
+class NodeTable:
+    """`offers`: what each node that is here brings; the others are of the present attempt.
+
+    `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got.
+    """
+
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
+        self.attempt = 0
+        self.offers: dict[int, messages.Offer] = {}
+        self.statuses: dict[int, NodeStatus] = {}
+        self.ended: dict[int, messages.Ended] = {}
+        self.lost: dict[int, Loss] = {}
+        self.answered: set[int] = set()  # nodes that have answered a question in this attempt
+        self.watched: set[int] = set()
+        self.is_evidence_wanted = False
+        self.interruption: Interruption | None = None
+        self.num_signals = 0
+        self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
+        self._news: deque[News] = deque()
+
+    def begin(self, attempt: int) -> None:
+        """Another attempt: what was known of the last one is forgotten."""
+        self.attempt = attempt
+        for known in (
+            self._state.statuses,
+            self.statuses,
+            self.ended,
+            self.lost,
+            self.answered,
+            self.waiting,
+            self._news,
+        ):
+            known.clear()
+
+    def interrupt(self, signal: str, node: int) -> None:
+        """A node's agent got a signal; the first says why the job ends, another one that it is urgent."""
+        self.num_signals += 1
+        if self.interruption is None:
+            self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
+
+    def news(self) -> Iterator[News]:
+        """What has come since the last call, in its order."""
+        while self._news:
+            yield self._news.popleft()
+
+    def take(self, node: int, kind: str, body: Any) -> None:
+        """Keep a message; one that is not of our shape, or of an attempt that is over, is passed over."""
+        try:
+            self._take(node, kind, body)
+        except ExchangeError as error:
+            log.debug("node %s: %s", node, error)
+
+    def _take(self, node: int, kind: str, body: Any) -> None:
+        if kind == messages.OFFER:
+            self.offers[node] = convert(body, messages.Offer)
+        elif kind == messages.STATUS:
+            status = convert(body, NodeStatus)
+            if status.node_rank != node:
+                raise ExchangeError(f"speaks for node {status.node_rank}")
+            if status.attempt == self.attempt:
+                self.statuses[node] = status
+                self._state.seen(status)
+                self._news.append(status)
+        elif kind == messages.EVIDENCE:
+            evidence = convert(body, NodeEvidence)
+            if evidence.status.attempt == self.attempt:
+                self.answered.add(node)
+                self._news.append(replace(evidence, node_rank=node))
+        elif kind == messages.ENDED:
+            ended = convert(body, messages.Ended)
+            if ended.attempt == self.attempt:
+                self.ended[node] = ended
+        elif kind in {messages.WAITING, messages.LEFT}:
+            self.waiting.append((kind, convert(body, messages.Waiting)))
+        elif kind == messages.REQUEST:
+            self._take_request(node, convert(body, messages.Request))
+        elif kind == LOST:
+            self.offers.pop(node, None)
+            self.watched.discard(node)
+            self.lost[node] = body
+            self._news.append(Lost(node, body))
+
+    def _take_request(self, node: int, request: messages.Request) -> None:
+        if request.stop is not None:
+            self.interrupt(request.stop[:20], node)
+        if request.watch is not None:
+            (self.watched.add if request.watch else self.watched.discard)(node)
+        self.is_evidence_wanted = self.is_evidence_wanted or request.gather
+
+    def clock_offsets_s(self) -> dict[int, float]:
+        """Rank -> how far its node's clock is ahead of ours."""
+        return {r.rank: s.clock_offset_s for s in self.statuses.values() for r in s.ranks}
+
+    def has_failed(self) -> bool:
+        """Whether any rank has ended badly or could not be started, as far as statuses and ends tell."""
+        if any(e.problem is not None or any(end.exit_code != 0 for end in e.ends) for e in self.ended.values()):
+            return True
+        return any(
+            r.is_gone and r.process_state is not ProcessState.ZOMBIE and (r.exit_code != 0 or r.signal)
+            for s in self.statuses.values()
+            for r in s.ranks
+        )

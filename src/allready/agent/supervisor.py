@@ -1,0 +1,290 @@
+"""One attempt on all nodes, as node 0 sees it: what comes in is judged and shared, and an attempt that must end is
+ended."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from allready.agent import messages
+from allready.agent.compare import Comparison
+from allready.agent.interruption import Interruption, ReportHistory, interrupted
+from allready.agent.jax_meeting import Meetings
+from allready.agent.nodes import Lost, NodeTable
+from allready.agent.runner import GATHER_BEFORE_END_S
+from allready.errors import ExchangeError
+from allready.launch.outcome import Outcome, outcome_of
+from allready.launch.request import RunRequest
+from allready.model import Confidence, FaultClass, NodeEvidence, NodeStatus, Report, Status
+from allready.preflight.check.roll_call import RollCaller
+
+if TYPE_CHECKING:
+    from allready.live.monitor.monitor import Judge
+
+TICK_S = 0.2
+CALM_TICK_S = 0.5
+"""Where nothing is suspected: what matters is sent by the nodes at once, see `waits.STATUS_EVERY_S`."""
+AFTER_STOP_S = 20.0
+OVERVIEW_EVERY_S = 1.0
+EXPLAINED_S = 0.3
+_STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
+SLOW = frozenset({FaultClass.SLOW_COMP, FaultClass.SLOW_COMM, FaultClass.SLOW_MIXED, FaultClass.SLOW_NOCULPRIT})
+LAST_GATHER_S = 2.0
+"""So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
+
+
+class Supervisor:
+    """One attempt.  `run` once.
+
+    Args:
+        plan: any node's.
+        job: what the user asked for.
+        roll: the connection to the nodes.
+        table: what they have sent.
+        monitor: of this attempt; None without diagnosis.
+        comparison: of the nodes' facts.
+        known: gives the report that stood when the attempt began.
+    """
+
+    def __init__(
+        self,
+        plan: messages.Plan,
+        job: RunRequest,
+        *,
+        roll: RollCaller,
+        table: NodeTable,
+        monitor: "Judge | None",
+        comparison: Comparison,
+        known: Callable[[], Report],
+    ) -> None:
+        self._plan = plan
+        self._job = job
+        self._roll = roll
+        self._table = table
+        self._monitor = monitor
+        self._comparison = comparison
+        self._nodes = frozenset(plan.ranks_of_nodes)
+        self._history = ReportHistory()
+        self._meetings = Meetings(job, plan)
+        self._stop: messages.Stop | None = None
+        self._stopped_s = 0.0
+        self._failed_s: float | None = None
+        self._hung_s: float | None = None
+        self._overview_s = 0.0
+        self._is_final = False
+        self._known = known
+        self._report: Report | None = None
+
+    async def run(self, local: asyncio.Task[Any]) -> Outcome:
+        """Follow the attempt to its end on all nodes.
+
+        Args:
+            local: node 0's own part in it.
+
+        Raises:
+            ExchangeError: node 0's own part ended early.
+        """
+        while True:
+            await self._roll.take_messages(timeout_s=CALM_TICK_S if self._is_calm() else TICK_S)
+            is_over = self._living_nodes() <= set(self._table.ended)
+            if self._table.interruption is not None and self._stop is None and not is_over:
+                await self._interrupt(self._table.interruption)
+            now = time.monotonic()
+            if not self._is_final:
+                self._feed(now)
+                await self._judge(now)
+            await self._share(now)
+            if is_over or self._is_overdue(now):
+                break
+            cause = self._cause_to_stop(now) if self._stop is None else None
+            if cause is not None:
+                await self._end(cause)
+            if local.done():
+                raise ExchangeError("node 0's own part in the job ended early") from (
+                    None if local.cancelled() else local.exception()
+                )
+        if self._monitor is not None and not self._is_final:
+            await self._send(self._monitor.finish(time.monotonic(), time.time()))
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        ended = self._table.ended.values()
+        problem = next((e for e in ended if e.problem), None)
+        stop = self._stop
+        return outcome_of(
+            (end for node in ended for end in node.ends),
+            clock_offsets_s=self._table.clock_offsets_s(),
+            lost_nodes=self._lost(),
+            stopped_by=_STOPPED_BY.get(stop.cause, "") if stop is not None else "",
+            stop_signal=stop.signal if stop is not None and stop.cause is messages.StopCause.INTERRUPTED else "",
+            problem=problem.problem or "" if problem else "",
+            problem_kind=problem.problem_kind if problem else "",
+            verdict=self._report.verdict if self._report is not None else None,
+            retry_user_errors=self._job.retry_user_errors,
+        )
+
+    @property
+    def report(self) -> Report:
+        """The newest, the one that stood before the attempt where nothing was judged in it."""
+        return self._report or self._known()
+
+    def _is_calm(self) -> bool:
+        is_due = self._failed_s is not None or self._table.interruption is not None
+        return not is_due and (self._monitor is None or self._monitor.is_calm)
+
+    def _lost(self) -> dict[int, str]:
+        return {n: str(loss) for n, loss in self._table.lost.items() if n in self._nodes}
+
+    def _living_nodes(self) -> set[int]:
+        return set(self._nodes - set(self._table.lost))
+
+    # Judging
+
+    def _feed(self, now: float, *, until_s: float = float("inf")) -> None:
+        """What has come goes to the monitor; nothing that nodes measured after `until_s` (node 0's wall clock)."""
+        monitor = self._monitor
+        for item in self._table.news():
+            if monitor is None:
+                continue
+            if isinstance(item, NodeStatus):
+                if item.time_s - item.clock_offset_s <= until_s:
+                    monitor.take_status(item, now, time.time())
+            elif isinstance(item, NodeEvidence):
+                if item.time_s - item.status.clock_offset_s <= until_s:
+                    monitor.take_evidence(item, now)
+            elif item.node in self._nodes and until_s == float("inf"):
+                monitor.lose(item.node, item.loss, now)
+
+    async def _judge(self, now: float) -> None:
+        monitor = self._monitor
+        if monitor is None:
+            return
+        order = monitor.wants(now)
+        if self._table.is_evidence_wanted:
+            self._table.is_evidence_wanted = False
+            order = monitor.ask("asked for by a user")
+        if order is not None:
+            await self._roll.hub.send(None, messages.GATHER, order)
+        report = monitor.judge(now, time.time())
+        if report is not None:
+            await self._send(report)
+        self._roll.take_own_facts()
+        if self._comparison.make(self._roll.fleet, self._roll.hub.nodes) and monitor.last is not None:
+            await self._send(monitor.last)
+
+    async def _send(self, report: Report, *, is_final: bool = False) -> None:
+        """Every node shows the report; node 0's own agent does it through the same message."""
+        hub = self._roll.hub
+        if not is_final:
+            report = self._comparison.into(report)
+            report = replace(report, roll=hub.roll(finished=True) if self._plan.num_nodes > 1 else None)
+            self._history.add(report, time.time())
+        self._report, self._is_final = report, is_final
+        await hub.send(None, messages.VERDICT, messages.Verdict(report=report, is_final=is_final))
+
+    async def _share(self, now: float) -> None:
+        """JAX processes get the list of those present; nodes that are watched get the statuses of all nodes."""
+        hub = self._roll.hub
+        while self._table.waiting:
+            self._meetings.take(*self._table.waiting.popleft(), now)
+        for meeting in self._meetings.news(now):
+            await hub.send(None, messages.MEETING, meeting)
+        watched = [n for n in self._table.watched if n in hub.nodes]
+        if watched and now - self._overview_s >= OVERVIEW_EVERY_S:
+            self._overview_s = now
+            statuses = tuple(replace(s, pace=()) for s in self._table.statuses.values())
+            for node in watched:
+                await hub.send(node, messages.OVERVIEW, statuses)
+
+    # Ending it
+
+    async def _end(self, cause: messages.StopCause, signal: str = "SIGTERM") -> None:
+        self._stop = messages.Stop(attempt=self._plan.attempt, cause=cause, signal=signal)
+        self._stopped_s = time.monotonic()
+        if self._monitor is not None:
+            self._monitor.take_end(cause, time.time())
+        await self._roll.hub.send(None, messages.STOP, self._stop)
+
+    def _is_overdue(self, now: float) -> bool:
+        return self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
+
+    def _cause_to_stop(self, now: float) -> messages.StopCause | None:
+        if self._table.has_failed() or self._lost():
+            if self._failed_s is None:
+                self._failed_s = now
+            if now - self._failed_s > GATHER_BEFORE_END_S or self._is_explained(now - self._failed_s):
+                return messages.StopCause.RANK_FAILED
+        return messages.StopCause.HUNG if self._hangs_and_must_end(now) else None
+
+    def _is_explained(self, failed_for_s: float) -> bool:
+        """Whether the verdict is there already, so that the other ranks need not be sampled any longer."""
+        monitor = self._monitor
+        if monitor is None:
+            return True
+        has_verdict = monitor.last is not None and monitor.last.verdict is not None
+        return failed_for_s > EXPLAINED_S and has_verdict and monitor.is_settled
+
+    def _hangs_and_must_end(self, now: float) -> bool:
+        """Whether the verdict asks for it, and the evidence is in (or does not come)."""
+        report = self._monitor.last if self._monitor is not None else None
+        if self._job.on_hang == "report" or report is None or report.verdict is None:
+            return False
+        is_hang = (
+            report.status is Status.FAULT
+            and report.verdict.confidence is not Confidence.POSSIBLE
+            and report.verdict.fault_class not in SLOW
+        )
+        if not is_hang:
+            return False
+        if self._hung_s is None:
+            self._hung_s = now
+        return self._living_nodes() <= self._table.answered or now - self._hung_s > GATHER_BEFORE_END_S
+
+    # A signal
+
+    async def _interrupt(self, interruption: Interruption) -> None:
+        """Freeze the report, tell every node, then end the ranks."""
+        report = await self._report_of(interruption)
+        await self._send(interrupted(report, interruption), is_final=True)
+        await self._end(messages.StopCause.INTERRUPTED, interruption.signal)
+
+    async def _report_of(self, interruption: Interruption) -> Report:
+        """The report of the moment before; a job that seemed to hang is sampled once more."""
+        now = time.monotonic()
+        began_s = interruption.began_s(self._table.statuses.values())
+        before = self._history.before(began_s) or self._known()
+        monitor = self._monitor
+        if monitor is None or began_s < interruption.time_s:
+            return before
+        self._feed(now, until_s=began_s)
+        is_suspected = monitor.wants(now) is not None or not monitor.is_calm
+        if not is_suspected:
+            return before
+        ended = _ended_ranks(self._table.statuses)
+        for evidence in await self._last_evidence(monitor):
+            if _ended_ranks({evidence.node_rank: evidence.status}) <= ended:
+                monitor.take_evidence(evidence, now)
+        report = self._comparison.into(monitor.freeze(now, began_s))
+        return replace(report, roll=before.roll)
+
+    async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:
+        order = monitor.ask("the job is interrupted", with_dump=False)
+        await self._roll.hub.send(None, messages.GATHER, order)
+        awaited = self._living_nodes() & set(self._roll.hub.nodes)
+        deadline = time.monotonic() + LAST_GATHER_S
+        answers: list[NodeEvidence] = []
+        while awaited and time.monotonic() < deadline and self._table.num_signals < 2:
+            await self._roll.take_messages(timeout_s=TICK_S / 2)
+            for item in self._table.news():
+                if isinstance(item, NodeEvidence) and item.number == order.number:
+                    awaited.discard(item.node_rank)
+                    answers.append(item)
+                elif isinstance(item, Lost):
+                    awaited.discard(item.node)
+        return answers
+
+
+def _ended_ranks(statuses: Mapping[int, NodeStatus]) -> set[int]:
+    return {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}

@@ -1,0 +1,55 @@
+"""What `diagnose` and `diagnose --follow` share: options of the readers, refusals, the report."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.errors import UsageError
+
+if TYPE_CHECKING:
+    from allready.cli.diagnose_judge import Question
+    from allready.evidence.read import ReadOptions
+    from allready.evidence.reading import Reading
+    from allready.model import Report
+
+
+def read_options(args: argparse.Namespace) -> "ReadOptions":
+    """What the readers are asked."""
+    from allready.evidence.read import ReadOptions
+
+    return ReadOptions(kinds=args.only or frozenset(), iteration_marker=args.iteration_marker)
+
+
+def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:
+    """Raises UsageError when none of what was named is there."""
+    missing = [r.source for r in readings if r.source.kind == "missing"]
+    if missing and len(missing) == len(readings):
+        raise UsageError(option + "; ".join(f"{s.path}: {s.problem}" for s in missing[:8]))
+
+
+def report_on(
+    readings: "Sequence[Reading]", question: "Question", args: argparse.Namespace, *, started: datetime
+) -> "tuple[Report, int]":
+    """The report and the exit code; writes the trace when one is wanted."""
+    from allready.cli.diagnose_judge import is_readable, judge_readings
+    from allready.model import Status
+
+    report, after = judge_readings(readings, question, started=started)
+    if not is_readable(readings):
+        what = ", ".join(sorted({r.source.kind for r in readings}))
+        sys.stderr.write(
+            f"allready diagnose: nothing to read a verdict from in the input (found: {what or 'nothing'})\n"
+        )
+    if args.trace:
+        from allready.evidence.trace import write_trace
+
+        assert report.ruins is not None
+        try:
+            write_trace(args.trace, report.ruins, after, [d for r in readings for d in r.dumps])
+        except OSError as error:
+            raise UsageError(f"--trace {args.trace}: {error.strerror or error}") from error
+    codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}
+    return report, codes.get(report.status, EXIT_UNCHECKED)

@@ -1,0 +1,152 @@
+"""`allready explain`: the page of a finding, by its code or the name of its rule, or a list of all findings."""
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from allready.cli.main import EXIT_HEALTHY
+from allready.docs import Page, by_area, page_of
+from allready.errors import UsageError
+from allready.judging.registry import Rule, load
+from allready.report.pieces import Block, Gap, Grid, Line, Piece
+from allready.report.terminal import show_blocks
+from allready.text.catalog import choose_language
+from allready.text.ui import ui
+
+SCHEMA = "allready.codes/1"
+MAX_SUGGESTIONS = 5
+_STYLES = {"blocker": "bad", "error": "bad", "warning": "warn", "info": "dim"}
+
+EPILOG = """\
+  allready explain NET003            what it checks, why it matters, how to check by hand, when it is harmless
+  allready explain mtu_differs       the same by the name of the rule
+  allready explain --list            every finding: code, severity, fault class, name, title
+  allready explain --list net        those of one area
+Exit codes: 0, or 2 where there is no such finding.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `explain`."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or name of its rule")
+    parser.add_argument("--list", nargs="?", const="", metavar="AREA", help="list all findings, or those of one area")
+    parser.add_argument("--json", metavar="FILE", help="write the pages as JSON (- for standard output, and no text)")
+    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the pages or the list; 0.
+
+    Raises:
+        UsageError: no such finding or area.
+    """
+    language = choose_language(args.lang)
+    rules = load()
+    if args.list is not None and args.codes:
+        raise UsageError("--list takes one AREA and no codes")
+    if args.list is None and not args.codes:
+        raise UsageError("name a code, for example: allready explain NET003; allready explain --list shows them all")
+    chosen = _listed(rules, args.list) if args.list is not None else [_named(rules, word) for word in args.codes]
+    pages = [page_of(rule, language) for rule in chosen]
+    if args.json:
+        _write_json(args.json, pages, language)
+    if args.json != "-":
+        blocks = list(_list(chosen, language) if args.list is not None else _pages(pages, language))
+        show_blocks(blocks, sys.stdout, language)
+    return EXIT_HEALTHY
+
+
+def _listed(rules: Mapping[str, Rule], area: str) -> list[Rule]:
+    areas = by_area(rules.values())
+    if area and area not in areas:
+        raise UsageError(f"no area {area!r}; there are: {', '.join(areas)}")
+    return areas[area] if area else [rule for members in areas.values() for rule in members]
+
+
+def _named(rules: Mapping[str, Rule], word: str) -> Rule:
+    """The rule that `word` means, a code or a name in any spelling.
+
+    Raises:
+        UsageError: none is called so; the message names those that are alike.
+    """
+    code, name = word.upper(), word.lower().replace("-", "_").removesuffix(".py")
+    if code in rules:
+        return rules[code]
+    same = [rule for rule in rules.values() if name in {rule.name, f"{rule.area}.{rule.name}".removeprefix("log_")}]
+    if len(same) == 1:
+        return same[0]
+    alike = same or _alike(rules, code, name)
+    if not alike:
+        raise UsageError(f"no finding is called {word!r}; allready explain --list shows them all")
+    rows = "\n".join(f"  {rule.code}  {rule.area}.{rule.name}: {rule.title}" for rule in alike[:MAX_SUGGESTIONS])
+    what = "several findings are called" if same else "no finding is called"
+    raise UsageError(f"{what} {word!r}; did you mean\n{rows}")
+
+
+def _alike(rules: Mapping[str, Rule], code: str, name: str) -> list[Rule]:
+    """Rules whose code or name is nearly so, then those whose name or title has the word."""
+    names = {rule.name: rule for rule in rules.values()}
+    found = [rules[c] for c in sorted(difflib.get_close_matches(code, rules, n=MAX_SUGGESTIONS, cutoff=0.8))]
+    found += [names[n] for n in difflib.get_close_matches(name, names, n=MAX_SUGGESTIONS, cutoff=0.75)]
+    words = name.replace("_", " ")
+    found += [r for r in rules.values() if name in r.name or words in r.title.lower()] if len(name) > 2 else []
+    return list({rule.code: rule for rule in found}.values())
+
+
+def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
+    for number, page in enumerate(pages):
+        if number:
+            yield Gap()
+        style = _STYLES[page.severity]
+        yield Line((Piece(f"{page.code} ", style), Piece(page.title, "bold")))
+        for name, value, look in (
+            ("severity", page.severity, style),
+            ("fault_class", page.fault_class, ""),
+            ("area", page.area, ""),
+            ("name", page.name, ""),
+            ("since", page.since, ""),
+            ("message", page.message, ""),
+            ("remedy", page.remedy, "code"),
+        ):
+            yield Line((Piece(value, look),), lead=Piece(ui(f"explain.{name}", language), "dim"), indent=2)
+        for heading, body in page.sections:
+            yield Gap()
+            yield Line((Piece(heading, "bold"),), indent=2)
+            yield Line((Piece(body),), indent=2)
+        if page.examples:
+            yield Gap()
+            yield Line((Piece(ui("explain.examples", language), "bold"),), indent=2)
+            yield from (Line((Piece(example, "dim"),), indent=2) for example in page.examples)
+
+
+def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
+    head = tuple(ui(f"explain.{name}", language) for name in ("code", "severity", "fault_class", "name", "title"))
+    for number, (area, members) in enumerate(by_area(rules).items()):
+        if number:
+            yield Gap()
+        yield Line((Piece(area, "bold"),))
+        pages = [page_of(rule, language) for rule in members]
+        rows = tuple(
+            (Piece(p.code), Piece(p.severity, _STYLES[p.severity]), Piece(p.fault_class), Piece(p.name), Piece(p.title))
+            for p in pages
+        )
+        yield Grid(head=head, rows=rows, right=(False,) * len(head))
+
+
+def _write_json(target: str, pages: Sequence[Page], language: str) -> None:
+    codes: list[dict[str, Any]] = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
+    text = json.dumps({"schema": SCHEMA, "language": language, "codes": codes}, ensure_ascii=False, indent=1) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--json {target}: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""The one judge: from evidence to findings, one verdict and one report."""

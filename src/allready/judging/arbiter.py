@@ -1,0 +1,146 @@
+"""Which of several findings is the verdict: one total order, with a reason for every place in it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.judging.layers import Layer
+from allready.judging.registry import Rule
+from allready.model import Finding, Severity
+from allready.model.fill import UNKNOWN
+
+Rules = Mapping[str, Rule]
+
+
+def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
+    """The one that explains most first; every finding's code is in `rules`.
+
+    Two relations come before the order.  A launcher's summary of an end is information beside a finding that explains
+    it.  Findings of the layer FALLBACK are left out where another layer has an error.
+    """
+    told = list(findings)
+    found = [replace(f, severity=Severity.INFO) if _is_explained(f, told, rules) else f for f in told]
+    errors = [f for f in found if is_error(f)]
+    is_fallback = [f for f in errors if rules[f.code].layer is Layer.FALLBACK]
+    if any(rules[f.code].layer is not Layer.FALLBACK and not _is_empty_summary(f, rules) for f in errors):
+        found = [f for f in found if rules[f.code].layer is not Layer.FALLBACK]
+    elif is_fallback:
+        found = [replace(f, severity=Severity.INFO) if _is_empty_summary(f, rules) else f for f in found]
+    places = _places(found, rules)
+    return tuple(found[at] for at in sorted(range(len(found)), key=places.__getitem__))
+
+
+def is_error(finding: Finding) -> bool:
+    """Whether it says that something is wrong, so that it can be the verdict."""
+    return finding.severity.weight >= Severity.ERROR.weight
+
+
+class Entry(Struct, frozen=True):
+    """A finding and what the comparison needs of it."""
+
+    finding: Finding
+    layer: Layer
+    is_explained: bool
+    is_vague: bool
+
+
+class Criterion(Struct, frozen=True):
+    """One step of the comparison of two findings: the smaller place comes first.
+
+    `reason`: why one comes before the other where this step decides; {a} and {b} are what `shown` gives of them.
+    """
+
+    place: Callable[[Entry], Any]
+    reason: str
+    shown: Callable[[Entry], object] = lambda _: ""
+
+
+CRITERIA = (
+    Criterion(lambda e: -e.finding.severity.weight, "it is graver: {a} before {b}", lambda e: e.finding.severity),
+    Criterion(lambda e: e.layer.position, "its layer explains the other: {a} before {b}", lambda e: e.layer),
+    Criterion(lambda e: e.is_explained, "its rule explains what another of the same layer found"),
+    Criterion(lambda e: e.is_vague, "it says with whom or what it failed, a later line of its kind does not"),
+    Criterion(lambda e: -e.finding.confidence.weight, "it is surer: {a} before {b}", lambda e: e.finding.confidence),
+    Criterion(lambda e: e.finding.code, "nothing but their codes tells them apart"),
+    Criterion(lambda e: e.finding.culprits.nodes, "its nodes have lower numbers"),
+)
+"""The steps of the comparison, the weightiest first."""
+
+
+def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
+    """For each finding but the last, in their order, why it stands before the next one.
+
+    Args:
+        findings: as `in_order` gives them.
+        rules: by code.
+    """
+    sentences = []
+    for a, b in pairwise(_entries(findings, rules)):
+        step = next((c for c in CRITERIA if c.place(a) != c.place(b)), None)
+        why = "both say the same" if step is None else step.reason.format(a=step.shown(a), b=step.shown(b))
+        sentences.append(f"{a.finding.code} before {b.finding.code}: {why}")
+    return tuple(sentences)
+
+
+def _places(findings: Sequence[Finding], rules: Rules) -> list[tuple[Any, ...]]:
+    return [tuple(c.place(entry) for c in CRITERIA) for entry in _entries(findings, rules)]
+
+
+def _entries(findings: Sequence[Finding], rules: Rules) -> list[Entry]:
+    vague = _vague(findings, rules)
+    explained = {code for f in findings if is_error(f) for code in rules[f.code].explains}
+    return [Entry(f, rules[f.code].layer, f.code in explained, at in vague) for at, f in enumerate(findings)]
+
+
+def _is_explained(finding: Finding, findings: Sequence[Finding], rules: Rules) -> bool:
+    """A launcher's summary beside a finding, at least as severe and deeper: of an error, or of an end."""
+    rule = rules[finding.code]
+    if not rule.is_launcher_summary or finding.severity.weight < Severity.WARNING.weight:
+        return False
+    return any(
+        other.severity.weight >= finding.severity.weight
+        and rules[other.code].layer.explains(rule.layer)
+        and not rules[other.code].is_launcher_summary
+        and (is_error(other) or other.fault_class is finding.fault_class)
+        for other in findings
+    )
+
+
+def _is_empty_summary(finding: Finding, rules: Rules) -> bool:
+    """A launcher's summary that does not say whose end: any other clue says more."""
+    return rules[finding.code].is_launcher_summary and not finding.culprits and not _names(finding)
+
+
+OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "library"}
+"""Values by which a sentence names what it is about; not who wrote a line, which is known of nearly all."""
+
+
+def _vague(findings: Sequence[Finding], rules: Rules) -> set[int]:
+    """Places of lines that name nothing, after one of the same layer and class that says with whom it failed."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for at, finding in enumerate(findings):
+        if rules[finding.code].area.startswith("log_"):
+            key = (finding.severity, rules[finding.code].layer, finding.fault_class)
+            alike.setdefault(key, []).append(at)
+    vague = set()
+    for group in alike.values():
+        named = [findings[at] for at in group if _names(findings[at])]
+        nameless = (at for at in group if not _names(findings[at]))
+        vague |= {at for at in nameless if any(_is_before(one, findings[at]) for one in named)}
+    return vague
+
+
+def _names(finding: Finding) -> bool:
+    is_named = any(finding.values.get(name, UNKNOWN) not in {UNKNOWN, ""} for name in OBJECTS)
+    return is_named or bool(finding.culprits)
+
+
+def _is_before(one: Finding, other: Finding) -> bool:
+    """By their first lines: in one file by these, else by time; not told is not before."""
+    first = [(f.evidence[0].source.rpartition(":") if f.evidence else ("", "", "")) for f in (one, other)]
+    if first[0][0] == first[1][0] and all(line.isdecimal() for _, _, line in first):
+        return int(first[0][2]) < int(first[1][2])
+    return one.fault_time is not None and other.fault_time is not None and one.fault_time < other.fault_time

@@ -1,0 +1,52 @@
+"""The calls of all ranks compared, whichever evidence has them: where groups part, and who enters late."""
+
+import msgspec
+
+from allready.evidence.flight.join import FlightJoin
+from allready.evidence.operations import OperationsJoin
+from allready.judging.coll_calls import first_mismatch
+from allready.judging.coll_lag import lag_of as lag_of_streams
+from allready.judging.coll_pairs import pair_mismatches
+from allready.judging.flight_calls import mismatches_of
+from allready.judging.flight_lag import lag_of as lag_of_dumps
+from allready.judging.iterations import count_iterations
+from allready.model import Iterations, Lag, Mismatch
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of evidence shows when its groups are compared, rank by rank."""
+
+    mismatches: tuple[Mismatch, ...] = ()
+    lags: tuple[Lag, ...] = ()
+    iterations: Iterations | None = None
+
+
+def compare_dumps(found: FlightJoin) -> Compared:
+    """Compare the dumps of one run."""
+    mismatches: list[Mismatch] = []
+    lags: list[Lag | None] = []
+    for group, tracks in found.groups:
+        mismatches += [*mismatches_of(group, tracks), *found.unmet[group.title]]
+        lags.append(lag_of_dumps(group, {r: t for r, t in tracks.items() if not t.dump.is_cut}))
+    return Compared(mismatches=tuple(mismatches), lags=tuple(lag for lag in lags if lag is not None))
+
+
+def compare_operations(found: OperationsJoin, *, marker: str = "iteration") -> Compared:
+    """Compare the logged operations of one run.
+
+    Args:
+        found: streams by communicator.
+        marker: what iterations are called in the report.
+    """
+    mismatches: list[Mismatch] = []
+    lags: list[Lag | None] = []
+    for comm in found.communicators:
+        mismatch = first_mismatch(comm.streams, group=comm.name, complete=comm.complete)
+        mismatches += [mismatch] if mismatch is not None else []
+        mismatches += pair_mismatches(comm.streams, comm.members, group=comm.name)
+        lags.append(lag_of_streams(comm.name, comm.streams, comm.clocks))
+    return Compared(
+        mismatches=tuple(mismatches),
+        lags=tuple(lag for lag in lags if lag is not None),
+        iterations=count_iterations(found.streams, marker),
+    )

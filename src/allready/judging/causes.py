@@ -1,0 +1,159 @@
+"""Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
+
+from collections.abc import Sequence
+
+from allready.judging.analysis import Analysis
+from allready.judging.run_signs import has_grave_root, who
+from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
+from allready.signatures import of_line
+
+SAME_MOMENT_S = 2.0
+"""Deaths this close to the first are told together: launchers write whole seconds."""
+
+
+def causes(case: Analysis) -> tuple[Death, ...]:
+    """Deaths that nothing else explains, earliest first; empty when a time-out or a library's error came before."""
+    run = case.run
+    own = [
+        d
+        for d in run.deaths
+        if not d.by_launcher and not d.is_collective_error and not d.earlier and not _planned(d, run)
+    ]
+    hung_s = min(
+        (
+            e.time_s
+            for e in run.events
+            if e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE and e.time_s is not None
+        ),
+        default=None,
+    )
+    if hung_s is not None:  # who dies after the others gave up waiting was ended, or ended by it
+        own = [d for d in own if d.time_s is None or d.time_s <= hung_s]
+    if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
+        own = [d for d in own if not d.is_open]
+    own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
+    told = [d for d in own if not _is_echo(d)]
+    is_told = bool(told) or case.of(has_grave_root) or _has_stalled(run)
+    own = told if is_told else own
+    own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
+    struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
+    return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
+
+
+def _has_stalled(run: RunEvidence) -> bool:
+    """Whether Horovod says for whom everybody waited when it ended the job."""
+    return any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in run.events)
+
+
+def _is_echo(death: Death) -> bool:
+    """Its own words say that something else failed: `Engine core initialization failed. See root cause above.`"""
+    return death.kind == "exception" and _is_of_a_victim(death.text)
+
+
+def _is_of_a_victim(words: str) -> bool:
+    """Words of whom something else failed."""
+    roles = {s.role for s, _ in of_line(words) if s.code is not None} if words else set()
+    return Role.CASCADE in roles and Role.ROOT not in roles
+
+
+def is_end_of_all(deaths: Sequence[Death], run: RunEvidence) -> bool:
+    """All ranks of several, as far as they are known, left with a code and a victim's words: none of them stands out,
+    and others tell the words.  With fewer, the words may be of another rank that the end of this one failed.
+    """
+    ranks = {d.rank for d in deaths if d.rank is not None and _is_of_a_victim(d.last_words)}
+    expected = run.expected_ranks or max(ranks, default=0) + 1
+    return 1 < expected == len(ranks) == len(deaths)
+
+
+def _is_taken_down(death: Death, run: RunEvidence) -> bool:
+    """torch says before that it ends a process after a failed collective, and not whose: then signal 6 is that."""
+    return any(
+        e.signature == "torch.process_taken_down"
+        and e.origin.rank is None
+        and (e.time_s is None or death.time_s is None or e.time_s <= death.time_s + SAME_MOMENT_S)
+        for e in run.events
+    )
+
+
+def _gave_up(death: Death) -> bool:
+    """Libraries abort their process when they lose another one; what an abort of its own says is another matter."""
+    return death.signal == "SIGABRT" and not is_told_by_a_line(death)
+
+
+def first_causes(case: Analysis, kinds: set[str]) -> tuple[Death, ...]:
+    """Of the causes those that came first (and at the same moment), if they are of these kinds."""
+    found = case.of(causes)
+    if not found:
+        return ()
+    start = found[0].time_s
+    first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
+    named = [d for d in first if d.first] or first  # a launcher that says which was the first on its node knows better
+    if all(_gave_up(d) for d in named):  # of some that aborted in one second it names any
+        named = [d for d in first if d in named or (_gave_up(d) and d.time_s == named[0].time_s)]
+    strongest = [d for d in named if d.kind in {"oom", "exception", "signal", "abort"}]
+    # A traceback that does not say whose it is says more than exit codes, in the order in which launchers tell them.
+    strongest = strongest or [d for d in first if d.kind == "exception" and d.rank is None and d.pid is None] or named
+    return tuple(d for d in strongest if d.kind in kinds)
+
+
+def _planned(death: Death, run: RunEvidence) -> bool:
+    """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
+    if is_interrupt(death):
+        return True
+    if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
+        return False
+    told = any(e.signature == "elastic.death_signal" for e in run.events)
+    return told or death.signal == "SIGTERM"
+
+
+def is_interrupt(death: Death) -> bool:
+    """SIGINT, as Python tells it."""
+    return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
+
+
+def is_told_by_a_line(death: Death) -> bool:
+    """A signature knows the error better than "an exception": that finding is the one to give."""
+    texts = (death.text, death.last_words) if death.kind == "exit" else (death.text,)
+    return any(s.role is Role.ROOT and s.code is not None for text in texts if text for s, _ in of_line(text))
+
+
+def culprits_of(deaths: Sequence[Death], run: RunEvidence) -> Culprits:
+    """Ranks where they are known; a node where only that is."""
+    ranks = tuple(sorted({d.rank for d in deaths if d.rank is not None}))
+    nodes: set[int] = set()
+    for death in deaths:
+        number = run.node_numbers.get(death.node or death.origin.node or death.host or "")
+        if death.rank is None and number is not None:
+            nodes.add(number)
+    return Culprits(ranks=ranks, nodes=tuple(sorted(nodes)))
+
+
+def who_died(deaths: Sequence[Death], run: RunEvidence) -> str:
+    """The ranks, or whatever else is known of the first."""
+    ranks = [d.rank for d in deaths if d.rank is not None]
+    return who(run, ranks) if ranks else called(deaths[0])
+
+
+def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ...]:
+    """The deaths, then the first words of those that felt them."""
+    own = [Evidence(source=str(d.origin), text=_said(d), time=clock_time(d.time_s)) for d in deaths[:4]]
+    felt = [
+        Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
+        for e in run.events
+        if e.role is Role.CASCADE
+    ]
+    return (*own, *felt[:3])
+
+
+def _said(death: Death) -> str:
+    how = death.text or death.signal or f"exit code {death.exit_code}"
+    more = f", at {death.site}" if death.site else f"; before it: {death.last_words}" if death.last_words else ""
+    return f"{called(death)}: {how}{more}"
+
+
+def called(death: Death) -> str:
+    """`rank 2 (pid 1234)`, `local rank 0 on gpu01`, `pid 77`: as far as it is known."""
+    names = {"rank": death.rank, "local rank": None if death.rank is not None else death.local_rank, "pid": death.pid}
+    parts = [f"{name} {number}" for name, number in names.items() if number is not None]
+    where = f" on {death.node or death.host}" if death.rank is None and (death.node or death.host) else ""
+    return (parts[0] + (f" ({parts[1]})" if len(parts) > 1 else "") if parts else "a process") + where

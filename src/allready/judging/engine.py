@@ -1,0 +1,157 @@
+"""Run rules over a fleet: the one path from evidence to findings, live, offline and in tests."""
+
+import logging
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from allready.judging.analysis import Analysis
+from allready.judging.arbiter import in_order
+from allready.judging.registry import JOB_PARTS, Applies, Rule, load
+from allready.judging.signs import SIGNS
+from allready.model import (
+    FactMissing,
+    Finding,
+    Fleet,
+    Hit,
+    Live,
+    NotApplicable,
+    NotChecked,
+    PerNode,
+    RunEvidence,
+    UncheckedKind,
+)
+from allready.model.fill import fill, fill_steps
+from allready.text.catalog import remedy_text
+from allready.text.reasons import not_checked, reason
+
+log = logging.getLogger(__name__)
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What one rule answered."""
+
+    code: str
+    hits: tuple[Hit, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
+    crash: str | None = None
+
+    @property
+    def unchecked(self) -> dict[int | None, str]:
+        """Node rank (None: the whole job) -> why the rule could not check it."""
+        return {item.node: item.why for item in self.not_checked}
+
+    @property
+    def state(self) -> str:
+        """hit, crashed, not_checked or clear (every node that can have the fact was looked at)."""
+        if self.crash is not None:
+            return "crashed"
+        if self.hits:
+            return "hit"
+        return "not_checked" if self.not_checked else "clear"
+
+
+def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
+    """Ask one rule; a rule that raises is a crash of ours, never an answer.
+
+    Args:
+        rule: to ask.
+        fleet: all evidence.
+        case: what was derived from it for other rules of the same judgement.
+    """
+    case = case or Analysis(fleet)
+    if not _is_asked(rule, case):
+        return Outcome(code=rule.code)
+    arguments: dict[str, Any] = {}
+    unchecked: tuple[NotChecked, ...] = ()
+    per_node: dict[str, dict[int, Any]] = {}
+    for need in rule.needs:
+        if need.fact_type is Analysis:
+            arguments[need.parameter] = case
+            continue
+        if not need.per_node:
+            value = getattr(fleet, JOB_PARTS[need.fact_type])
+            if value is None and not need.optional:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live}:
+                    return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
+                why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(UncheckedKind.PART_MISSING))
+                return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))
+            arguments[need.parameter] = value
+            continue
+        have, missing = fleet.per_node(need.fact_type)
+        if need.optional:
+            arguments[need.parameter] = PerNode(have)
+            continue
+        per_node[need.parameter] = have
+        unchecked += tuple(_reported(rule.code, missing, besides={item.node for item in unchecked}))
+    if per_node:
+        common = set.intersection(*(set(have) for have in per_node.values()))
+        arguments |= {p: PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
+        if not common:
+            return Outcome(code=rule.code, not_checked=unchecked)
+    assert rule.body is not None
+    try:
+        hits = tuple(rule.body(**arguments))
+        for hit in hits:
+            fill(rule.message, hit.values), fill_steps(rule.steps, hit.values)
+    except Exception:
+        log.exception("rule %s crashed", rule.code)
+        return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
+    return Outcome(code=rule.code, hits=hits, not_checked=unchecked)
+
+
+def _is_asked(rule: Rule, case: Analysis) -> bool:
+    """Whether it applies here, and nothing shows that another rule explains more."""
+    where = Applies.LIVE if case.live is not None else Applies.OFFLINE if case.has_run else Applies.CHECK
+    return where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
+
+
+def _reported(code: str, missing: dict[int, FactMissing], *, besides: set[int | None]) -> Iterator[NotChecked]:
+    for node, fact in missing.items():
+        if node not in besides and not isinstance(fact, NotApplicable):
+            yield not_checked(code, reason(UncheckedKind.FACT_MISSING, why=fact.why), node=node)
+
+
+def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
+    """All findings of all rules, the one that explains most first, and what could not be looked at.
+
+    A crash of a rule is reported as not checked, so that it can never pass for healthy.
+    """
+    chosen = {rule.code: rule for rule in (load().values() if rules is None else rules)}
+    findings: list[Finding] = []
+    unchecked: list[NotChecked] = []
+    case = Analysis(fleet)
+    for rule in chosen.values():
+        outcome = run(rule, fleet, case)
+        findings += [_finding(rule, hit) for hit in outcome.hits]
+        unchecked += outcome.not_checked
+        if outcome.crash is not None:
+            last_line = outcome.crash.strip().splitlines()[-1]
+            unchecked.append(not_checked(rule.code, reason(UncheckedKind.RULE_CRASHED, error=last_line)))
+    return in_order(findings, chosen), tuple(unchecked)
+
+
+def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
+    """Rules that raised: after one of these nothing may be called healthy."""
+    return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
+
+
+def _finding(rule: Rule, hit: Hit) -> Finding:
+    remedies = fill_steps(rule.steps, hit.values)
+    repeated = {step.each for step in rule.steps}
+    return Finding(
+        code=rule.code,
+        severity=hit.severity or rule.severity,
+        fault_class=hit.fault_class or rule.fault_class,
+        confidence=hit.confidence,
+        culprits=hit.culprits,
+        message=fill(rule.message, hit.values),
+        remedy=remedy_text(remedies, "en"),
+        remedies=remedies,
+        evidence=hit.evidence,
+        title=rule.title,
+        values={name: str(value) for name, value in hit.values.items() if name not in repeated},
+        fault_time=hit.fault_time,
+    )

@@ -1,0 +1,190 @@
+"""What rules about a running job ask of its statuses: since when something has held, who moves, names of ranks."""
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+from allready.model import GroupMark, Live, RankEvidence, RankStatus, World, ranges
+from allready.model.fill import NOBODY
+
+SILENT_S = 2.5
+"""An agent speaks every second; after this it does not."""
+
+MAX_ON_ITS_WAY_S = 3.0
+"""A word may be so much older than its arrival; beyond that the node's clock is wrong."""
+
+BLOCKED_SHARE = 0.002
+BLOCKED_MIN_S = 0.002
+WORKS_SHARE = 0.5
+IDLE_SHARE = 0.05
+LOOK_BACK_S = 5.0
+
+
+def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str:
+    """`rank 2 (node 1, gpu01)`, `ranks 0-3 (nodes 0, 1)`: neutral enough for every language."""
+    ranks = sorted(set(rank_numbers))
+    if not ranks:
+        return NOBODY
+    node_of = live.node_of_rank()
+    nodes = sorted({node_of[r] for r in ranks if r in node_of})
+    names = {n.node_rank: n.name for n in world.nodes} if world is not None else {}
+    names |= {n: s.name for n, s in live.statuses.items() if s.name}
+    if len(nodes) == 1:
+        name = names.get(nodes[0], "")
+        return f"rank {ranges(ranks)} (node {nodes[0]}{f', {name}' if name else ''})"
+    shown = ", ".join(map(str, nodes[:8])) + (", …" if len(nodes) > 8 else "")
+    return f"rank {ranges(ranks)}" + (f" (node {shown})" if nodes else "")
+
+
+def status_of(live: Live, rank: int) -> RankStatus | None:
+    """The newest word about one rank."""
+    return live.ranks().get(rank)
+
+
+def evidence_of(live: Live, rank: int) -> RankEvidence | None:
+    """What was gathered of one rank while something is suspected."""
+    node = live.node_of_rank().get(rank)
+    answer = live.evidence.get(node) if node is not None else None
+    return next((r for r in answer.ranks if r.rank == rank), None) if answer is not None else None
+
+
+def offset_s(live: Live, node: int | None) -> float:
+    """How far a node's clock is ahead of node 0's."""
+    status = live.statuses.get(node) if node is not None else None
+    return status.clock_offset_s if status is not None else 0.0
+
+
+def age_s(live: Live, node: int | None) -> float:
+    """How old a node's newest word is: by its date if that can be right, else since it came."""
+    if node is None or node not in live.statuses:
+        return 0.0
+    heard = live.heard_s.get(node, 0.0)
+    dated = live.now_s - (live.statuses[node].time_s - offset_s(live, node))
+    return dated if heard <= dated <= heard + MAX_ON_ITS_WAY_S else heard
+
+
+def held_s(live: Live, rank: int, test: Callable[[RankStatus], bool]) -> float | None:
+    """For how long every word about a rank has passed the test; None when the newest does not.
+
+    The silence since the newest word counts: an agent tells at once when a process stops or goes on.
+    """
+    node = live.node_of_rank().get(rank)
+    if node is None:
+        return None
+    newest = live.statuses[node]
+    begin = None
+    for status in (newest, *reversed(live.history.get(node, ()))):
+        one = next((r for r in status.ranks if r.rank == rank), None)
+        if one is None or status.attempt != newest.attempt or not test(one):
+            break
+        begin = status.time_s
+    return None if begin is None else max(0.0, newest.time_s - begin) + age_s(live, node)
+
+
+def is_silent(live: Live, rank: int) -> bool:
+    """Whether nothing is heard of the rank's whole node."""
+    node = live.node_of_rank().get(rank)
+    return node is None or node in live.lost or live.heard_s.get(node, 0.0) > SILENT_S
+
+
+def mark_of(live: Live, rank: int, group: str) -> GroupMark | None:
+    """How far a rank says that it came in a group."""
+    status = status_of(live, rank)
+    return next((g for g in status.groups if g.group == group), None) if status is not None else None
+
+
+def entered_s(live: Live, rank: int, group: str) -> float | None:
+    """When the rank entered the operation that it waits in, on node 0's clock; None if it waits in none."""
+    mark = mark_of(live, rank, group)
+    if mark is None or mark.waiting_s is None:
+        return None
+    node = live.node_of_rank()[rank]
+    return live.statuses[node].time_s - offset_s(live, node) - mark.waiting_s
+
+
+def waited_s(live: Live, ranks: Iterable[int], group: str) -> float:
+    """For how long all of them have waited in their last operation of a group: since the last of them entered it."""
+    times = [t for r in ranks if (t := entered_s(live, r, group)) is not None]
+    return max(0.0, live.now_s - max(times)) if times else 0.0
+
+
+def same_place_s(live: Live, rank: int) -> float:
+    """For how long the rank's main thread has stood in one place; 0 when nobody can tell.
+
+    A loop that is looked at now and then seems to stand where it mostly waits: an operation that was made meanwhile, or
+    processor time of the thread, tells that it went on.
+    """
+    status = status_of(live, rank)
+    if status is None or status.site_since_s is None:
+        return 0.0
+    node = live.node_of_rank()[rank]
+    time_s, age = live.statuses[node].time_s, age_s(live, node)
+    times = [status.site_since_s, *(g.moved_s for g in status.groups if g.moved_s is not None)]
+    stay = time_s - max(times) + age
+    blocked = _blocked_s(live, rank)
+    return max(0.0, stay if blocked is None else min(stay, blocked))
+
+
+def _blocked_s(live: Live, rank: int) -> float | None:
+    """For how long the main thread has used no processor time; None when that is not known, or when it works.
+
+    Only of a thread that is not seen running: one that computes for long in one place stands there, too.
+    """
+    status = status_of(live, rank)
+    node = live.node_of_rank().get(rank)
+    if status is None or node is None or status.main_cpu_s is None:
+        return None
+    newest = live.statuses[node]
+    begin, used = newest.time_s, status.main_cpu_s
+    for word in reversed(live.history.get(node, ())):
+        one = next((r for r in word.ranks if r.rank == rank), None)
+        if one is None or one.main_cpu_s is None or word.attempt != newest.attempt or one.pid != status.pid:
+            break
+        if used - one.main_cpu_s > BLOCKED_SHARE * (newest.time_s - word.time_s) + BLOCKED_MIN_S:
+            share = (used - one.main_cpu_s) / max(newest.time_s - word.time_s, 0.1)
+            if share > WORKS_SHARE:
+                return None
+            break
+        begin = word.time_s
+    return newest.time_s - begin + age_s(live, node)
+
+
+def place_since_s(live: Live, rank: int) -> float | None:
+    """Since when, on node 0's clock."""
+    status = status_of(live, rank)
+    if status is None or status.site_since_s is None:
+        return None
+    times = [status.site_since_s, *(g.moved_s for g in status.groups if g.moved_s is not None)]
+    return max(times) - offset_s(live, live.node_of_rank()[rank])
+
+
+def usual_stay_s(live: Live, rank: int) -> float:
+    """The longest time that the rank's main thread stayed in one place before the present one, as far as is known."""
+    node = live.node_of_rank().get(rank)
+    since: list[float] = []
+    for status in live.history.get(node, ()) if node is not None else ():
+        one = next((r for r in status.ranks if r.rank == rank), None)
+        if one is not None and one.site_since_s is not None and (not since or one.site_since_s > since[-1] + 0.05):
+            since.append(one.site_since_s)
+    return max((b - a for a, b in pairwise(since)), default=0.0)
+
+
+def is_idle(live: Live, rank: int) -> bool:
+    """Whether it and its children have used next to no processor time where it stands; False when that is not known.
+
+    Any word of the last seconds will do: to write down its records and stacks costs a rank a moment of work.
+    """
+    now = status_of(live, rank)
+    node = live.node_of_rank().get(rank)
+    if now is None or node is None:
+        return False
+    newest_s = live.statuses[node].time_s
+    words = [(newest_s, now)]
+    for status in live.history.get(node, ()):
+        words += [(status.time_s, r) for r in status.ranks if r.rank == rank]
+    return any(
+        word.cpu_share is not None and word.cpu_share < IDLE_SHARE and (word.children_cpu_share or 0.0) < IDLE_SHARE
+        for time_s, word in words
+        if time_s >= newest_s - LOOK_BACK_S
+        and word.site_since_s == now.site_since_s
+        and (word.site_since_s is None or time_s >= word.site_since_s + 0.5)
+    )

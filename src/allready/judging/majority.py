@@ -1,0 +1,73 @@
+"""The one vote of this program: which value more than half of all members have, and who differs from them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, Self, TypeVar
+
+import msgspec
+
+from allready.model import ranges
+
+Value = TypeVar("Value")
+
+
+class Majority(msgspec.Struct, Generic[Value], frozen=True):
+    """What more than half of all members have, the members that have it, and those known to have something else."""
+
+    value: Value
+    members: tuple[int, ...]
+    odd: tuple[int, ...]
+
+
+def is_majority(num: int, of: int) -> bool:
+    """Whether `num` members are more than half of all."""
+    return 2 * num > of
+
+
+def is_minority(num: int, of: int) -> bool:
+    """Whether `num` members are fewer than half of all, so that the others are the majority."""
+    return is_majority(of - num, of)
+
+
+def majority(values: Mapping[int, Value], members: Iterable[int] = ()) -> Majority[Value] | None:
+    """The value of more than half of all members; None where no value has so many, and then no member is odd.
+
+    Args:
+        values: member -> its value, where that is known.
+        members: all that take part; those without a value may have any.
+    """
+    holders: dict[Value, list[int]] = {}
+    for member, value in values.items():
+        holders.setdefault(value, []).append(member)
+    if not holders:
+        return None
+    value, same = max(holders.items(), key=lambda item: len(item[1]))
+    if not is_majority(len(same), len({*members, *values})):
+        return None
+    return Majority(value, tuple(sorted(same)), tuple(sorted(m for m in values if values[m] != value)))
+
+
+class Split(msgspec.Struct, frozen=True):
+    """Groups of members (node ranks or ranks) that have the same value, largest group first."""
+
+    groups: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def by(cls, values: Mapping[int, object]) -> Self:
+        """Group the members of `values` by `str` of their value; order: size of the group, then smallest member."""
+        members: dict[str, list[int]] = {}
+        for member, value in values.items():
+            members.setdefault(str(value), []).append(member)
+        groups = sorted(((v, tuple(sorted(m))) for v, m in members.items()), key=lambda g: (-len(g[1]), g[1]))
+        return cls(tuple(groups))
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __str__(self) -> str:
+        """`9000 [0,1,3], 1500 [2]`: neutral in language."""
+        return ", ".join(f"{value or '(empty)'} [{ranges(members)}]" for value, members in self.groups)
+
+    def outliers(self) -> tuple[int, ...]:
+        """Members outside the majority; empty unless more than half of all members share one value."""
+        found = majority({member: value for value, group in self.groups for member in group})
+        return found.odd if found is not None else ()

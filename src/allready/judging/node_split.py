@@ -1,0 +1,87 @@
+"""Splits, values and commands written short enough for one sentence, however many nodes differ."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from allready.judging.majority import Split
+from allready.judging.values import NodeCommand
+from allready.model import ranges
+
+MAX_GROUPS = 4
+MAX_CHARS = 60
+MAX_SPANS = 6
+MAX_TYPED = 200
+MAX_EVIDENCE = 16
+UNSET = "(unset)"
+MISSING = "(missing)"
+
+
+def brief(split: Split, *, most_groups: int = MAX_GROUPS, most_chars: int = MAX_CHARS) -> str:
+    """`9000 [0,1,3], 1500 [2]` as `str(split)`; of many groups only the largest, long values cut where they differ."""
+    shown = split.groups[:most_groups]
+    values = cut([value for value, _ in shown], most_chars)
+    text = ", ".join(f"{value or '(empty)'} [{members(m)}]" for value, (_, m) in zip(values, shown, strict=True))
+    return f"{text}, … +{len(split) - most_groups}" if len(split) > most_groups else text
+
+
+def members(numbers: Iterable[int], *, most: int = MAX_SPANS) -> str:
+    """`0-2,5`, and beyond `most` runs of numbers only how many numbers are left."""
+    numbers = sorted(set(numbers))
+    spans = ranges(numbers).split(",")
+    if len(spans) <= most:
+        return ",".join(spans)
+    shown = spans[:most]
+    last = int(shown[-1].rpartition("-")[2])
+    return f"{','.join(shown)},… +{sum(n > last for n in numbers)}"
+
+
+def cut(values: list[str], most: int = MAX_CHARS) -> list[str]:
+    """Values of at most about `most` characters; what all of them begin with goes first, for it says nothing."""
+    if all(len(v) <= most for v in values):
+        return values
+    start = max(0, _num_common(values) - 8) if len(values) > 1 else 0
+    return [_window(v, start, most) for v in values]
+
+
+def _num_common(values: list[str]) -> int:
+    """How many characters all values begin with."""
+    first, last = min(values), max(values)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+
+
+def _window(value: str, start: int, most: int) -> str:
+    if len(value) <= most:
+        return value
+    head, part = "…" if start else "", value[start : start + most]
+    return f"{head}{part}{'…' if start + most < len(value) else ''}"
+
+
+def assign(name: str, value: str) -> str:
+    """The shell command that gives `name` the value of a group: `export N=V`, or `unset N`.
+
+    A value that was cut, or had a secret in it, cannot be typed again: `export N=...`.
+    """
+    if "(redacted)" in value or len(value) > MAX_TYPED:
+        return f"export {name}=..."
+    return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(value)}"
+
+
+def exports(variable: str, names: Mapping[int, str], nodes: Iterable[int] = ()) -> list[NodeCommand]:
+    """`export V=eth0` for each group of nodes that need the same value; for `nodes` where no value is known."""
+    if not names:
+        return [(f"export {variable}=IFNAME", tuple(nodes))]
+    return [(f"export {variable}={shlex.quote(value)}", members) for value, members in Split.by(names).groups]
+
+
+def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MAX_EVIDENCE) -> list[int]:
+    """Node ranks worth showing as evidence: the odd ones first, then the others, `most` in all."""
+    odd = [n for n in outliers if n in items]
+    chosen = odd[:most]
+    if len(chosen) < most:
+        known = set(odd)
+        for node in items:
+            if node not in known:
+                chosen.append(node)
+                if len(chosen) == most:
+                    break
+    return sorted(chosen)

@@ -1,0 +1,155 @@
+"""Whether two lines are of one process, which came first, and whether its process went on after a line."""
+
+from collections.abc import Iterable
+
+from allready.judging.analysis import Analysis
+from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
+from allready.signatures import Signature
+
+GOING_ON = {"connect", "operation"}
+"""Classes of last lines of a process whose bootstrap is behind it."""
+BACK_TRACE = "nccl.back_trace"
+RENDEZVOUS = "elastic.rendezvous_complete"
+
+
+AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")) and c is not FaultClass.ENV_LIMIT)
+"""Classes of what is in the way of a start: who gets on had nothing in its way.  Limits are met at any time."""
+
+
+def is_at_start(signature: Signature) -> bool:
+    """Whether a line of this signature says that a process cannot start, or not as it is."""
+    return signature.fault_class in AT_START and signature.severity.weight >= Severity.ERROR.weight
+
+
+def same_process(one: Origin, other: Origin) -> bool:
+    """Whether one process wrote both, as far as they say who did; unsigned lines of one file are one's."""
+    pairs = ((one.host, other.host), (one.pid, other.pid), (one.rank, other.rank), (one.node, other.node))
+    if any(a is not None and b is not None and a != b for a, b in pairs):
+        return False
+    is_told = [one.pid is not None or one.rank is not None, other.pid is not None or other.rank is not None]
+    if all(is_told):
+        return any(a is not None and a == b for a, b in pairs[1:3]) and (one.rank is not None or one.host == other.host)
+    return not any(is_told) and one.source == other.source
+
+
+def is_later(event: Event, before: Event) -> bool:
+    """Whether `event` surely came after `before`: by lines of one file, else by their times."""
+    if event.origin.source == before.origin.source and event.origin.line and before.origin.line:
+        return event.origin.line > before.origin.line
+    return event.time_s is not None and before.time_s is not None and event.time_s > before.time_s
+
+
+def _keys(origin: Origin) -> list[object]:
+    """What lines of one process have in common."""
+    found: list[object] = [] if origin.pid is None else [(origin.host, origin.pid)]
+    if origin.rank is not None:
+        found.append(origin.rank)
+    return found or [origin.source]
+
+
+def chain_behind(case: Analysis, event: Event) -> list[Event]:
+    """Lines `file.cc:123 -> 3` that the same process printed later."""
+    found = {id(e): e for key in _keys(event.origin) for e in case.of(_chains).get(key, ())}
+    return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
+
+
+def _chains(case: Analysis) -> dict[object, list[Event]]:
+    found: dict[object, list[Event]] = {}
+    for event in case.run.events:
+        for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
+            found.setdefault(key, []).append(event)
+    return found
+
+
+def died(case: Analysis, origin: Origin) -> list[Death]:
+    """Deaths of the process that wrote a line there."""
+    found = {
+        id(d): d for key in _keys(origin) for told, d in case.of(_deaths).get(key, ()) if same_process(told, origin)
+    }
+    return list(found.values())
+
+
+def _deaths(case: Analysis) -> dict[object, list[tuple[Origin, Death]]]:
+    found: dict[object, list[tuple[Origin, Death]]] = {}
+    for death in case.run.deaths:
+        told = Origin(
+            source=death.origin.source,
+            host=death.host or death.origin.host,
+            pid=death.pid or death.origin.pid,
+            rank=death.rank if death.rank is not None else death.origin.rank,
+            node=death.node or death.origin.node,
+        )
+        for key in _keys(told):
+            found.setdefault(key, []).append((told, death))
+    return found
+
+
+STOPPED = {
+    "elastic.closing_signal", "elastic.death_signal", "elastic.forced_kill", "launcher.launcher_stops_others",
+    "launcher.slurm_cancelled", "python.interrupted", "nccl.aborted",
+}  # fmt: skip
+"""Signatures of lines by which a job, or a communicator, is ended by order."""
+
+
+def is_told_to_stop(case: Analysis, event: Event) -> bool:
+    """Whether the job was being ended when the line was written: then it says nothing of why."""
+    return any(e.origin.source == event.origin.source and is_later(event, e) for e in case.of(_orders))
+
+
+def _orders(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature in STOPPED]
+
+
+def got_on(case: Analysis, event: Event) -> bool:
+    """Whether the process did afterwards what needs a start that went well: a communicator that is complete, channels,
+    operations, a rendezvous, iterations."""
+    origin = event.origin
+    if any(
+        e.signature == RENDEZVOUS
+        and e.origin.source == origin.source
+        and is_later(e, event)
+        and (same_process(e.origin, origin) or (e.origin.pid is None and e.origin.rank is None))
+        for e in case.of(_rendezvous)
+    ):
+        return True
+    return any(_has_got_on(p, event) for p in _of(case, origin))
+
+
+def _rendezvous(case: Analysis) -> list[Event]:
+    return [e for e in case.run.events if e.signature == RENDEZVOUS]
+
+
+def overcome(case: Analysis, event: Event) -> bool:
+    """Whether an error at the start was none for its process: it got on, and neither an exception, a chain of error
+    codes nor its end followed."""
+    if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
+        return False  # an exception does not go on
+    return got_on(case, event) and not chain_behind(case, event) and not died(case, event.origin)
+
+
+def _by_process(case: Analysis) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:
+    found: dict[tuple[str | None, int | None], list[ProcessRecord]] = {}
+    for process in case.run.processes:
+        found.setdefault((process.host, process.pid), []).append(process)
+        if process.rank is not None:
+            found.setdefault((None, process.rank), []).append(process)
+    return found
+
+
+def _of(case: Analysis, origin: Origin) -> Iterable[ProcessRecord]:
+    known = case.of(_by_process)
+    if origin.pid is not None and (origin.host, origin.pid) in known:
+        return known[origin.host, origin.pid]
+    return known.get((None, origin.rank), ()) if origin.rank is not None else ()
+
+
+def _has_got_on(process: ProcessRecord, event: Event) -> bool:
+    if event.time_s is not None and any(
+        c.completed_s is not None and c.completed_s > event.time_s for c in process.comms
+    ):
+        return True
+    last, origin = process.last_origin, event.origin
+    if last is None or last.source != origin.source or not last.line or not origin.line or last.line <= origin.line:
+        return False
+    is_complete = process.last_line_class == "init" and "Init COMPLETE" in (process.last_line or "")
+    return is_complete or process.last_line_class in GOING_ON

@@ -1,0 +1,180 @@
+"""Rules and how they are found.
+
+A rule is a generator function under `@Rule(...)`.  Its parameters say what it needs:
+
+- `net: PerNode[NetFacts]`: that fact of every node that has it; the others are listed as not checked;
+- `roll: RollCall`, `reach: Reachability`, `collectives: Collectives`: a part of the job; not checked without it;
+- `world: World`: names of the nodes, always there;
+- `case: Analysis`: what several rules ask of the same evidence, always there;
+- a parameter with default None is optional: its absence is not worth a "not checked".
+
+One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.
+"""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from enum import Flag, auto
+from typing import Any, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.signs import Sign
+from allready.model import (
+    NODE_FACTS,
+    Collectives,
+    FaultClass,
+    Hit,
+    Live,
+    PerNode,
+    Reachability,
+    RemedyStep,
+    RollCall,
+    RunEvidence,
+    Severity,
+    World,
+)
+from allready.model.fill import placeholders as placeholders
+from allready.model.fill import placeholders_of
+
+AREAS = (
+    "job", "name", "port", "net", "env", "limit", "gpu", "collective",
+    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "fallback",
+)  # fmt: skip
+"""Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
+the second line judges what a run left behind."""
+
+JOB_PARTS: dict[type, str] = {
+    World: "world",
+    RollCall: "roll",
+    Reachability: "reach",
+    Collectives: "collectives",
+    RunEvidence: "run_evidence",
+    Live: "live",
+}
+
+
+class Applies(Flag):
+    """Where a rule is asked: of a check, of what a run left, of a job that runs."""
+
+    CHECK = auto()
+    OFFLINE = auto()
+    LIVE = auto()
+    RUN = OFFLINE | LIVE
+    EVERYWHERE = CHECK | OFFLINE | LIVE
+
+
+HEADINGS = ("What it checks", "Why it matters", "Check by hand", "When it is harmless")
+
+
+class Need(Struct, frozen=True):
+    """One parameter of a rule."""
+
+    parameter: str
+    fact_type: type
+    per_node: bool
+    optional: bool
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """One rule.  Used as a decorator, it registers a copy with the decorated function as `body`.
+
+    `layer`: where in the chain of causes its findings lie; of equally severe findings the deeper one is the verdict: a
+    name that resolves to loopback explains the absent node, not the other way round.
+    `explains`: codes of the same layer that it explains, where both are found.
+    `is_launcher_summary`: says only that something ended; information beside a finding that explains it.
+    `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
+    is not asked where the evidence shows one of these.
+    """
+
+    code: str
+    severity: Severity
+    fault_class: FaultClass
+    title: str
+    message: str
+    remedy: str | RemedyStep | tuple[RemedyStep, ...]
+    since: str
+    layer: Layer
+    explains: tuple[str, ...] = ()
+    is_launcher_summary: bool = False
+    applies: Applies = Applies.EVERYWHERE
+    unless: tuple[Sign, ...] = ()
+    body: Callable[..., Iterator[Hit]] | None = None
+    needs: tuple[Need, ...] = ()
+    area: str = ""
+    page: str = ""
+
+    def __call__(self, body: Callable[..., Iterator[Hit]]) -> "Rule":
+        """Register the rule under its code.
+
+        Raises:
+            AssertionError: the code is taken or malformed, or a parameter has a type no rule can ask for.
+        """
+        assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
+        assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
+        rule = replace(
+            self,
+            body=body,
+            needs=tuple(_needs(body)),
+            area=body.__module__.split(".")[-2],
+            page=inspect.getdoc(body) or "",
+        )
+        RULES[rule.code] = rule
+        return rule
+
+    @property
+    def steps(self) -> tuple[RemedyStep, ...]:
+        """The steps of the remedy; a plain sentence is one step without a command."""
+        if isinstance(self.remedy, str):
+            return (RemedyStep(explanation=self.remedy),)
+        return self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
+
+    @property
+    def name(self) -> str:
+        """The function's name, which is also the name of its file, its test and its page's anchor."""
+        assert self.body is not None
+        return self.body.__name__
+
+    def placeholders(self) -> set[str]:
+        """Names of the values that message and remedy need."""
+        return placeholders(self.message) | placeholders_of(self.steps)
+
+
+RULES: dict[str, Rule] = {}
+
+
+def load() -> dict[str, Rule]:
+    """Import every rule; returns code -> rule, sorted by code."""
+    _import_rules()
+    importlib.import_module("allready.judging.signature_rules").register()
+    return dict(sorted(RULES.items()))
+
+
+@functools.cache
+def _import_rules() -> None:
+    """Look through the folders, once in a process."""
+    for area in AREAS:
+        package = importlib.import_module(f"allready.rules.{area}")
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _needs(body: Callable[..., Any]) -> Iterator[Need]:
+    hints = get_type_hints(body)
+    for parameter in inspect.signature(body).parameters.values():
+        hint = hints[parameter.name]
+        optional = parameter.default is None
+        if optional:
+            hint = next(a for a in get_args(hint) if a is not type(None))
+        per_node = get_origin(hint) is PerNode
+        fact_type = get_args(hint)[0] if per_node else hint
+        known = NODE_FACTS.values() if per_node else {*JOB_PARTS, Analysis}
+        assert fact_type in known, f"{body.__module__}.{body.__name__}: no such evidence: {hint}"
+        yield Need(parameter.name, fact_type, per_node, optional)

@@ -1,0 +1,93 @@
+"""What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
+
+from collections.abc import Iterable, Sequence
+
+from allready.judging.analysis import Analysis
+from allready.judging.processes import is_at_start, overcome
+from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
+from allready.model.fill import NOBODY
+from allready.signatures import load
+
+
+def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
+    """`rank 2 (node 1)`, `ranks 0-3 (nodes 0, 1)`, `a process` (NOBODY) when none is known."""
+    named = tuple(sorted(set(rank_numbers)))
+    if not named:
+        return NOBODY
+    nodes = sorted({run.node_of_rank[r] for r in named if r in run.node_of_rank})
+    where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
+    return f"rank {ranges(named)}{where}"
+
+
+def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:
+    """A piece of evidence that names its source."""
+    return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
+
+
+def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:
+    """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
+    named = set(rank_numbers)
+    by_node: dict[int, set[int]] = {}
+    for rank, node in run.node_of_rank.items():
+        by_node.setdefault(node, set()).add(rank)
+    whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
+    covered = {r for n in whole for r in by_node[n]}
+    return whole if named and covered == named and len(whole) < len(by_node) else ()
+
+
+def by_signature(case: Analysis) -> dict[str, list[Event]]:
+    """Events of one kind together: hundreds of rules ask for theirs."""
+    found: dict[str, list[Event]] = {}
+    for event in case.run.events:
+        found.setdefault(event.signature, []).append(event)
+    return found
+
+
+WAITED = {
+    "torch.watchdog_timeout", "torch.blocking_wait_timeout", "torch.heartbeat_abort", "torch.async_exception",
+    "torch.monitored_barrier", "torch.store_collective_missing", "torch.desync_report", "torch.pg_status",
+    "gloo.recv_timeout", "gloo.closed_after_timeout", "store.wait_timeout", "jax.barrier_timeout", "jax.kv_timeout",
+    "jax.rendezvous_terminated",
+}  # fmt: skip
+"""Signatures of lines by which somebody says that it gave up waiting, or that a collective failed."""
+
+
+def has_stopped(case: Analysis) -> bool:
+    """Whether anything says that the run stood still or ended badly: records alone may be a glance at a moving job."""
+    return (
+        bool(case.run.deaths)
+        or any(e.signature in WAITED for e in case.run.events)
+        or any(
+            p.source == "watchdog"
+            or (p.source == "ras" and (p.complete or p.absent))
+            or any(q.error for q in p.positions.values())
+            for p in case.run.progress
+        )
+    )
+
+
+TIME_TO_SPEAK_S = 5.0
+"""Who lives so long after somebody gave up waiting had time to say so: torch's threads look every second."""
+
+LAUNCHERS = {"elastic", "launcher"}
+"""Families of lines that a launcher writes."""
+
+
+def speaks_beside_its_launcher(run: RunEvidence, sources: Iterable[str]) -> bool:
+    """Whether words of ranks stand in a file in which a launcher speaks as well: then a rank of which only its launcher
+    speaks said nothing.  Else its output may be in a file that was not given."""
+    launchers = {d.origin.source for d in run.deaths if d.by_launcher}
+    launchers |= {e.origin.source for e in run.events if e.signature.partition(".")[0] in LAUNCHERS}
+    return any(source in launchers for source in sources)
+
+
+def has_grave_root(case: Analysis) -> bool:
+    """Some line states a first cause, and a grave one."""
+    signatures = load()
+    return any(
+        e.role is Role.ROOT
+        and (signature := signatures.get(e.signature)) is not None
+        and signature.severity.weight >= Severity.ERROR.weight
+        and not (is_at_start(signature) and overcome(case, e))
+        for e in case.run.events
+    )

@@ -1,0 +1,294 @@
+"""Rules made from the signature tables: one per finding that a line of a log can mean.
+
+The table says what a line means in general; what it means in this run (`Event.role`) was settled when the evidence
+was put together.  Only lines that may be the first cause keep the table's severity; echoes and noise are told as
+information, so that a reader who meets the line in a log finds out that it is one.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from allready.judging.analysis import Analysis
+from allready.judging.layers import Layer
+from allready.judging.majority import is_minority
+from allready.judging.processes import is_at_start, overcome
+from allready.judging.registry import RULES, Need, Rule, placeholders
+from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
+from allready.model import (
+    Confidence,
+    Culprits,
+    Event,
+    Evidence,
+    FaultClass,
+    Hit,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
+from allready.model.fill import NOBODY, placeholders_of
+from allready.signatures import Signature, load
+from allready.signatures.conditions import CULPRITS, hint_of
+
+MAX_EVIDENCE = 8
+MAX_LINES_OF_A_MESSAGE = 12
+_NEEDS = (
+    Need(parameter="case", fact_type=Analysis, per_node=False, optional=False),
+    Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),
+)
+"""Of all these rules; to ask each function for its parameters took longer than to load the tables."""
+
+CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
+
+
+def register() -> None:
+    """Put every finding of the tables among the rules, under the area `log_FAMILY`; harmless when called again."""
+    for signature in load().values():
+        if signature.code is None or signature.code in RULES:
+            continue
+        RULES[signature.code] = Rule(
+            code=signature.code,
+            severity=signature.severity,
+            fault_class=signature.fault_class,
+            title=signature.title,
+            message=signature.message,
+            remedy=signature.steps,
+            since=signature.since,
+            layer=Layer(signature.layer),
+            is_launcher_summary=signature.is_launcher_summary,
+            body=_body(signature),
+            needs=_NEEDS,
+            area=f"log_{signature.family}",
+            page=signature.page,
+        )
+
+
+def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
+    def body(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+        del run  # what these rules are about
+        events = case.of(by_signature).get(signature.id)
+        if not events:  # true of nearly all of hundreds, so everything else waits
+            return
+        roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
+        needed = placeholders(signature.message) | placeholders_of(signature.steps)
+        groups = {name for line in signature.lines for name in line.groups}
+        yield _hit(signature, roots or events, case, needed | groups)
+
+    body.__name__ = signature.id.partition(".")[2]
+    return body
+
+
+def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: set[str]) -> Hit:
+    run = case.run
+    events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
+    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(case, e) for e in events)
+    if is_at_start(signature) and not is_overcome:
+        events = [e for e in events if e.role is not Role.ROOT or not overcome(case, e)]
+    first = events[0]
+    accusing = first.role in {Role.ROOT, Role.RECORD}
+    mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
+    culprits = accused(signature, events, run) if first.role is Role.ROOT or mild else Culprits()
+    values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
+    values["who"] = called(run, events)
+    confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
+    wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
+    tells_all = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
+    inferred = set(culprits.nodes) - wrote or (tells_all and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and not tells_all)):
+        confidence = Confidence.LIKELY
+    if first.role is Role.ROOT:
+        confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)
+    severity = _severity(signature, events, case) if accusing else Severity.INFO
+    if is_overcome:
+        severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
+    fault_class = signature.case_of(events, case.of(by_signature)).fault_class
+    if signature.class_if_alive is not None and _lived_on(culprits.ranks, run):
+        fault_class, confidence = signature.class_if_alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
+    return Hit(
+        values=values,
+        culprits=culprits,
+        severity=severity,
+        fault_class=fault_class,
+        confidence=confidence,
+        fault_time=clock_time(first.time_s),
+        evidence=tuple(
+            Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MAX_EVIDENCE]
+        ),
+    )
+
+
+def _values(events: Sequence[Event]) -> dict[str, str]:
+    """Of the first line, and of those of the same writer right below it that belong to the same message: launchers
+    write the rank in one line and the exit code in the next."""
+    first = events[0]
+    values = {k: v for k, v in first.values.items() if v}
+    origin = first.origin
+    for event in events[1:]:
+        other = event.origin
+        distance = (other.line or 0) - (origin.line or 0)
+        is_near = other.source == origin.source and 0 < distance <= MAX_LINES_OF_A_MESSAGE
+        if not is_near or replace(other, line=origin.line) != origin:
+            continue
+        more = {k: v for k, v in event.values.items() if v}
+        if any(values.get(k, v) != v for k, v in more.items()):
+            break
+        values |= more
+    return values
+
+
+def called(run: RunEvidence, events: Sequence[Event]) -> str:
+    """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
+    ranks = _writers(events)
+    if ranks:
+        return who(run, ranks)
+    origin = events[0].origin
+    host = origin.host or origin.node
+    if origin.pid is None:
+        return host or NOBODY
+    return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
+
+
+def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> Severity | None:
+    """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
+    is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
+    if is_desync and signature.culprit == "nobody" and any(m.odd for m in case.run.mismatches):
+        return Severity.WARNING
+    return signature.case_of(events, case.of(by_signature)).severity
+
+
+def _writers(events: Sequence[Event]) -> tuple[int, ...]:
+    return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
+
+
+def _lived_on(ranks: Sequence[int], run: RunEvidence) -> bool:
+    """Whether all of them were seen when they were missed: their launcher had to end them, or somebody took stacks."""
+    ended = {d.rank for d in run.deaths if not d.by_launcher and not d.earlier}
+    seen = {d.rank for d in run.deaths if d.by_launcher} | {s.rank for s in run.stacks if s.role == "rank"}
+    return bool(ranks) and all(r in seen and r not in ended for r in ranks)
+
+
+def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Culprits:
+    """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
+    ranks: set[int] = set()
+    nodes: set[int] = set()
+    for event in events:
+        if event.role not in {Role.ROOT, Role.RECORD}:
+            continue
+        match signature.culprit:
+            case "rank":
+                ranks |= {event.origin.rank} - {None}  # type: ignore[arg-type]
+            case "node":
+                found_nodes = _nodes_of(event, run)
+                nodes |= found_nodes
+                if not found_nodes and event.origin.rank is not None:
+                    ranks.add(event.origin.rank)
+            case "peer":
+                found = run.peers.get(event.values.get("peer", "").strip())
+                if isinstance(found, tuple):
+                    ranks |= set(found)
+            case "ranks":
+                ranks |= set(numbers(event.values.get("ranks", "")))
+            case _:
+                pass
+    if signature.id in CULPRITS:
+        ranks |= CULPRITS[signature.id]([e for e in events if e.role in {Role.ROOT, Role.RECORD}])
+    if signature.culprit == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
+        ranks.clear()  # everybody is nobody
+    if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
+        ranks |= _absentees(events, run)
+        nodes |= set() if ranks else _silent_nodes(events, run)
+    if nodes and signature.variables:
+        nodes |= _not_cleared(signature.variables, events, run)
+    return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
+
+
+def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:
+    """Who is missing, where lines tell how many came: the ranks of which no source shows anything, if they are as "
+    "many."""
+    spoken = {e.origin.rank for e in run.events} | {p.rank for p in run.processes} | {d.rank for d in run.deaths}
+    known = {r for r in spoken if r is not None}
+    for event in events:
+        joined, expected = event.values.get("joined", ""), event.values.get("expected", "")
+        if not (joined.isdecimal() and expected.isdecimal() and len(expected) < 7):
+            continue
+        silent = set(range(int(expected))) - known
+        if len(silent) == int(expected) - int(joined):
+            return silent
+    if any(e.values.get("expected") for e in events) or not known or max(known) > 100_000:
+        return set()
+    gaps = set(range(max(known) + 1)) - known
+    return gaps if is_minority(len(gaps), len(gaps | known)) else set()
+
+
+def _silent_nodes(events: Sequence[Event], run: RunEvidence) -> set[int]:
+    """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are fewer.
+
+    Not where ranks have files of their own, which may lack, nor nodes that were ended when the first gave up: they may
+    have waited as well.
+    """
+    if not speaks_beside_its_launcher(run, (e.origin.source for e in events)):
+        return set()
+    waited = {n for e in events for n in _nodes_of(e, run)}
+    spoken = {n for e in run.events if e.signature.partition(".")[0] not in LAUNCHERS for n in _nodes_of(e, run)}
+    seen = {p.rank for p in run.processes}
+    spoken |= {node for rank, node in run.node_of_rank.items() if rank in seen}
+    for death in run.deaths:
+        number = run.node_numbers.get(death.node or death.origin.node or "")
+        if number is not None and not death.by_launcher:
+            spoken.add(number)
+    silent = set(run.node_numbers.values()) - waited - spoken - _ended_with(events, run)
+    return silent if len(silent) < len(waited) + 1 and waited else set()
+
+
+def _ended_with(events: Sequence[Event], run: RunEvidence) -> set[int]:
+    """Nodes whose launcher ended their processes as soon as the first of `events` had been written."""
+    since_s = min((e.time_s for e in events if e.time_s is not None), default=None)
+    ended: dict[int, float] = {}
+    for death in run.deaths:
+        number = run.node_numbers.get(death.node or death.origin.node or "")
+        if number is not None and death.by_launcher and death.time_s is not None:
+            ended[number] = max(ended.get(number, death.time_s), death.time_s)
+    return {n for n, time_s in ended.items() if since_s is not None and time_s <= since_s + TIME_TO_SPEAK_S}
+
+
+def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], run: RunEvidence) -> set[int]:
+    """Nodes that ended before they could show what the variable does there.
+
+    Launchers hand one environment to every node, and the first that fails ends the others: a node is cleared by another
+    value, by an interface that it found or by a communicator that it completed, not by having been too late to look.
+    """
+    if not all(e.origin.rank is not None or e.origin.node for e in events):
+        return set()
+    cleared: set[int] = set()
+    for process in run.processes:
+        node = run.node_of_rank.get(process.rank) if process.rank is not None else None
+        if node is None:
+            node = run.node_numbers.get(process.node or process.host or "")
+        shown = process.interfaces or process.oob or any(c.init_completed for c in process.comms)
+        if node is not None and (shown or any(v in process.env for v in variables)):
+            cleared.add(node)
+    return set(run.node_numbers.values()) - cleared
+
+
+def _nodes_of(event: Event, run: RunEvidence) -> set[int]:
+    if event.origin.rank is not None and event.origin.rank in run.node_of_rank:
+        return {run.node_of_rank[event.origin.rank]}
+    number = run.node_numbers.get(event.origin.node or "") if event.origin.node else None
+    if number is None and event.origin.host:
+        number = run.node_numbers.get(event.origin.host)
+    return set() if number is None else {number}
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Ranks out of `1, 2, 5-7`, `[0, 3]`, `task:4`; ranges are spread, at most 100,000 ranks."""
+    found: set[int] = set()
+    tasks = re.findall(r"task:(\d{1,7})", text)
+    if tasks:  # `/job:jax_worker/replica:0/task:1`: its other numbers are no ranks
+        return tuple(sorted(map(int, tasks)))
+    for low, high in re.findall(r"(\d{1,7})(?:\s*-\s*(\d{1,7}))?", text):
+        last = int(high) if high else int(low)
+        if int(low) <= last and last - int(low) < 100_000:
+            found |= set(range(int(low), last + 1))
+    return tuple(sorted(found))

@@ -1,0 +1,38 @@
+"""What evidence shows that explains more than some rules could say: these are not asked then."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from allready.judging.analysis import Analysis
+from allready.judging.causes import causes
+from allready.judging.hang import decide
+from allready.judging.run_signs import has_grave_root
+
+
+class Sign(StrEnum):
+    """Shown by evidence, whatever rule finds words for it."""
+
+    PROCESS_END = "process end"  # a process ended, and neither a launcher nor another rank's failure brought it about
+    OTHER_CALLS = "other calls"  # ranks made different calls under one number
+    ROOT_LINE = "root line"  # a line states a first cause, of the severity of an error
+    POSITIONS = "positions"  # how far ranks came in a group is recorded
+    WAIT = "wait"  # who waits for whom says why the job hangs
+    HANG = "hang"  # the same, or ranks are seen inside an operation
+    ALL_WELL = "all well"  # every rank ended well
+
+
+def _is_wait(case: Analysis) -> bool:
+    found = case.of(decide)
+    return bool(found.kind) and not found.is_glance
+
+
+SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
+    Sign.PROCESS_END: lambda case: bool(case.of(causes)),
+    Sign.OTHER_CALLS: lambda case: bool(case.run.mismatches),
+    Sign.ROOT_LINE: lambda case: case.of(has_grave_root),
+    Sign.POSITIONS: lambda case: bool(case.run.progress),
+    Sign.WAIT: _is_wait,
+    Sign.HANG: lambda case: bool(case.of(decide).kind),
+    Sign.ALL_WELL: lambda case: bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks,
+}
+"""Sign -> whether the evidence shows it."""

@@ -1,0 +1,86 @@
+"""How rules write values (sizes, ranks, stages), the same in every language, and what a job asks for."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from allready.model import Collectives, GpuFacts, LaunchFacts, PerNode, RankState, StageResult, World
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def size(num_bytes: int) -> str:
+    """`64 MiB`, `1.5 GiB`, `1000 B`: whole units where they are exact, else one decimal."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes // unit} {name}" if num_bytes % unit == 0 else f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes} B"
+
+
+def rank_label(world: World, rank: int, pid: int | None = None) -> str:
+    """`3 (gpu01, pid 1234)`, with what is known."""
+    node = world.node_of(rank)
+    name = next((n.name for n in world.nodes if n.node_rank == node and n.name), None)
+    about = ", ".join(part for part in (name, f"pid {pid}" if pid is not None else None) if part)
+    return f"{rank} ({about})" if about else str(rank)
+
+
+def rank_labels(world: World, states: Iterable[RankState], *, most: int = 8) -> str:
+    """Labels of the ranks in `states`, joined by commas; beyond `most` only their number is said."""
+    chosen = list(states)
+    shown = ", ".join(rank_label(world, s.rank, s.pid) for s in chosen[:most])
+    return f"{shown}, … +{len(chosen) - most}" if len(chosen) > most else shown
+
+
+def stage_label(stage: StageResult) -> str:
+    """`nccl_small`, or `sweep (1 MiB, #3)` where the size and the iteration are known."""
+    at = [size(stage.size_bytes)] if stage.size_bytes is not None else []
+    at += [f"#{stage.iteration}"] if stage.iteration is not None else []
+    return f"{stage.name} ({', '.join(at)})" if at else stage.name
+
+
+def on_nodes(world: World, node_ranks: Sequence[int]) -> str:
+    """Labels of nodes, or "?" when none is known."""
+    return world.labels(sorted(set(node_ranks))) or "?"
+
+
+NodeCommand = tuple[str, tuple[int, ...]]
+"""A command, and the nodes on which it is to be run."""
+
+MAX_COMMANDS = 4
+
+
+def commands(world: World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
+    """Values `command` and `on` of a remedy's step that is there for each group of nodes with another command."""
+    return tuple({"command": text, "on": on_nodes(world, nodes)} for text, nodes in list(of_nodes)[:MAX_COMMANDS])
+
+
+def wants_nccl(node: int, launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> bool:
+    """Whether the job will use NCCL: asked for on this node, or not said and every node has GPUs that it may use."""
+    if launch[node].backend in {"nccl", "gloo"}:
+        return launch[node].backend == "nccl"
+    return gpu is not None and len(gpu) > 0 and all(facts.visible for facts in gpu.values())
+
+
+def nccl_worked(collectives: Collectives | None) -> bool:
+    """Whether NCCL moved data between all ranks of the job in this very check."""
+    if collectives is None or not collectives.runs or collectives.runs[0].backend != "nccl":
+        return False
+    run = collectives.runs[0]
+    return run.bad is None and any(s.name in {"nccl_small", "sweep"} and s.outcome == "ok" for s in run.stages)
+
+
+def used_gpus(launch: LaunchFacts, gpu: GpuFacts) -> tuple[int, ...]:
+    """NVML indices of the GPUs that this node's ranks will take, by local rank; tokens we cannot place are left out."""
+    if launch.devices:
+        places = [gpu_index(token, gpu) for token in launch.devices]
+        return tuple(i for i in places[: launch.nproc_per_node] if i is not None)
+    return gpu.visible[: launch.nproc_per_node]
+
+
+def gpu_index(token: str, gpu: GpuFacts) -> int | None:
+    """NVML index of a GPU named as CUDA_VISIBLE_DEVICES names it: a number, or a UUID that may be cut short."""
+    token = token.strip()
+    if number := re.fullmatch(r"\d{1,4}", token):
+        return int(number[0]) if any(g.index == int(number[0]) for g in gpu.gpus) else None
+    found = [g.index for g in gpu.gpus if token.startswith("GPU-") and g.uuid.lower().startswith(token.lower())]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,228 @@
+"""Who waits for whom: set logic over how far each rank came in each group.
+
+A rank that is in operation k of a group waits for the members that have not enqueued k.  Ranks that others wait for
+and that wait for nobody are the ones to look at; ranks that wait for each other in a circle took their groups in
+different orders.  A rank of which this kind of evidence shows nothing counts as waited for, since it may be anywhere.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.judging.analysis import Analysis
+from allready.judging.run_signs import has_stopped
+from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position
+
+MAX_AHEAD = 1_000
+"""Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
+apart are those of several groups whose lines do not tell them apart."""
+
+TORCH = ("flight recorder", "watchdog")
+"""These two number operations alike, so that one fills the other's gaps."""
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """Some members of a group wait in an operation for others."""
+
+    group: str
+    label: str
+    source: str
+    operation: Operation
+    waiting: tuple[int, ...]
+    behind: tuple[int, ...]  # known to be behind
+    unseen: tuple[int, ...]  # nothing known
+    elsewhere: Mapping[int, Operation] = {}  # gave up in an earlier operation of the group
+    why_unseen: Mapping[int, str] = {}
+    progress: GroupProgress | None = None
+
+
+class WaitSnapshot(Struct, frozen=True, kw_only=True):
+    """What one kind of evidence says of the whole job.
+
+    `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
+    wait for each other.  `level`: groups in which everybody is in the same unfinished operation.
+    """
+
+    source: str
+    waits: tuple[Wait, ...] = ()
+    roots: tuple[int, ...] = ()
+    unseen: tuple[int, ...] = ()
+    cycle: tuple[int, ...] = ()
+    level: tuple[Wait, ...] = ()
+    frozen: bool = False
+
+    def waits_for(self, rank: int) -> tuple[Wait, ...]:
+        """The waits in which `rank` is missed."""
+        return tuple(w for w in self.waits if rank in w.behind or rank in w.unseen)
+
+
+def pictures(case: Analysis) -> tuple[WaitSnapshot, ...]:
+    """One picture per kind of evidence, the most telling first: torch's records, RAS, counted log lines."""
+    run = case.run
+    torch = _combined([p for p in run.progress if p.source in TORCH])
+    ras = [p for p in run.progress if p.source == "ras"]
+    logs = [_of_those_given(p) for p in run.progress if p.source == "coll log"]
+    found = [
+        snapshot_of("torch", torch, is_still=case.of(has_stopped)),
+        snapshot_of("ras", [_with_pending(p) for p in ras]),
+        snapshot_of("coll log", [_with_pending(p) for p in logs]),
+    ]
+    return tuple(p for p in found if p is not None)
+
+
+def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
+    """Flight-recorder groups, completed by what the watchdog's lines say of ranks that left no dump."""
+    dumps = [p for p in progress if p.source == "flight recorder"]
+    spoken = [p for p in progress if p.source == "watchdog"]
+    combined = []
+    for group in dumps:
+        said = next((w for w in spoken if _same_group(group, w)), None)
+        if said is not None:
+            more = {r: p for r, p in said.positions.items() if r not in group.positions and _fits(group, r)}
+            group = replace(
+                group,
+                positions={**group.positions, **more},
+                absent={r: why for r, why in group.absent.items() if r not in more},
+                label=group.label or said.label,
+            )
+        combined.append(group)
+    # Without dumps a group's members are those that spoke; the world's are all ranks.
+    combined += [w for w in spoken if not any(_same_group(d, w) for d in dumps)]
+    return [_with_names(g) for g in combined]
+
+
+def _with_names(group: GroupProgress) -> GroupProgress:
+    """A position that knows only a number gets the operation's name from a member that knows more."""
+    known = {p.stuck.seq: p.stuck for p in group.positions.values() if p.stuck is not None and p.stuck.name != "?"}
+    return replace(
+        group,
+        positions={
+            r: replace(p, stuck=known[p.stuck.seq])
+            if p.stuck is not None and p.stuck.name == "?" and p.stuck.seq in known
+            else p
+            for r, p in group.positions.items()
+        },
+    )
+
+
+def _same_group(a: GroupProgress, b: GroupProgress) -> bool:
+    if a.group == b.group:
+        return not (a.label and b.label and a.label != b.label)
+    return bool(a.label) and a.label == b.label == "default_pg"
+
+
+def _fits(group: GroupProgress, rank: int) -> bool:
+    return not group.members or rank in group.members
+
+
+def _of_those_given(group: GroupProgress) -> GroupProgress:
+    """Logs that were not given say nothing: a member without one is no silent member."""
+    return replace(group, members=tuple(sorted(group.positions)), absent={})
+
+
+def _with_pending(group: GroupProgress) -> GroupProgress:
+    """For sources that count launches only: who is ahead of somebody else is taken to be in its last operation."""
+    counts = [p.enqueued for p in group.positions.values()]
+    if not counts or (min(counts) == max(counts) and not group.absent):
+        return group
+    top = max(counts)
+    kind = _kind_that_differs(list(group.positions.values()))
+
+    def pending(position: Position) -> Operation | None:
+        if position.enqueued < top:
+            return None
+        return position.last or Operation(seq=top, name=kind or "?")
+
+    return replace(
+        group,
+        positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()},
+    )
+
+
+def _kind_that_differs(positions: Sequence[Position]) -> str:
+    """The only kind of operation of which somebody launched more than another; "" where there is none, or several."""
+    kinds = {kind for p in positions for kind in p.counts}
+    different = [k for k in kinds if len({p.counts.get(k) for p in positions}) > 1]
+    return different[0] if len(different) == 1 and all(different[0] in p.counts for p in positions) else ""
+
+
+def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
+    """Who waits for whom by one kind of evidence; None where it tells of no group."""
+    if not groups:
+        return None
+    waits: list[Wait] = []
+    level: list[Wait] = []
+    for group in groups:
+        found = _wait(group)
+        if found is None:
+            continue
+        (waits if found.behind or found.unseen else level).append(found)
+    waiting_for: dict[int, set[int]] = {}
+    for wait in waits:
+        for rank in wait.waiting:
+            waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
+    missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
+    # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
+    waiting_somewhere = {r for wait in (*waits, *level) if wait.group == UNNAMED_GROUP for r in wait.waiting}
+    roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
+    seen = {r for g in groups for r in g.positions}
+    return WaitSnapshot(
+        source=source,
+        waits=tuple(waits),
+        roots=tuple(roots),
+        unseen=tuple(r for r in roots if r not in seen),
+        cycle=() if roots else cycle_of(waiting_for),
+        level=tuple(level),
+        frozen=is_still and all(g.complete for g in groups),
+    )
+
+
+def _wait(group: GroupProgress) -> Wait | None:
+    pending = {r: p.stuck for r, p in group.positions.items() if p.stuck is not None}
+    if not pending:
+        return None
+    # Errors can leave an early number behind; what somebody really waits in is the latest one, or an earlier one that
+    # somebody gave up and nobody came through: then all wait in that one.
+    latest = max(pending.values(), key=lambda o: o.seq)
+    latest = _given_up(group, latest.seq) or latest
+    # Who waited a whole time-out in an earlier one did not stay away: it was waiting, too.
+    elsewhere = {r: o for r, o in pending.items() if o.seq < latest.seq and group.positions[r].gave_up}
+    waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere))
+    behind = tuple(sorted(r for r, p in group.positions.items() if p.enqueued < latest.seq and r not in elsewhere))
+    members = group.members or tuple(sorted({*group.positions, *group.absent}))
+    unseen = tuple(r for r in members if r not in group.positions)
+    return Wait(
+        group=group.group,
+        label=group.label,
+        source=group.source,
+        operation=next((o for o in pending.values() if o.seq == latest.seq and o.name != "?"), latest),
+        waiting=waiting,
+        behind=behind,
+        unseen=unseen,
+        elsewhere=elsewhere,
+        why_unseen={r: group.absent.get(r, "no word") for r in unseen},
+        progress=group,
+    )
+
+
+def _given_up(group: GroupProgress, latest: int) -> Operation | None:
+    """The first operation that a member waited a whole time-out in and that no member is known to have completed."""
+    through = max((p.completed for p in group.positions.values() if p.completed is not None), default=0)
+    given_up = [p.stuck for p in group.positions.values() if p.stuck is not None and p.gave_up]
+    found = [o for o in given_up if o.seq > through and latest - o.seq < MAX_AHEAD]
+    return min(found, key=lambda o: o.seq, default=None)
+
+
+def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
+    """The ranks on one circle of waits, shortest walk from the lowest rank; empty when there is none."""
+    for start in sorted(waiting_for):
+        path = [start]
+        while True:
+            following = sorted(waiting_for.get(path[-1], ()))
+            if not following:
+                break
+            if following[0] in path:
+                return tuple(path[path.index(following[0]) :])
+            path.append(following[0])
+    return ()

@@ -1,0 +1,81 @@
+"""Calls that ranks gave up by torch's watchdog, compared: other calls under one number."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from allready.evidence.join.watchdog import SPEAKING, TAG
+from allready.judging.majority import majority
+from allready.model import UNNAMED_GROUP, Event, GroupProgress, Mismatch, Operation
+
+EQUAL = {"all_reduce"}
+"""Operations to which all members give equally many elements."""
+COMPARED = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "reduce", "gather", "scatter"
+}  # fmt: skip
+"""Calls of all members together; sends and receives take numbers that differ between ranks without a fault."""
+TELLING_NUMBER = 1_000
+"""Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
+
+
+def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Event]) -> list[Mismatch]:
+    """Groups in which ranks gave up in different operations with the same number: at most one for each.
+
+    Somebody is odd where more than half of all members made another call.  Of lines that name no group only other
+    operations under one large number count, and nobody is odd: groups side by side stand at one number as well.
+    """
+    found: list[Mismatch] = []
+    is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)
+    told = tuple(progress)
+    for group in told:
+        is_one = is_named and group.group != UNNAMED_GROUP
+        least = 0 if is_one else TELLING_NUMBER
+        equal = EQUAL if is_one else frozenset()
+        by_seq: dict[int, dict[int, Operation]] = {}
+        if is_named and not is_one:
+            group = _with_those_beside(group, told)
+        for rank, position in group.positions.items():
+            stuck = position.stuck
+            if position.gave_up and stuck is not None and stuck.name in COMPARED and stuck.seq >= least:
+                by_seq.setdefault(stuck.seq, {})[rank] = stuck
+        for seq, made in sorted(by_seq.items()):
+            calls = {r: (o.name, o.num_elements if o.name in equal else None) for r, o in made.items()}
+            if len(set(calls.values())) < 2:
+                continue
+            most = majority(calls, group.members) if is_one and group.members else None
+            first = next(iter(calls))
+            other = most.odd[0] if most is not None else next(r for r in calls if calls[r] != calls[first])
+            found.append(
+                Mismatch(
+                    group=group.group,
+                    source="watchdog",
+                    kind="name" if len({name for name, _ in calls.values()}) > 1 else "size",
+                    seq=seq,
+                    by_rank=dict(sorted(made.items())),
+                    label=group.label,
+                    odd=most.odd if most is not None else (),
+                    origin=group.positions[other].origin,
+                )
+            )
+            break
+    return found
+
+
+def _with_those_beside(nameless: GroupProgress, told: Sequence[GroupProgress]) -> GroupProgress:
+    """The ranks whose lines name no group, and those that stand at one of their numbers in the only group it may be.
+
+    Of several ranks in one group a log that is cut often shows only the time-out, without the line that names the
+    group, of all but one.
+    """
+    numbers = {p.stuck.seq for p in nameless.positions.values() if p.stuck is not None}
+    meant = [
+        group
+        for group in told
+        if group.group != nameless.group
+        and any(p.stuck is not None and p.stuck.seq in numbers for p in group.positions.values())
+        and (not group.members or set(nameless.positions) <= set(group.members))
+    ]
+    if len(meant) != 1:
+        return nameless
+    more = {r: p for r, p in meant[0].positions.items() if p.stuck is not None and p.stuck.seq in numbers}
+    return replace(meant[0], members=(), positions={**more, **nameless.positions})

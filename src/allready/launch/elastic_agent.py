@@ -1,0 +1,269 @@
+"""torchelastic's agent over our own worker group: the only module that knows its internals.
+
+Imports torch, which takes a second: import it where an attempt begins.  Written against torch 2.4 to 2.13: hooks take
+whatever arguments a version passes, and constructors get only what all versions know.  Restarts are decided elsewhere,
+so one agent lives for one attempt.
+"""
+
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed.elastic.rendezvous.registry as registry
+from torch.distributed import TCPStore
+from torch.distributed.elastic.agent.server.api import RunResult, SimpleElasticAgent, WorkerSpec, WorkerState
+from torch.distributed.elastic.events import Event
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.launcher.api import LaunchConfig
+
+from allready.launch.plan import (
+    SIGNALS_TO_HANDLE,
+    AttemptPlan,
+    AttemptResult,
+    AttemptStopped,
+    BeforeStop,
+    base_environment,
+    end_ranks,
+    error_file,
+    rank_variables,
+    virtual_local_rank,
+    workers_of,
+)
+from allready.launch.workers import STOP_POLL_S, WorkerGroup
+from allready.model import ProcessEnd
+from allready.model.process import signal_number
+
+_POLL_S = 0.02
+_HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
+_PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; the rest is waited in the poll itself
+_STORE_SLACK_S = 10.0
+_CONNECT_S = 1.0
+_KNOWS_SIGNALS = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
+
+
+class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
+    """One attempt; `run` once, then `release`.  What happens is written into `result`."""
+
+    def __init__(
+        self,
+        plan: AttemptPlan,
+        group: WorkerGroup,
+        result: AttemptResult,
+        *,
+        stop: threading.Event,
+        on_started: Callable[[Mapping[int, int]], None] | None,
+        before_stop: BeforeStop | None,
+    ) -> None:
+        self._plan, self._ours, self._result = plan, group, result
+        self._stop, self._on_started, self._before_stop = stop, on_started, before_stop
+        self._handler: Any = registry.get_rendezvous_handler(_rendezvous_of(plan))
+        super().__init__(_spec_of(plan, self._handler), exit_barrier_timeout=plan.exit_barrier_timeout_s)
+
+    def release(self) -> None:
+        """Close the store: its port is free afterwards."""
+        self._store = None
+        self._worker_group.store = None
+        self._worker_group.spec.rdzv_handler = None
+        self._handler._store = None  # noqa: SLF001 - it has no other way to close it
+        self._handler = None
+
+    # -- torchelastic's hooks
+
+    def _rendezvous(self, *arguments: Any, **more: Any) -> None:
+        self._open_store()
+        super()._rendezvous(*arguments, **more)
+
+    def _assign_worker_ranks(self, store: Any, *arguments: Any, **more: Any) -> Any:
+        plan = self._plan
+        self._await_nodes(store, "here", plan.join_timeout_s, is_needed=True)
+        workers = super()._assign_worker_ranks(store, *arguments, **more)
+        given = [worker.global_rank for worker in workers]
+        wanted = list(range(plan.first_rank, plan.first_rank + plan.nproc_per_node))
+        if given != wanted or workers[0].world_size != plan.size:
+            raise RuntimeError(
+                f"the store gives this node ranks {given} of {workers[0].world_size}, "
+                f"the roll call {wanted} of {plan.size}"
+            )
+        self._result.has_met = True
+        return workers
+
+    def _start_workers(self, worker_group: Any, *_: Any, **__: Any) -> dict[int, Any]:
+        if self._stop.is_set():
+            self._result.is_stopped = True
+            raise AttemptStopped
+        environs = [self._environment(worker_group, worker) for worker in worker_group.workers]
+        self._ours.start(workers_of(self._plan, environs))
+        pids = self._result.pids = dict(self._ours.pids)
+        if self._on_started is not None:
+            self._on_started(pids)
+        return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
+
+    def _stop_workers(self, *_: Any, **__: Any) -> None:
+        self._shutdown()
+
+    def _shutdown(self, *_: Any, **__: Any) -> None:
+        end_ranks(self._plan, self._ours, self._result, self._before_stop)
+
+    def _monitor_workers(self, *_: Any, **__: Any) -> Any:
+        ends = self._ours.poll()
+        deadline = time.monotonic() + max(self._plan.monitor_interval_s, _HEALTHY_S)
+        while not self._is_decided(ends) and (left_s := deadline - time.monotonic()) > 0:
+            ends = self._ours.wait(len(ends), min(left_s, STOP_POLL_S), stop=self._stop)
+        num_ranks = len(self._result.pids)
+        if self._stop.is_set() and len(ends) < num_ranks:
+            self._result.is_stopped = True
+            return RunResult(state=WorkerState.FAILED)
+        failed = {rank: end for rank, end in ends.items() if not end.is_success}
+        if not failed and len(ends) < num_ranks:
+            return RunResult(state=WorkerState.HEALTHY)
+        self._result.ends = ends
+        if failed:
+            failures = {rank: self._failure(rank, end) for rank, end in failed.items()}
+            return RunResult(state=WorkerState.FAILED, failures=failures)
+        return RunResult(state=WorkerState.SUCCEEDED, return_values=dict.fromkeys(ends))
+
+    def _exit_barrier(self) -> None:
+        # torch's own waits five minutes inside one call for a node that may have died.
+        with contextlib.suppress(AttemptStopped, TimeoutError, RuntimeError):  # the store's node may be gone before us
+            self._await_nodes(self._store, "through", self._plan.exit_barrier_timeout_s, is_needed=False)
+
+    def _construct_event(self, state: str, source: Any, *_: Any, **__: Any) -> Any:
+        # Nothing reads these events, and torch would resolve this host's name for each of them.
+        return Event(f"torchelastic.worker.status.{state}", source=source)
+
+    # -- ours
+
+    def _open_store(self) -> None:
+        # torch's handler would wait inside one call, for the store's node or, on that node, for all the others.
+        plan = self._plan
+        if getattr(self._handler, "_store", self) is not None:  # another kind of handler; it waits as it likes
+            return
+        if plan.node_rank != 0:
+            self._await_listener(plan.master_addr, plan.store_port)
+        self._handler._store = TCPStore(  # noqa: SLF001
+            plan.master_addr,
+            plan.store_port,
+            plan.num_nodes,
+            plan.node_rank == 0,
+            timedelta(seconds=max(1.0, plan.join_timeout_s + _STORE_SLACK_S)),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+
+    def _await_listener(self, address: str, port: int) -> None:
+        """Until the store's node listens.
+
+        Raises:
+            AttemptStopped: `stop` was set.
+            TimeoutError: it does not in time.
+        """
+        limit_s = self._plan.join_timeout_s
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                socket.create_connection((address, port), timeout=_CONNECT_S).close()
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"node 0 did not open the store at {address}:{port} within {limit_s:g} s: {error}"
+                    ) from error
+            else:
+                return
+            self._pause(is_needed=True)
+
+    def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool) -> None:
+        """Until every node has set its key `word`.
+
+        Raises:
+            AttemptStopped: `stop` was set.
+            TimeoutError: some have not in time.
+            RuntimeError: the store is gone.
+        """
+        keys = [f"allready/{word}/{place}" for place in range(self._plan.num_nodes)]
+        store.set(keys[self._plan.node_rank], "1")
+        deadline = time.monotonic() + timeout_s
+        missing = keys
+        while missing := [key for key in missing if not store.check([key])]:
+            self._pause(is_needed=is_needed)
+            if time.monotonic() > deadline:
+                nodes = ", ".join(key.rpartition("/")[2] for key in missing)
+                raise TimeoutError(f"node {nodes} did not come to the store within {timeout_s:g} s")
+
+    def _pause(self, *, is_needed: bool) -> None:
+        if self._stop.wait(_POLL_S):
+            self._result.is_stopped |= is_needed
+            raise AttemptStopped
+
+    def _is_decided(self, ends: Mapping[int, ProcessEnd]) -> bool:
+        has_failed = any(not end.is_success for end in ends.values())
+        return self._stop.is_set() or has_failed or len(ends) == len(self._result.pids)
+
+    def _environment(self, worker_group: Any, worker: Any) -> dict[str, str]:
+        plan, local_rank = self._plan, worker.local_rank
+        base = base_environment(plan, local_rank)
+        environ = {
+            **base,
+            **rank_variables(plan, local_rank),
+            "GROUP_RANK": str(worker_group.group_rank),
+            "ROLE_RANK": str(worker.role_rank),
+            "ROLE_WORLD_SIZE": str(worker.role_world_size),
+            "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
+            "TORCHELASTIC_MAX_RESTARTS": str(plan.max_restarts),
+            "TORCHELASTIC_RUN_ID": plan.job_id,
+            "TORCHELASTIC_USE_AGENT_STORE": str(_uses_agent_store(self._handler)),
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            "TORCHELASTIC_ERROR_FILE": str(error_file(plan, local_rank)),
+        }
+        if _KNOWS_SIGNALS:
+            environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS_TO_HANDLE
+        if plan.virtual_local_rank:
+            environ |= virtual_local_rank(base, local_rank)
+        return environ
+
+    def _failure(self, rank: int, end: ProcessEnd) -> Any:
+        local_rank = rank - self._plan.first_rank
+        return ProcessFailure(
+            local_rank=local_rank,
+            pid=self._result.pids[rank],
+            exitcode=end.exit_code if end.exit_code is not None else -signal_number(end.signal),
+            error_file=str(error_file(self._plan, local_rank)),
+        )
+
+
+def _rendezvous_of(plan: AttemptPlan) -> Any:
+    address = f"[{plan.master_addr}]" if ":" in plan.master_addr else plan.master_addr
+    return RendezvousParameters(
+        backend="static",
+        endpoint=f"{address}:{plan.store_port}",
+        run_id=plan.rdzv_id or f"{plan.job_id}/attempt{plan.attempt}",
+        min_nodes=plan.num_nodes,
+        max_nodes=plan.num_nodes,
+        local_addr=plan.local_addr,
+        rank=plan.node_rank,
+        timeout=max(1, round(plan.join_timeout_s + _STORE_SLACK_S)),
+    )
+
+
+def _spec_of(plan: AttemptPlan, handler: Any) -> Any:
+    return WorkerSpec(
+        role=plan.role,
+        local_world_size=plan.nproc_per_node,
+        entrypoint=plan.command.target,
+        rdzv_handler=handler,
+        max_restarts=0,
+        monitor_interval=_PAUSE_S,
+        master_addr=plan.master_addr,
+        master_port=plan.store_port,
+        local_addr=plan.local_addr,
+    )
+
+
+def _uses_agent_store(handler: Any) -> bool:
+    """Newer handlers have the attribute; for the older ones torch asked for the backend's name."""
+    return bool(getattr(handler, "use_agent_store", handler.get_backend() == "static"))

@@ -1,0 +1,79 @@
+"""What both sides of a roll call work with: made once, when a command begins on a node."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.collect import collect
+from allready.facts.host import Host
+from allready.messaging.channel import Narrator
+from allready.messaging.wire import Hello
+from allready.model import LaunchFacts, NodeFacts, Report
+from allready.preflight.check.inquiry import Inquiry
+from allready.preflight.check.request import CheckRequest
+from allready.preflight.check.waits import in_daemon_thread
+
+COLLECT_S = 15.0
+RESOLVE_S = 4.0
+LAST_FACTS_S = 3.0
+"""At the end a collector that is stuck in a driver is waited for no longer than this."""
+
+Publish = Callable[[Report], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckContext:
+    """One per command and node.  `own_facts` is being collected; `publish` gets every report, interim and final."""
+
+    request: CheckRequest
+    hello: Hello
+    own_facts: asyncio.Future[NodeFacts]
+    host: Host
+    inquiry: Inquiry
+    publish: Publish
+    narrator: Narrator
+
+    @property
+    def launch(self) -> LaunchFacts:
+        """This node's part of the job."""
+        return self.request.launch
+
+    async def facts_within(self, timeout_s: float) -> NodeFacts:
+        """This node's facts; facts that say so where they are not collected in time."""
+        await asyncio.wait({self.own_facts}, timeout=timeout_s)
+        if self.own_facts.done():
+            return self.own_facts.result()
+        return replace(NodeFacts.none("still being collected"), launch=self.launch)
+
+    async def resolve(self, name: str) -> tuple[str, ...]:
+        """Addresses of a host; see `resolve`."""
+        return await resolve(self.host, name)
+
+
+async def resolve(host: Host, name: str) -> tuple[str, ...]:
+    """Addresses of a host, best first.
+
+    Raises:
+        FactUnavailable: the name does not resolve, or not in time.
+    """
+    try:
+        return await in_daemon_thread(
+            lambda: host.resolve(name, timeout_s=RESOLVE_S), timeout_s=RESOLVE_S + 1.0, what=f"resolving {name}"
+        )
+    except DeadlineExceeded as error:
+        raise FactUnavailable(str(error)) from error
+
+
+async def collect_facts(host: Host, request: CheckRequest) -> NodeFacts:
+    """This node's facts; where the machine hangs, facts that say so."""
+    try:
+        return await in_daemon_thread(
+            lambda: collect(host, request.launch, script=request.script, deadline_s=COLLECT_S),
+            timeout_s=COLLECT_S + 2.0,
+            what="collecting facts",
+        )
+    except DeadlineExceeded as error:
+        return replace(NodeFacts.none(str(error)), launch=request.launch)

@@ -1,0 +1,303 @@
+"""Node 0's part of a meeting: it opens the port, calls the roll, gathers facts, and judges what is known so far."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.collect import from_json
+from allready.facts.ports import half_open, process_holder
+from allready.messaging.channel import LOST
+from allready.messaging.contact import Contact
+from allready.messaging.hub import Hub
+from allready.model import (
+    Collectives,
+    Fleet,
+    NodeFacts,
+    PortHolder,
+    Reachability,
+    Reason,
+    Report,
+    RollCall,
+    UncheckedKind,
+)
+from allready.preflight.check.context import LAST_FACTS_S, CheckContext
+from allready.preflight.check.gaps import gaps
+from allready.preflight.check.inquiry import plain, world_of
+from allready.preflight.check.master_port import MasterPort
+from allready.preflight.check.waits import in_daemon_thread
+from allready.text.reasons import reason
+
+SPEAK_FROM_S = 2.0  # from here on every node is informed who is awaited
+REPEAT_S = 5.0
+SETTLE_S = 1.5  # after a clash: time for the others' claims, so that the majority is known
+FACTS_S = 20.0
+BYE_S = 3.0
+FACTS = "facts"
+MAX_AT_ONCE = 4096
+"""Messages that are taken before the caller runs again."""
+
+
+def is_full(roll: RollCall) -> bool:
+    """Whether every node of the job is here."""
+    return not roll.missing
+
+
+class RollCaller:
+    """One meeting.  `open_port`, `call_roll`, then as the caller likes; the caller closes `hub`.
+
+    Args:
+        context: of this node.
+        is_complete: whether the roll may be closed as it stands.
+        on_message: gets messages that are not the roll call's own: (node rank, kind, body).
+        gives_ranks: nodes may leave their rank to node 0.
+    """
+
+    def __init__(
+        self,
+        context: CheckContext,
+        *,
+        is_complete: Callable[[RollCall], bool] = is_full,
+        on_message: Callable[[int, str, Any], None] = lambda _node, _kind, _body: None,
+        gives_ranks: bool = False,
+    ) -> None:
+        self._context = context
+        self._is_complete = is_complete
+        self._on_message = on_message
+        self.hub = Hub(context.hello, wait_limit_s=context.request.wait_s, gives_ranks=gives_ranks)
+        self._port = MasterPort(context, self.hub)
+        self.facts: dict[int, NodeFacts] = {}
+        self.reach: Reachability | None = None
+        self.collectives: Collectives | None = None
+        self.why_not: dict[str, Reason] = {}
+        self.visible_since: datetime = context.inquiry.started
+        self._is_finished = False
+        self._last_interim_s = 0.0
+
+    async def open_port(self) -> bool:
+        """Open the master port; False when another process keeps it, which `judge` then explains."""
+        if await self._port.open(on_taken=self._speak_of_port):
+            return True
+        self.facts[0] = replace(await self._context.facts_within(LAST_FACTS_S), master_port=self._port.facts)
+        self.why_not["roll"] = reason(UncheckedKind.NO_MASTER_PORT)
+        return False
+
+    def _speak_of_port(self, waited_s: float) -> None:
+        self.take_own_facts()
+        if waited_s > SPEAK_FROM_S and 0 in self.facts:
+            self.judge(waiting=True)
+
+    # The roll
+
+    async def call_roll(self) -> None:
+        """Until the roll is complete, cannot become so, or the wait is over; nodes that were refused get the reason."""
+        rival = asyncio.create_task(self._watch_for_another_node_0())
+        try:
+            await self._until_complete()
+        finally:
+            rival.cancel()
+            await asyncio.wait([rival], timeout=2.0)
+        self._is_finished = True
+        roll = self.hub.roll(finished=True)
+        last_arrival_s = max((c.arrival_s for c in roll.claims), default=0.0)
+        self.visible_since = max(
+            self._context.inquiry.started,
+            datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s),
+        )
+        self.hub.close_roll(await self._own_process())
+        if roll.missing or self.hub.clash_since is not None:
+            await self.hub.turn_away(roll)
+
+    async def _until_complete(self) -> None:
+        hub, loop = self.hub, asyncio.get_running_loop()
+        # Handshakes that an earlier run on this port left behind say nothing about this one.
+        old = await self._half_open()
+        seen_before: set[tuple[str, int]] = set()
+        sampled_s = 0.0
+        while True:
+            await self.take_messages(timeout_s=0.2)
+            roll = hub.roll(finished=False)
+            if self._is_complete(roll) and hub.clash_since is None and not hub.expects_return:
+                return
+            if hub.clash_since is not None and loop.time() - hub.clash_since > SETTLE_S:
+                return
+            if hub.elapsed_s > self._context.request.wait_s:
+                return
+            if loop.time() - sampled_s > 0.7:
+                sampled_s = loop.time()
+                # A handshake in flight is half-open too, for one round trip; one that stays so is not.
+                now = await self._half_open() - old
+                hub.note_half_open([address for address, _ in now & seen_before])
+                seen_before = now
+            await self._speak(roll)
+
+    async def _half_open(self) -> set[tuple[str, int]]:
+        port = self._context.launch.master_port
+        try:
+            return set(
+                await in_daemon_thread(
+                    lambda: half_open(self._context.host, port), timeout_s=2.0, what="half-open connections"
+                )
+            )
+        except (DeadlineExceeded, FactUnavailable):
+            return set()  # this evidence is only ever an extra
+
+    async def _own_process(self) -> PortHolder:
+        """This agent, for another job that wants the port meanwhile."""
+        pid = self._context.hello.pid
+        try:
+            return await in_daemon_thread(
+                lambda: process_holder(self._context.host, pid), timeout_s=1.0, what="reading /proc"
+            )
+        except DeadlineExceeded:
+            return PortHolder(pid=pid)
+
+    async def _watch_for_another_node_0(self) -> None:
+        """Where the master's address is not ours, another process may be node 0 there: then we are one too many."""
+        launch = self._context.launch
+        if launch.num_nodes == 1:
+            return
+        try:
+            addresses = await self._context.resolve(launch.master_addr)
+        except FactUnavailable:  # the rules about names report it
+            return
+        if all(is_local(a) for a in addresses):
+            return
+        contact = Contact(self._context.hello, launch.master_port, self._context.resolve)
+        try:
+            while True:
+                link = await contact.attempt()
+                if link is not None:
+                    await link.close("node 0 does not join node 0")
+                if contact.refusal is not None and contact.refusal.reason == "duplicate_rank":
+                    self.hub.note_rival(contact.refusal.roll)
+                    return
+                await asyncio.sleep(1.0)
+        finally:
+            contact.close()
+
+    async def _speak(self, roll: RollCall) -> None:
+        hub, elapsed_s = self.hub, self.hub.elapsed_s
+        if elapsed_s < SPEAK_FROM_S and hub.clash_since is None:
+            return
+        world = world_of(roll, nproc_default=self._context.launch.nproc_per_node)
+        self._context.narrator.say(
+            "check.waiting_for_nodes",
+            missing=world.labels(roll.awaited),
+            present=roll.num_nodes - len(roll.awaited),
+            num_nodes=roll.num_nodes,
+        )
+        due = elapsed_s - self._last_interim_s >= REPEAT_S
+        if not (due or hub.changed.is_set() or self._last_interim_s == 0.0):
+            return
+        hub.changed.clear()
+        self._last_interim_s = elapsed_s
+        self.take_own_facts()
+        report = self.judge(waiting=True)
+        await hub.send(None, "interim", plain(replace(report, facts={})))
+
+    # Facts
+
+    def take_own_facts(self) -> None:
+        """Keep this node's facts if they are collected."""
+        task = self._context.own_facts
+        if task.done() and not task.cancelled() and task.exception() is None:
+            self.facts[0] = replace(task.result(), master_port=self._port.facts)
+
+    async def take_messages(self, *, timeout_s: float) -> None:
+        """Everything that has come: facts are kept; the hub itself records losses."""
+        with contextlib.suppress(DeadlineExceeded):
+            for _ in range(MAX_AT_ONCE):
+                node_rank, kind, body = await self.hub.receive(timeout_s=timeout_s)
+                timeout_s = 0.0
+                if kind == FACTS:
+                    self.facts[node_rank] = facts_from(body)
+                elif kind == LOST:
+                    self.facts.pop(node_rank, None)
+                self._on_message(node_rank, kind, body)
+
+    async def gather_facts(self) -> None:
+        """Until every node's facts are here, or `FACTS_S` are over: then these nodes have none, with the reason."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + FACTS_S
+        narrator = self._context.narrator
+        if not self._context.own_facts.done():
+            narrator.say("check.waiting_for_facts", nodes=0)
+        await asyncio.shield(self._context.own_facts)
+        self.take_own_facts()
+        while loop.time() < deadline:
+            awaited = [n for n in self.hub.nodes if n not in self.facts]
+            if not awaited:
+                break
+            narrator.say("check.waiting_for_facts", nodes=", ".join(map(str, awaited[:8])))
+            await self.take_messages(timeout_s=min(0.5, max(0.0, deadline - loop.time())))
+        for node_rank in self.hub.nodes:
+            if node_rank not in self.facts:
+                self.facts[node_rank] = NodeFacts.none(f"the node sent no facts within {FACTS_S:.0f} s")
+
+    # Judging
+
+    def fleet(self) -> Fleet:
+        """All evidence so far."""
+        launch = self._context.launch
+        roll = self.hub.roll(finished=self._is_finished) if self._port.facts.opened else self._port.rival
+        world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
+        alone = launch.num_nodes == 1
+        return Fleet(
+            world=world,
+            nodes=dict(sorted(self.facts.items())),
+            roll=None if alone else roll,
+            reach=self.reach,
+            collectives=self.collectives,
+            why_not=dict(self.why_not),
+            inapplicable=frozenset({"roll", "reach"} if alone else ()),
+        )
+
+    def judge(self, *, waiting: bool) -> Report:
+        """Judge and publish."""
+        request = self._context.request
+        asked = {*request.stages, *request.collective_stages}
+        unchecked = {k: v for k, v in self.why_not.items() if k in asked}
+        if not waiting:
+            unchecked |= gaps(self.facts, self.reach)
+        report = self._context.inquiry.judge(
+            self.fleet(), waiting=waiting, visible_since=self.visible_since, unchecked_stages=unchecked
+        )
+        self._context.publish(report)
+        return report
+
+    async def send_result(self, report: Report) -> None:
+        """The final report to every node, and their goodbyes."""
+        others = {n for n in self.hub.nodes if n != 0}
+        await self.hub.send(None, "result", plain(report))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BYE_S
+        while others and loop.time() < deadline:
+            with contextlib.suppress(DeadlineExceeded):
+                node_rank, kind, _ = await self.hub.receive(timeout_s=deadline - loop.time())
+                if kind in {"bye", LOST}:
+                    others.discard(node_rank)
+
+
+def facts_from(body: Any) -> NodeFacts:
+    """A node's facts as it sent them; what is wrong with them is that node's."""
+    try:
+        return from_json(body)
+    except Exception as error:  # noqa: BLE001 - another node's message: whatever is wrong with it is that node's
+        return NodeFacts.none(f"the node's facts could not be read: {error}"[:300])
+
+
+def is_local(address: str) -> bool:
+    """Whether an address is one of this machine's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.bind((address, 0))
+    except OSError:
+        return False
+    return True

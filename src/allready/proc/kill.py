@@ -1,0 +1,71 @@
+"""Signals to exactly the processes that were meant.
+
+Signals go through a pidfd, so that a pid cannot be reused between the check of its start time and the signal.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator
+
+from allready.proc.process import ProcessId, identify, is_running
+
+
+@contextlib.contextmanager
+def pidfd_of(process: ProcessId) -> Iterator[int | None]:
+    """A pidfd of a process that still runs, else None.
+
+    Raises:
+        OSError: the kernel has no pidfds (before Linux 5.3).
+    """
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield pidfd if is_running(process) else None
+    finally:
+        os.close(pidfd)
+
+
+def send_signal(process: ProcessId, number: int) -> bool:
+    """Send a signal; False where the process has ended."""
+    with pidfd_of(process) as pidfd, contextlib.suppress(ProcessLookupError):
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, number)
+            return True
+    return False
+
+
+def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> set[ProcessId]:
+    """SIGKILL these processes and wait for their end; our children among them are zombies then.
+
+    Returns those that still run after `timeout_s` (uninterruptible sleep); empty in all normal cases.
+    """
+    deadline = time.monotonic() + timeout_s
+    with contextlib.ExitStack() as stack:
+        waiting: dict[int, ProcessId] = {}
+        poller = select.poll()
+        for process in processes:
+            pidfd = stack.enter_context(pidfd_of(process))
+            if pidfd is None:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            waiting[pidfd] = process
+            poller.register(pidfd, select.POLLIN)
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
+            for pidfd, _ in poller.poll(left_s * 1000):
+                poller.unregister(pidfd)
+                del waiting[pidfd]
+        return set(waiting.values())
+
+
+def reap(process: ProcessId) -> None:
+    """Collect an ended child of ours; nothing happens when it is no child or was collected already."""
+    if identify(process.pid) == process:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)

@@ -1,0 +1,74 @@
+"""In which system call the main thread of a process waits, and for what file."""
+
+import platform
+from functools import cache
+
+from allready.proc.process import PROC, open_file, read_text
+
+# Only calls that a stuck process waits in; numbers are part of the kernel's interface and never change.
+_X86_64 = {
+    0: "read", 1: "write", 7: "poll", 8: "lseek", 9: "mmap", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
+    20: "writev", 23: "select", 26: "msync", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept",
+    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
+    75: "fdatasync", 76: "truncate", 77: "ftruncate", 78: "getdents", 128: "rt_sigtimedwait", 130: "rt_sigsuspend",
+    162: "sync", 202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid",
+    257: "openat", 262: "newfstatat", 270: "pselect6", 271: "ppoll", 277: "sync_file_range", 281: "epoll_pwait",
+    285: "fallocate", 288: "accept4", 295: "preadv", 296: "pwritev", 306: "syncfs", 326: "copy_file_range",
+    332: "statx", 426: "io_uring_enter", 441: "epoll_pwait2", 4: "stat", 5: "fstat", 6: "lstat", 2: "open", 3: "close",
+    449: "futex_waitv", 24: "sched_yield",
+}  # fmt: skip
+_GENERIC = {  # arm64, riscv64, loongarch64
+    21: "epoll_ctl", 22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 45: "truncate", 46: "ftruncate",
+    47: "fallocate", 56: "openat", 57: "close", 61: "getdents64", 62: "lseek", 63: "read", 64: "write", 65: "readv",
+    66: "writev", 67: "pread64", 68: "pwrite64", 69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6",
+    73: "ppoll", 79: "newfstatat", 80: "fstat", 81: "sync", 82: "fsync", 83: "fdatasync", 84: "sync_file_range",
+    95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield", 133: "rt_sigsuspend",
+    137: "rt_sigtimedwait", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+    212: "recvmsg", 222: "mmap", 227: "msync", 242: "accept4", 260: "wait4", 267: "syncfs", 285: "copy_file_range",
+    291: "statx", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
+}  # fmt: skip
+
+_ON_DESCRIPTOR = frozenset({
+    "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "fsync", "fdatasync", "flock",
+    "fcntl", "ftruncate", "fallocate", "getdents", "getdents64", "ioctl", "recvfrom", "recvmsg", "sendto", "sendmsg",
+    "connect", "accept", "accept4", "sync_file_range", "syncfs", "fstat", "close", "lseek",
+})  # fmt: skip
+"""Calls whose first argument is the descriptor that they wait for."""
+_MAX_DESCRIPTOR = 1 << 31
+
+
+@cache
+def _names() -> dict[int, str]:
+    machine = platform.machine()
+    return _X86_64 if machine in {"x86_64", "AMD64"} else _GENERIC if machine != "i686" else {}
+
+
+def syscall_of(pid: int) -> tuple[str | None, str | None]:
+    """The call as text, `read(5)`, and the path behind its descriptor (which is not opened).
+
+    ("running", None) while the thread is on a processor; (None, None) when it may not be seen.
+    """
+    text, fd = parse_syscall(read_text(f"{PROC}/{pid}/syscall", 512), _names())
+    return text, None if fd is None else open_file(pid, fd)
+
+
+def parse_syscall(line: str, names: dict[int, str]) -> tuple[str | None, int | None]:
+    """A line of /proc/PID/syscall -> text, descriptor that it waits for."""
+    words = line.split()
+    if not words:
+        return None, None
+    if words[0] == "running":
+        return "running", None
+    try:
+        number = int(words[0])
+        first = int(words[1], 16) if len(words) > 1 else None
+    except ValueError:
+        return None, None
+    if number < 0:  # blocked, but in no system call: a page fault
+        return "page fault", None
+    name = names.get(number)
+    if name is None:
+        return f"syscall {number}", None
+    if name in _ON_DESCRIPTOR and first is not None and first < _MAX_DESCRIPTOR:
+        return f"{name}({first})", first
+    return name, None

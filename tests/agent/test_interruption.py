@@ -1,0 +1,195 @@
+"""What a signal leaves of a report: the verdict of the moment before, and nothing that the end itself brought about."""
+
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from allready.agent.closing import closed
+from allready.agent.interruption import (
+    SAME_SHUTDOWN_S,
+    Interruption,
+    ReportHistory,
+    ReportKeeper,
+    interrupted,
+)
+from allready.model import (
+    Confidence,
+    Culprits,
+    EndCause,
+    FaultClass,
+    Finding,
+    JobOutcome,
+    NodeStatus,
+    ProcessState,
+    RankStatus,
+    Report,
+    Severity,
+    Status,
+    Verdict,
+    World,
+)
+
+AT_S = 1_000.0
+CTRL_C = Interruption(signal="SIGINT", node=1, time_s=AT_S)
+FAILED = JobOutcome(exit_code=1, outcome=EndCause.EXIT_CODE, attempts=1)
+STOPPED = JobOutcome(exit_code=130, outcome=EndCause.STOPPED, attempts=1)
+GOOD = JobOutcome(exit_code=0, outcome=EndCause.SUCCESS, attempts=1)
+
+
+def report(status: Status, severity: Severity | None = None, sentence: str = "rank 1 sleeps") -> Report:
+    findings: tuple[Finding, ...] = ()
+    verdict = None
+    if severity is not None:
+        found = Finding(
+            code="LIV006",
+            severity=severity,
+            fault_class=FaultClass.CPU_STUCK,
+            confidence=Confidence.LIKELY,
+            culprits=Culprits(ranks=(1,)),
+            message=sentence,
+            remedy="look",
+            evidence=(),
+        )
+        findings = (found,)
+        verdict = Verdict(
+            code=found.code,
+            fault_class=found.fault_class,
+            confidence=found.confidence,
+            culprits=found.culprits,
+            sentence=sentence,
+            remedy="look",
+            fault_time=None,
+            detected_time="2026-01-01T00:00:00+00:00",
+            detect_s=1.0,
+        )
+    return Report(
+        tool_version="0",
+        command="run",
+        started=datetime.now(UTC).isoformat(),
+        duration_s=1.0,
+        world=World(num_nodes=2, world_size=2),
+        status=status,
+        verdict=verdict,
+        findings=findings,
+        not_checked=(),
+    )
+
+
+HEALTHY = report(Status.HEALTHY)
+WAITING = report(Status.WAITING, Severity.WARNING)
+FAULT = report(Status.FAULT, Severity.ERROR, "rank 1 is stopped")
+
+
+def node(offset_s: float = 0.0, **ends: tuple[str, float]) -> NodeStatus:
+    """Ranks that a signal ended: rank0=("SIGTERM", when)."""
+    ranks = tuple(
+        RankStatus(rank=int(name[4:]), process_state=ProcessState.KILLED, signal=signal, ended_s=ended_s)
+        for name, (signal, ended_s) in ends.items()
+    )
+    return NodeStatus(node_rank=0, name="gpu0", time_s=AT_S, ranks=ranks, clock_offset_s=offset_s)
+
+
+# When it began
+
+
+def test_a_shutdown_begins_with_the_signal_that_we_get() -> None:
+    assert CTRL_C.began_s([]) == AT_S
+    assert CTRL_C.began_s([node(rank0=("SIGTERM", AT_S + 0.1))]) == AT_S
+
+
+def test_ranks_that_the_scheduler_hit_first_tell_when_it_really_began() -> None:
+    assert CTRL_C.began_s([node(rank0=("SIGTERM", AT_S - 0.4), rank1=("SIGINT", AT_S - 0.7))]) == AT_S - 0.7
+
+
+def test_ends_are_compared_on_node_0s_clock() -> None:
+    assert CTRL_C.began_s([node(3600.0, rank0=("SIGTERM", AT_S - 0.5 + 3600.0))]) == AT_S - 0.5
+
+
+def test_an_end_of_another_kind_or_long_before_is_no_part_of_the_shutdown() -> None:
+    killed = node(rank0=("SIGKILL", AT_S - 0.4), rank1=("SIGTERM", AT_S - SAME_SHUTDOWN_S - 1.0))
+    assert CTRL_C.began_s([killed]) == AT_S
+
+
+# The report of the moment before
+
+
+def test_the_report_before_a_moment_is_the_newest_that_was_made_until_then() -> None:
+    history = ReportHistory()
+    assert history.before(AT_S) is None
+    for at_s, one in ((1.0, HEALTHY), (2.0, WAITING), (3.0, FAULT)):
+        history.add(one, at_s)
+    assert history.before(1.0) is None
+    assert history.before(2.5) is WAITING
+    assert history.before(AT_S) is FAULT
+
+
+def test_history_is_short_and_keeps_what_stood_at_its_beginning() -> None:
+    history = ReportHistory()
+    history.add(WAITING, 0.0)
+    for second in range(100, 200):
+        history.add(HEALTHY, float(second))
+    assert len(history._reports) < 4 * SAME_SHUTDOWN_S
+    assert history.before(199.0 - SAME_SHUTDOWN_S) is HEALTHY
+
+
+def test_a_proven_fault_stays_one_and_a_wait_becomes_the_best_explanation() -> None:
+    stayed = interrupted(FAULT, CTRL_C)
+    assert (stayed.status, stayed.verdict, stayed.findings) == (Status.FAULT, FAULT.verdict, FAULT.findings)
+    explained = interrupted(WAITING, CTRL_C)
+    assert (explained.status, explained.verdict) == (Status.INTERRUPTED, WAITING.verdict)
+    nothing = interrupted(HEALTHY, CTRL_C)
+    assert (nothing.status, nothing.verdict) == (Status.INTERRUPTED, None)
+    assert (nothing.not_checked[0].node, nothing.not_checked[0].why) == (1, "interrupted by SIGINT during stage job")
+
+
+# What a node shows
+
+
+def test_after_a_signal_only_the_report_of_the_moment_before_counts() -> None:
+    shown: list[Report] = []
+    keeper = ReportKeeper(shown.append)
+    keeper.publish(WAITING)
+    keeper.hold()
+    keeper.publish(FAULT)  # what the end itself looks like
+    keeper.amend(FAULT)
+    assert keeper.last is WAITING
+    final = interrupted(WAITING, CTRL_C)
+    keeper.publish(final, is_final=True)
+    keeper.publish(HEALTHY)
+    assert keeper.last is final
+    over = closed(final, STOPPED)
+    keeper.publish(over, is_final=True)
+    assert keeper.last is over
+    assert shown == [WAITING, final, over]
+
+
+def test_newer_numbers_are_kept_and_not_shown_again() -> None:
+    shown: list[Report] = []
+    keeper = ReportKeeper(shown.append)
+    keeper.publish(WAITING)
+    newer = replace(WAITING, duration_s=9.0)
+    keeper.amend(newer)
+    assert keeper.last is newer
+    assert shown == [WAITING]
+
+
+# The last report
+
+
+def test_how_the_job_ended_stands_in_its_last_report() -> None:
+    over = closed(HEALTHY, GOOD, notes=("a note",))
+    assert (over.status, over.job, over.notes) == (Status.HEALTHY, GOOD, ("a note",))
+    assert closed(over, FAILED) is over
+
+
+def test_a_failed_job_is_never_healthy() -> None:
+    failed = closed(HEALTHY, FAILED)
+    assert failed.status is Status.UNKNOWN
+    assert "exit code 1" in failed.not_checked[0].why
+    assert closed(HEALTHY, STOPPED).status is Status.INTERRUPTED
+    assert closed(FAULT, FAILED).status is Status.FAULT
+    assert closed(interrupted(WAITING, CTRL_C), STOPPED).status is Status.INTERRUPTED
+
+
+def test_a_job_that_ended_before_anything_was_known_is_not_waiting_any_more() -> None:
+    assert closed(report(Status.WAITING), GOOD).status is Status.UNKNOWN

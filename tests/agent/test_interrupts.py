@@ -1,0 +1,123 @@
+"""Ctrl-C, SIGTERM and a scheduler's signals on a job: the verdict of the moment before stays, on every node."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.jobs import LOOP, Job, Node, processes_with, wait_for
+from tests.agent.test_live import rank_pid, verdict_of
+
+SLEEPS = {"EACH_STEP": "if step == 30 and rank == 1: time.sleep(1000)"}
+CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB")
+"""What an end by a signal looks like afterwards: left early, terminated, dead, connection closed, node lost."""
+
+
+def hung(job: Job, *, nodes: int = 1) -> list[Node]:
+    """A job whose rank 1 sleeps in a step while rank 0 waits for it, and the report says so."""
+    script = job.script(LOOP)
+    if nodes == 1:
+        found = [job.start("--nproc-per-node", "2", "--grace", "3", script, env=SLEEPS)]
+    else:
+        found = [job.node(n, "--grace", "3", script, env=SLEEPS) for n in range(nodes)]
+    wait_for(lambda: verdict_of(found[0], "waiting"), 60.0)
+    return found
+
+
+def names_rank_1(node: Node, exit_code: int) -> dict[str, Any]:
+    """The report of an interrupted job that hung: rank 1 sleeps, and nothing else."""
+    report = node.report()
+    verdict = report["verdict"]
+    assert report["status"] in {"interrupted", "fault"}, report["status"]
+    assert verdict is not None, node.err
+    assert verdict["culprits"]["ranks"] == [1], verdict
+    assert "sleep" in verdict["sentence"], verdict["sentence"]
+    blamed = [f["code"] for f in report["findings"] if f["severity"] in {"error", "blocker"}]
+    assert not [code for code in blamed if code.startswith(CONSEQUENCES)], blamed
+    assert report["job"] == {"exit_code": exit_code, "outcome": "stopped", "attempts": 1}
+    assert report["not_checked"][0]["code"] == "job"
+    return report
+
+
+def test_ctrl_c_keeps_the_explanation_of_a_hang(job: Job) -> None:
+    [node] = hung(job)
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 130
+    names_rank_1(node, 130)
+    assert "interrupted; best explanation so far: rank 1" in node.err
+    assert "resolved" not in node.err
+
+
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_signal_to_one_node_keeps_it_on_both(job: Job, victim: int) -> None:
+    nodes = hung(job, nodes=2)
+    nodes[victim].process.send_signal(signal.SIGTERM)
+    assert [node.wait(20) for node in nodes] == [143, 143]
+    reports = [names_rank_1(node, 143) for node in nodes]
+    assert reports[0]["verdict"] == reports[1]["verdict"]
+
+
+@pytest.mark.parametrize("ranks_first", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_scheduler_that_signals_every_process_keeps_it(job: Job, ranks_first: bool) -> None:
+    nodes = hung(job, nodes=2)
+    ranks = [rank_pid(str(job.folder / "train.py"), rank) for rank in (0, 1)]
+    agents = [node.process.pid for node in nodes]
+    for pid in (*ranks, *agents) if ranks_first else (*agents, *ranks):
+        os.kill(pid, signal.SIGTERM)
+    assert [node.wait(20) for node in nodes] == [143, 143]
+    for node in nodes:
+        names_rank_1(node, 143)
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_it_sooner_and_keeps_it_as_well(job: Job) -> None:
+    [node] = hung(job)
+    node.process.send_signal(signal.SIGINT)
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 130
+    names_rank_1(node, 130)
+
+
+def test_a_healthy_job_that_is_interrupted_is_neither_healthy_nor_faulty(job: Job, tmp_path: Path) -> None:
+    touch = tmp_path / "runs"
+    nodes = [job.node(n, "--grace", "3", job.script(LOOP), env={"TOUCH": str(touch)}) for n in (0, 1)]
+    wait_for(touch.exists, 60.0)
+    nodes[0].process.send_signal(signal.SIGINT)
+    assert [node.wait(20) for node in nodes] == [130, 130]
+    assert_only_interrupted(nodes)
+
+
+@pytest.mark.slow
+def test_a_proven_fault_stays_one(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    node = job.start("--nproc-per-node", "2", "--grace", "3", script, env={"TOUCH": str(touch)})
+    wait_for(touch.exists, 60.0)
+    os.kill(rank_pid(script, 1), signal.SIGSTOP)
+    before = wait_for(lambda: verdict_of(node), 30.0)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait(20) == 143
+    report = node.report()
+    assert (report["status"], report["verdict"]["code"]) == ("fault", before["code"])
+    assert report["verdict"]["culprits"]["ranks"] == [1]
+
+
+def test_a_job_that_is_interrupted_before_all_nodes_came_says_who_is_missing(job: Job) -> None:
+    node = job.node(0, job.script(LOOP))
+    wait_for(lambda: verdict_of(node, "waiting"), 60.0)
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 1
+    report = node.report()
+    assert report["status"] != "healthy"
+    assert report["verdict"]["culprits"]["nodes"] == [1]
+    assert report["job"] == {"exit_code": 1, "outcome": "stopped", "attempts": 0}
+
+
+def assert_only_interrupted(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        report = node.report()
+        assert (report["status"], report["verdict"]) == ("interrupted", None), report["verdict"]
+        assert not [f for f in report["findings"] if f["severity"] in {"error", "blocker"}], report["findings"]
+        assert not processes_with(str(node.report_dir))

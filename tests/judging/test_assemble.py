@@ -1,0 +1,59 @@
+from allready.evidence.reading import Reading
+from allready.judging.assemble import assemble, world_of
+from allready.model import Death, Origin, ProcessRecord, SourceRecord
+from tests.clock import timed
+from tests.judging.made import comm, event, process, reading
+
+
+def test_since_keeps_what_has_no_time() -> None:
+    found = assemble(
+        [
+            reading(
+                "a",
+                0.0,
+                9.0,
+                event("torch.watchdog_timeout", rank=0, time_s=1.0),
+                event("torch.watchdog_timeout", rank=1, time_s=8.0),
+                event("elastic.failure_table"),
+            )
+        ],
+        since_s=5.0,
+    )
+    assert [e.time_s for e in found.events] == [8.0, None]
+
+
+def test_the_world_has_the_nodes_by_their_names() -> None:
+    found = assemble([reading("a", 0.0, 1.0, processes=[process(r, f"node{r // 2}") for r in range(4)])])
+    world = world_of(found)
+    assert [(n.node_rank, n.ranks) for n in world.nodes] == [(0, (0, 1)), (1, (2, 3))]
+
+
+def test_the_watchdog_of_an_attempt_that_is_over_says_nothing_of_the_last_one() -> None:
+    waited = event("torch.watchdog_timeout", 5, rank=0, time_s=10.0, values={"seq": "7", "op": "ALLREDUCE"})
+    failed = event("elastic.child_failed", 20, pid=9, time_s=20.0)
+    started = event("elastic.workers_starting", 22, time_s=21.0)
+    assert assemble([reading("out.node0.log", 0.0, 30.0, waited, failed)]).progress != ()
+    assert assemble([reading("out.node0.log", 0.0, 30.0, waited, failed, started)]).progress == ()
+
+
+def test_nothing_gives_an_empty_aftermath() -> None:
+    found = assemble([])
+    assert (found.expected_ranks, found.events, world_of(found).nodes) == (0, (), ())
+
+
+def test_four_thousand_ranks_are_joined_in_seconds() -> None:
+    def of(rank: int) -> Reading:
+        node, pid = f"n{rank // 8}", 100 + rank % 8
+        origin = Origin(source=f"{rank}.log", line=1, rank=rank, node=node)
+        record = ProcessRecord(rank=rank, host=node, pid=pid, node=node, comms=(comm(rank, 4096),))
+        return Reading(
+            source=SourceRecord(path=f"{rank}.log", kind="log", num_understood=1, first_time_s=1.0, last_time_s=2.0),
+            events=[event("torch.watchdog_timeout", source=f"{rank}.log", rank=rank, node=node, time_s=2.0)],
+            processes=[record],
+            deaths=[Death(kind="exit", origin=origin, rank=rank, pid=pid, host=node, time_s=2.0)],
+        )
+
+    readings = [of(rank) for rank in range(4096)]
+    found, took_s = timed(lambda: assemble(readings), enough_s=8)
+    assert took_s < 8
+    assert (len(found.deaths), len(found.node_numbers), found.expected_ranks) == (4096, 512, 4096)

@@ -1,0 +1,157 @@
+"""Votes without a strict majority accuse no rank and no node, whichever way the evidence comes in."""
+
+import ast
+import json
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allready.cli.main import main
+from allready.testing import check, fleet
+from tests.evidence.flight.dialect import torch_pickle
+from tests.evidence.flight.make import dump, entry
+from tests.live.monitor.made import Play
+from tests.rules.env.made import host
+from tests.text.sources import trees
+
+SPLITS = [(2, 1, 1), (3, 2, 2)]
+"""How many members have the first, second and third value: none has more than half."""
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+
+
+def votes(split: Sequence[int]) -> list[int]:
+    """(2, 1, 1) -> [0, 0, 1, 2]: the value of each member."""
+    return [value for value, num in enumerate(split) for _ in range(num)]
+
+
+def verdict(folder: Path) -> dict[str, Any]:
+    target = folder.parent / "report.json"
+    assert main(["diagnose", "-q", "--json", str(target), str(folder)]) == 1
+    found = json.loads(target.read_text(encoding="utf-8"))["verdict"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("split", [*SPLITS, (3, 1)])
+def test_dumps(split: Sequence[int], tmp_path: Path) -> None:
+    members = tuple(range(sum(split)))
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    for rank, value in enumerate(votes(split)):
+        calls = [entry(seq) for seq in range(1, 10)]
+        calls += [entry(10, size=1024 * (value + 1)), entry(11, state="scheduled", size=1024 * (value + 1))]
+        (folder / f"fr_{rank}").write_bytes(torch_pickle(dump(calls, members=members)))
+    found = verdict(folder)
+    assert (found["code"], found["fault_class"]) == ("DSY002", "DESYNC-ARGS")
+    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [])
+
+
+@pytest.mark.parametrize("split", [(2, 1, 1), (3, 1)])
+def test_coll_logs(split: Sequence[int], tmp_path: Path) -> None:
+    """The recorded run in which rank 3 gave half as many elements; here rank 2 gives a quarter, or as many as most."""
+    with tarfile.open(RUNS / "size_mismatch.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    folder = tmp_path / "size_mismatch"
+    for path in folder.glob("stdout.*"):
+        path.unlink()
+    if split == (2, 1, 1):
+        path = next(folder.glob("nccl.node1.vm.1899.log"))
+        text = path.read_text(encoding="utf-8")
+        first = text.index("opCount 3f ")
+        path.write_text(text[:first] + text[first:].replace("count 1048576 ", "count 262143 "), encoding="utf-8")
+    found = verdict(folder)
+    assert (found["code"], found["fault_class"]) == ("DSY002", "DESYNC-ARGS")
+    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [])
+
+
+@pytest.mark.parametrize("split", [*SPLITS, (5, 2)])
+def test_live_cells(split: Sequence[int]) -> None:
+    play = Play(world_size=sum(split))
+    play.play(8)
+    other = dict.fromkeys(range(play.seq + 1, play.seq + 60), 0)
+    for rank, value in enumerate(votes(split)):
+        if value:
+            play.odd[rank] = {seq: {"size": 100 + value} for seq in other}
+    report = play.play(8)
+    assert report is not None
+    assert report.verdict is not None, report.findings
+    assert report.verdict.fault_class == "DESYNC-ARGS"
+    assert report.verdict.culprits.ranks == ((5, 6) if split == (5, 2) else ())
+
+
+@pytest.mark.parametrize("split", [*SPLITS, (3, 1)])
+def test_facts(split: Sequence[int]) -> None:
+    kernels = {node: host(node, kernel=f"6.{value}.0") for node, value in enumerate(votes(split))}
+    [hit] = check("ENV005", fleet(sum(split), host=kernels)).hits
+    assert hit.culprits.nodes == ((3,) if split == (3, 1) else ())
+
+
+JUDGES = ("rules/", "judging/", "live/monitor/", "evidence/", "preflight/", "agent/", "report/", "model/")
+VOTE = "judging/majority.py"
+NO_VOTES = {
+    "judging/baseline.py": "the four most frequent values are shown, nothing differs from them",
+    "judging/iterations.py": "the usual iteration is shown",
+    "rules/net/unroutable_choice.py": "the routes that are shown",
+    "rules/live/gpu_behind.py": "two thirds must show one share: stricter than a majority",
+    "evidence/log/interpret.py": "lines of a file, not members of a job",
+    "evidence/stacks/read.py": "lines of a file, not members of a job",
+    "evidence/sniff.py": "lines of a file, not members of a job",
+    "evidence/lines/lane.py": "lines of a file, not members of a job",
+    "preflight/reach/schedule.py": "a distance on a circle",
+    "live/monitor/pace.py": "a bound of memory",
+    "live/monitor/pace_lines.py": "a bound of memory",
+    "live/monitor/readings.py": "a bound of memory",
+    "evidence/lines/streams.py": "a bound of memory",
+}
+"""Where a number is compared with half of another, or the most frequent value is asked for, and why that is no vote."""
+
+
+def hand_written(tree: ast.AST) -> Iterator[ast.AST]:
+    """`2 * x > len(y)`, `x < len(y) / 2`, `counter.most_common()`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "most_common":
+            yield node
+        if not isinstance(node, ast.Compare):
+            continue
+        if any(map(_is_half, (node.left, *node.comparators))) and any(map(_counts, ast.walk(node))):
+            yield node
+
+
+def _is_half(side: ast.expr) -> bool:
+    if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Mult | ast.Div | ast.FloorDiv):
+        return False
+    operands = [side.left, side.right] if isinstance(side.op, ast.Mult) else [side.right]
+    return any(isinstance(x, ast.Constant) and x.value == 2 for x in operands)
+
+
+def _counts(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len") or (
+        isinstance(node, ast.Name) and "num" in node.id
+    )
+
+
+def test_no_vote_is_written_by_hand() -> None:
+    found = {
+        str(place): [ast.unparse(node) for node in hand_written(tree)]
+        for place, tree in trees().items()
+        if str(place).startswith(JUDGES) and str(place) != VOTE
+    }
+    assert {place: votes for place, votes in found.items() if votes and place not in NO_VOTES} == {}
+    assert {place for place in NO_VOTES if not found.get(place)} == set(), "these need no excuse any more"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if 2 * len(slow) >= len(best): pass",
+        "odd = stuck if len(stuck) * 2 < len(ranks) else []",
+        "if len(few) < len(all) / 2: pass",
+        "usual = Counter(values).most_common(1)",
+        "if 2 * number <= len(here): pass",
+    ],
+)
+def test_a_vote_by_hand_is_found(code: str) -> None:
+    assert list(hand_written(ast.parse(code)))

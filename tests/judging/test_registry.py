@@ -1,0 +1,125 @@
+from collections.abc import Iterator
+
+import pytest
+
+from allready.judging import registry
+from allready.judging.layers import Layer
+from allready.judging.registry import AREAS, RULES, Need, Rule, load, placeholders
+from allready.model import (
+    Collectives,
+    EnvFacts,
+    FaultClass,
+    Hit,
+    NetFacts,
+    PerNode,
+    Reachability,
+    RollCall,
+    Severity,
+    World,
+)
+from allready.signatures import FAMILIES
+from tests.cases import cases
+
+
+def rule(code: str, **changes: object) -> Rule:
+    fields = {
+        "code": code,
+        "severity": Severity.INFO,
+        "fault_class": FaultClass.HEALTHY,
+        "title": "t",
+        "message": "{a} {b}",
+        "remedy": "{b} {c}",
+        "since": "0.1",
+        "layer": Layer.READINESS,
+        **changes,
+    }
+    return Rule(**fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules made here must not become rules of the program."""
+    load()
+    monkeypatch.setattr(registry, "RULES", dict(RULES))
+
+
+def test_the_parameters_say_what_a_rule_needs() -> None:
+    @rule("TST001")
+    def needy(
+        net: PerNode[NetFacts],
+        roll: RollCall,
+        world: World,
+        env: PerNode[EnvFacts] | None = None,
+        reach: Reachability | None = None,
+    ) -> Iterator[Hit]:
+        """A page."""
+        yield Hit()
+
+    assert needy.needs == (
+        Need("net", NetFacts, per_node=True, optional=False),
+        Need("roll", RollCall, per_node=False, optional=False),
+        Need("world", World, per_node=False, optional=False),
+        Need("env", EnvFacts, per_node=True, optional=True),
+        Need("reach", Reachability, per_node=False, optional=True),
+    )
+    assert (needy.name, needy.page, needy.area) == ("needy", "A page.", "judging")
+    assert needy.placeholders() == {"a", "b", "c"}
+    assert registry.RULES["TST001"] is needy
+
+
+def test_a_code_is_given_once() -> None:
+    with pytest.raises(AssertionError, match="JOB001 is taken"):
+
+        @rule("JOB001")
+        def thief(world: World) -> Iterator[Hit]:
+            yield Hit()
+
+
+@cases("code", ["JOB1", "job001", "JOBS001", "JOB0011", "", "JOB001 "])
+def test_a_malformed_code_is_refused(code: str) -> None:
+    with pytest.raises(AssertionError):
+
+        @rule(code)
+        def odd(world: World) -> Iterator[Hit]:
+            yield Hit()
+
+
+def test_a_rule_cannot_ask_for_what_does_not_exist() -> None:
+    with pytest.raises(AssertionError, match="no such evidence"):
+
+        @rule("TST002")
+        def greedy(weather: str) -> Iterator[Hit]:
+            yield Hit()
+
+    with pytest.raises(AssertionError, match="no such evidence"):
+
+        @rule("TST003")
+        def confused(roll: PerNode[RollCall]) -> Iterator[Hit]:
+            yield Hit()
+
+    with pytest.raises(AssertionError, match="no such evidence"):
+
+        @rule("TST004")
+        def confused_too(net: NetFacts) -> Iterator[Hit]:
+            yield Hit()
+
+
+def test_placeholders_are_the_names_in_braces() -> None:
+    assert placeholders("no {a} and {b:>3}, but {{not this}}") == {"a", "b"}
+    assert placeholders("") == set()
+
+
+def test_load_finds_every_area_and_sorts_by_code() -> None:
+    rules = load()
+    assert {r.area for r in rules.values() if not r.area.startswith("log_")} == set(AREAS)
+    assert {r.area for r in rules.values()} - set(AREAS) == {f"log_{family}" for family in FAMILIES}
+    assert list(rules) == sorted(rules)
+    assert all(code == r.code for code, r in rules.items())
+
+
+def test_loading_twice_is_harmless() -> None:
+    assert load() == load()
+
+
+def test_the_collectives_are_evidence() -> None:
+    assert Need("collectives", Collectives, per_node=False, optional=False) in load()["COL001"].needs

@@ -1,0 +1,155 @@
+"""Processes as /proc shows them: this one, children that run, stop and end, and files that were made up."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from allready.model import EndKind, ProcessState
+from allready.proc import process
+from allready.proc.kill import kill_all, reap, send_signal
+from allready.proc.process import (
+    ended_child,
+    environ_of,
+    has_handler,
+    identify,
+    is_running,
+    main_thread_s,
+    parse_command,
+    parse_environ,
+    parse_stat,
+    read_stat,
+    socket_inodes,
+    status_bits,
+    status_field,
+)
+from allready.proc.syscalls import parse_syscall
+
+WAITS = [sys.executable, "-S", "-c", "input()"]
+
+
+@contextmanager
+def child(**environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, env={**os.environ, **environ}) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def test_names_with_brackets_and_blanks_do_not_confuse() -> None:
+    line = "12 (a) b) (c) S 1 12 12 0 -1 4194304 1 0 0 0 250 50 0 0 20 0 7 0 4242 1000 10 18446744073709551615"
+    stat = parse_stat(12, line)
+    assert stat is not None
+    assert (stat.name, stat.state, stat.parent, stat.num_threads, stat.start_ticks) == (
+        "a) b) (c",
+        "sleeping",
+        1,
+        7,
+        4242,
+    )
+    assert stat.cpu_s == 3.0
+    assert parse_stat(12, "12 (a") is None
+    assert parse_stat(12, "") is None
+
+
+def test_calls_are_read_whatever_the_line_is() -> None:
+    names = {0: "read", 202: "futex"}
+    assert parse_syscall("0 0x7 0x1 0x2 0 0 0 0x7ff 0x7ff\n", names) == ("read(7)", 7)
+    assert parse_syscall("202 0x7f 0x0", names) == ("futex", None)
+    assert parse_syscall("999 0x7f", names) == ("syscall 999", None)
+    assert parse_syscall("running\n", names) == ("running", None)
+    assert parse_syscall("-1 0x7ff 0x7ff", names) == ("page fault", None)
+    assert parse_syscall("0 0xffffffffffffffff", names) == ("read", None)
+    assert parse_syscall("", names) == (None, None)
+    assert parse_syscall("x y", names) == (None, None)
+
+
+def test_a_process_is_seen_running_stopped_and_gone() -> None:
+    with child(NAME="a=b") as started:
+        stat = read_stat(started.pid)
+        assert stat is not None
+        assert (stat.parent, stat.is_running, environ_of(started.pid)["NAME"]) == (os.getpid(), True, "a=b")
+        assert stat.age_s() < 60
+        started.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, started.pid, os.WSTOPPED | os.WNOWAIT)
+        stat = read_stat(started.pid)
+        assert stat is not None
+        assert stat.state is ProcessState.STOPPED
+        assert not has_handler(started.pid, signal.SIGRTMIN + 7)
+        assert ended_child(started.pid) is None
+        started.kill()
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        assert is_running(started.pid) is False
+        end = ended_child(started.pid)
+        assert end is not None
+        assert (end.kind, end.signal, end.exit_code) == (EndKind.SIGNAL, "SIGKILL", None)
+    assert read_stat(started.pid) is None
+    assert environ_of(started.pid) == {}
+    assert not has_handler(started.pid, signal.SIGINT)
+    with pytest.raises(ChildProcessError):
+        ended_child(started.pid)
+
+
+def test_a_pid_that_was_reused_is_another_process() -> None:
+    with child() as started:
+        now = identify(started.pid)
+        assert now is not None
+        before = replace(now, start_ticks=now.start_ticks - 1)
+        assert (is_running(now), is_running(before)) == (True, False)
+        assert not send_signal(before, signal.SIGKILL)
+        assert kill_all([before], timeout_s=1) == set()
+        assert started.poll() is None
+        assert kill_all([now], timeout_s=5) == set()
+        reap(now)
+        assert identify(started.pid) is None
+        started.returncode = -signal.SIGKILL  # collected by `reap`
+
+
+def test_own_sockets_are_found() -> None:
+    import socket
+
+    with socket.socket() as one:
+        assert os.fstat(one.fileno()).st_ino in set(socket_inodes(os.getpid()))
+
+
+def test_a_kernel_that_does_not_count_waiting_still_tells_cpu_time(tmp_path: Path) -> None:
+    assert main_thread_s(os.getpid())[0]
+    task = tmp_path / f"{os.getpid()}/task/{os.getpid()}"
+    task.mkdir(parents=True)
+    shutil.copyfile(f"/proc/self/task/{os.getpid()}/stat", task / "stat")
+    cpu_s, queued_s = main_thread_s(os.getpid(), str(tmp_path))
+    assert cpu_s
+    assert queued_s is None
+
+
+def test_fields_of_a_status() -> None:
+    text = "Name:\tpython\nUid:\t1000\t1000\nSigCgt:\t0000000000000002\n"
+    assert status_field(text, "Uid").split() == ["1000", "1000"]
+    assert status_bits(text, "SigCgt") == 2
+    assert status_field(text, "Sig") == ""
+    assert status_bits(text, "Name") is None
+
+
+def test_commands_and_environments() -> None:
+    assert parse_command("python\0train.py\0--lr\0 1 \0", "python") == "python train.py --lr 1"
+    assert parse_command("", "kworker/0\n") == "[kworker/0]"
+    assert parse_command("\0", "") == ""
+    assert parse_environ(b"A=1\0B=x=y\0broken\0=z\0") == {"A": "1", "B": "x=y", "": "z"}
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_without_an_error(text: str) -> None:
+    parse_stat(1, text)
+    status_bits(text, "SigCgt")
+    parse_syscall(text, {0: "read"})
+    assert process.parse_command(text, text).strip() == process.parse_command(text, text)
