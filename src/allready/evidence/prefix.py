@@ -5,10 +5,8 @@ that a container's or launcher's time stamp (`outer_time_s`) never hides the pro
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-from msgspec import Struct
-from msgspec.structs import astuple
 
 from allready.evidence import clock as clocks
 from allready.evidence import prefix_forms as forms
@@ -21,6 +19,7 @@ _MAX_FRONT = 400
 _MAX_KNOWN_FRONTS = 2048
 _MAX_KNOWN_CHARS = 320
 _MAX_PID = 4_194_304
+_NUMBERS = ("pid", "tid", "rank", "local_rank", "task")
 
 KnownFronts = dict[str, tuple[Any, ...]]
 """Beginnings of NCCL's lines up to their own words -> all fields but `rest`; a process's lines have few."""
@@ -58,24 +57,6 @@ class Prefix(NamedTuple):
 _made = tuple.__new__  # half the time of Prefix(...), which names every field
 
 
-class _Fields(Struct):
-    """The fields of a `Prefix` after `rest`, in the same order, while they are collected."""
-
-    time_s: float | None = None
-    outer_time_s: float | None = None
-    host: str | None = None
-    pid: int | None = None
-    tid: int | None = None
-    cuda_dev: int | None = None
-    rank: int | None = None
-    local_rank: int | None = None
-    task: int | None = None
-    node: str | None = None
-    level: str | None = None
-    file: str | None = None
-    kind: str = ""
-
-
 def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | None = None) -> Prefix:
     """`text` without its prefixes.
 
@@ -90,7 +71,7 @@ def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | 
     match = forms.NCCL.match(text)
     if match is None:
         return _Parser(text, clock, labels=labels).parse()
-    found = _nccl(match, text, _Fields())
+    found = _nccl(match, text, {})
     # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
     if known is not None and match.end() == front_end <= _MAX_KNOWN_CHARS:
         if len(known) >= _MAX_KNOWN_FRONTS:
@@ -140,23 +121,23 @@ def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
     return None
 
 
-def _nccl(match: re.Match[str], text: str, fields: _Fields) -> Prefix:
-    fields.host, pid, tid, cuda_dev, fields.file, fields.level = match.groups()
-    fields.pid, fields.tid, fields.kind = int(pid), int(tid), "nccl"
-    fields.cuda_dev = None if cuda_dev is None else int(cuda_dev)
-    return Prefix(text[match.end() :], *astuple(fields))
+def _nccl(match: re.Match[str], text: str, found: Mapping[str, Any]) -> Prefix:
+    host, pid, tid, cuda_dev, file, level = match.groups()
+    own = {"host": host, "pid": int(pid), "tid": int(tid), "file": file, "level": level, "kind": "nccl"}
+    return Prefix(text[match.end() :], **found | own, cuda_dev=None if cuda_dev is None else int(cuda_dev))
 
 
 class _Parser:
     """Takes the prefixes off one line; `pos` is the first character that is left.
 
-    Each method for one form moves `pos` behind it and says whether it was there.
+    `found`: fields of the `Prefix`; the groups of a form are named like them.  Each method for some forms moves `pos`
+    behind the one that is there, and returns whether there was any.
     """
 
     def __init__(self, text: str, clock: Clock, *, labels: bool) -> None:
         self.text, self.clock, self.labels = text, clock, labels
         self.pos = 0
-        self.fields = _Fields()
+        self.found: dict[str, Any] = {"kind": ""}
 
     def parse(self) -> Prefix:
         """The whole line."""
@@ -168,20 +149,20 @@ class _Parser:
             if match is not None:
                 if match.start() > self.pos:
                     self._any_stamp(text[self.pos : match.start()])
-                return _nccl(match, text, self.fields)
-        if self.fields.kind != "glog":
+                return _nccl(match, text, self.found)
+        if self.found["kind"] != "glog":
             self._skip_to_torch()
-        return Prefix(text[self.pos :], *astuple(self.fields))
+        return Prefix(text[self.pos :], **self.found)
 
     def _strip(self) -> None:
         for _ in range(MAX_PREFIXES):
-            if not self._one() or self.fields.kind == "glog":
+            if not self._one() or self.found["kind"] == "glog":
                 return
 
     def _one(self) -> bool:
         """Take one prefix off, by the first character."""
         first = self.text[self.pos : self.pos + 1]
-        if self.pos == 0 and first in (" ", "|") and self._take(forms.TABLE) is not None:
+        if self.pos == 0 and first in (" ", "|") and self._takes(forms.TABLE):
             return True
         if first == "[":
             return self._bracket()
@@ -190,267 +171,217 @@ class _Parser:
         if first.isalpha():
             return self._letters()
         if first == "(":
-            return self._ray()
-        return first == "<" and self._take(forms.PRIORITY) is not None
+            return self._takes(forms.RAY)
+        return first == "<" and self._takes(forms.PRIORITY)
 
-    def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
+    def _takes(self, form: re.Pattern[str], **fixed: str) -> bool:
+        """Take a form off where it is there: its groups are fields, `fixed` are further ones."""
         match = form.match(self.text, self.pos)
-        if match is not None:
-            self.pos = match.end()
-        return match
+        if match is None:
+            return False
+        self._accept(match)
+        self.found |= fixed
+        return True
+
+    def _accept(self, match: re.Match[str]) -> None:
+        self.pos = match.end()
+        for name, value in match.groupdict().items():
+            if value is not None and name in Prefix._fields:
+                self.found[name] = int(value) if name in _NUMBERS else value
+        if match.re.groupindex.get("level") and self.found.get("level"):
+            self.found["level"] = forms.WORDS.get(self.found["level"], self.found["level"])
 
     def _move_behind(self, end: int) -> bool:
         """Go on at `end`, behind one blank; always True."""
         self.pos = end + 1 if self.text[end : end + 1] == " " else end
         return True
 
+    def _has(self, name: str) -> bool:
+        return self.found.get(name) is not None
+
     # -- [...] -----------------------------------------------------------------------------------------------------
 
     def _bracket(self) -> bool:
         second = self.text[self.pos + 1 : self.pos + 2]
-        if second in "IWEF" and (self._glog(self.pos + 1) or self._old_glog()):
+        if second in "IWEF" and (self._glog(self.pos + 1) or self._takes(forms.OLD_GLOG, kind="glog")):
             return True
-        if second == "r" and (match := self._take(forms.RANK)) is not None:
-            self.fields.rank = int(match[1])
+        if second == "r" and self._takes(forms.RANK):
             return True
         if second.isdigit() or second == " ":
             return self._bracketed_number()
-        return self._runner() or self._bracketed_level() or self._bracketed_file() or self._bracketed_name()
+        return (
+            self._takes(forms.RUNNER)
+            or self._takes(forms.BRACKETED_LEVEL, kind="python")
+            or (self._has("time_s") and self._takes(forms.BRACKETED_FILE))
+            or self._takes(forms.ROLE)
+            or self._takes(forms.POD)
+            or self._takes(forms.MPI)
+            or self._bracketed_time(forms.C_DATE, kind="kernel")
+            or self._ucx()
+        )
 
     def _glog(self, start: int) -> bool:
         match = forms.GLOG_INSIDE.match(self.text, start)
         if match is None:
             return False
-        fields = self.fields
-        letter, month, day, hour, minute, second, part, number, file, line = match.groups()
-        time_s = self.clock.without_year(
-            int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part)
-        )
-        fields.time_s = fields.time_s if time_s is None else time_s
+        self._accept(match)
+        time_s = _time_of(match, self.clock)
+        if time_s is not None:
+            self.found["time_s"] = time_s
         # Python's logger prints the process, absl the thread; old Pythons a pthread address
+        number = match["number"]
         if number is not None and int(number) <= _MAX_PID:
-            if file.endswith(".py"):
-                fields.pid = int(number)
-            else:
-                fields.tid = int(number)
-        fields.level, fields.file, fields.kind = forms.WORDS[letter], f"{file}:{line}", "glog"
-        self.pos = match.end()
+            self.found["pid" if ".py:" in match["file"] else "tid"] = int(number)
+        self.found["kind"] = "glog"
         return True
 
-    def _old_glog(self) -> bool:
-        match = self._take(forms.OLD_GLOG)
-        if match is not None:
-            self.fields.level, self.fields.file = forms.WORDS[match[1]], f"{match[2]}:{match[3]}"
-            self.fields.kind = "glog"
-        return match is not None
-
-    def _runner(self) -> bool:
-        match = self._take(forms.RUNNER)
-        if match is not None:
-            node, rank, local_rank = match.groups()
-            self.fields.node = node
-            self.fields.rank = self.fields.rank if rank is None else int(rank)
-            self.fields.local_rank = self.fields.local_rank if local_rank is None else int(local_rank)
-        return match is not None
-
-    def _bracketed_level(self) -> bool:
-        match = self._take(forms.BRACKETED_LEVEL)
-        if match is not None:
-            self.fields.level, self.fields.kind = forms.WORDS.get(match[1], match[1]), "python"
-        return match is not None
-
-    def _bracketed_file(self) -> bool:
-        match = self._take(forms.BRACKETED_FILE) if self.fields.time_s is not None else None
-        if match is not None:
-            self.fields.file = f"{match[1]}:{match[2]}"
-        return match is not None
-
-    def _bracketed_name(self) -> bool:
-        if (match := self._take(forms.ROLE)) is not None:
-            self.fields.local_rank = int(match[2])
-            return True
-        if (match := self._take(forms.POD)) is not None:
-            self.fields.node = match[1]
-            return True
-        if self._mpi():
-            return True
-        match = forms.C_DATE.match(self.text, self.pos + 1)
-        if match is not None and self.text[match.end() : match.end() + 1] == "]":
-            self.fields.time_s, self.fields.kind = _c_date(match), "kernel"
-            return self._move_behind(match.end() + 1)
-        return self._ucx()
+    def _bracketed_time(self, form: re.Pattern[str], **fixed: str) -> bool:
+        match = form.match(self.text, self.pos + 1)
+        if match is None or self.text[match.end() : match.end() + 1] != "]":
+            return False
+        self.found |= fixed | {"time_s": _time_of(match, self.clock)}
+        return self._move_behind(match.end() + 1)
 
     def _bracketed_number(self) -> bool:
         date = forms.DATE.match(self.text, self.pos + 1)
         if date is not None:
             return self._bracketed_date(date)
-        if self._mpi() or self._ucx():
-            return True
-        if self._take(forms.UPTIME) is not None:
-            self.fields.kind = "kernel"
-            return True
-        match = forms.TIME.match(self.text, self.pos + 1)
-        if match is not None and self.text[match.end() : match.end() + 1] == "]":
-            self.fields.time_s = _time_of_day(match, self.clock)
-            return self._move_behind(match.end() + 1)
-        return self._task(forms.HYDRA, is_name=True)
+        return (
+            self._takes(forms.MPI)
+            or self._ucx()
+            or self._takes(forms.UPTIME, kind="kernel")
+            or self._bracketed_time(forms.TIME)
+            or self._before_known(forms.HYDRA)
+        )
 
     def _bracketed_date(self, date: re.Match[str]) -> bool:
-        time_s = _full(date) if self.text[date.end() : date.end() + 1] == "]" else None
+        time_s = _time_of(date, self.clock) if self.text[date.end() : date.end() + 1] == "]" else None
         if time_s is None:
             return False
-        self.fields.time_s = time_s
+        self.found["time_s"] = time_s
         self._move_behind(date.end() + 1)
-        if self._take(forms.DETERMINED) is None:
-            match = self._take(forms.AFTER_DATE)  # torchrun's logger of 2.0 to 2.2
-            if match is not None:
-                level = forms.WORDS.get(match[2], match[2])
-                self.fields.file, self.fields.level, self.fields.kind = match[1], level, "python"
+        if not self._takes(forms.DETERMINED):
+            self._takes(forms.AFTER_DATE, kind="python")  # torchrun's logger of 2.0 to 2.2
         return True
 
-    def _mpi(self) -> bool:
-        return self._task(forms.MPI)
-
-    def _task(self, form: re.Pattern[str], *, is_name: bool = False) -> bool:
-        """A task's number.  `is_name`: only in front of a line of a known form."""
+    def _before_known(self, form: re.Pattern[str]) -> bool:
+        """Take a form off that counts only in front of a line of a known form."""
         match = form.match(self.text, self.pos)
-        if match is None or (is_name and not self._begins(match.end())):
-            return False
-        self.fields.task, self.pos = int(match[1]), match.end()
-        return True
+        return match is not None and self._begins(match.end()) and self._takes(form)
 
     def _ucx(self) -> bool:
-        match = self._take(forms.UCX)
-        if match is not None:
-            second, part, self.fields.host, pid = match.groups()
-            self.fields.pid = int(pid)
-            if second is not None:
-                self.fields.time_s = int(second) + clocks.fraction(part)
-        return match is not None
+        match = forms.UCX.match(self.text, self.pos)
+        if match is None:
+            return False
+        self._accept(match)
+        if match["second"] is not None:
+            self.found["time_s"] = int(match["second"]) + clocks.fraction(match["part"])
+        return True
 
     # -- digits ----------------------------------------------------------------------------------------------------
 
     def _digits(self) -> bool:
-        fields = self.fields
-        match = forms.DATE.match(self.text, self.pos)
+        text, found = self.text, self.found
+        match = forms.DATE.match(text, self.pos) or forms.US_DATE.match(text, self.pos)
         if match is not None:
-            return self._date(match, _full(match), match[8])
-        match = forms.US_DATE.match(self.text, self.pos)
-        if match is not None:
-            return self._date(match, _us_date(match), None)
-        if self.labels and fields.kind == "" and fields.task is None and self._task(forms.LABEL):
+            return self._date(match)
+        if self.labels and found["kind"] == "" and not self._has("task") and self._takes(forms.LABEL):
             return True
-        match = forms.TIME.match(self.text, self.pos)
-        if match is None or fields.time_s is not None or self.text[match.end() : match.end() + 1] not in _BLANKS:
+        match = forms.TIME.match(text, self.pos)
+        if match is None or self._has("time_s") or text[match.end() : match.end() + 1] not in _BLANKS:
             return False
-        fields.time_s = _time_of_day(match, self.clock)
+        found["time_s"] = _time_of(match, self.clock)
         return self._logger(match.end())
 
-    def _date(self, match: re.Match[str], time_s: float | None, zone: str | None) -> bool:
+    def _date(self, match: re.Match[str]) -> bool:
         """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
+        time_s = _time_of(match, self.clock)
         if time_s is None:
             return False
-        text, fields = self.text, self.fields
+        text, found = self.text, self.found
         pos = match.end()
-        is_stamp = zone is not None and text[match.start() + 10] == "T"
+        is_stamp = match.groupdict().get("zone") is not None and text[match.start() + 10] == "T"
         end = forms.STAMP_END.match(text, pos)
-        if is_stamp and fields.outer_time_s is None:
-            fields.outer_time_s = time_s
+        if is_stamp and not self._has("outer_time_s"):
+            found["outer_time_s"] = time_s
             stream = forms.CRI.match(text, pos)
             if stream is not None:
                 self.pos = stream.end()
+                return True
+            if end is not None:
+                self.pos = end.end()
             else:
-                if end is not None:
-                    self.pos = end.end()
-                else:
-                    self._move_behind(pos)
-                self._syslog_writer()
+                self._move_behind(pos)
+            self._syslog_writer()
             return True
-        if fields.time_s is None or not is_stamp:
-            fields.time_s = time_s
-        words = forms.TSL.match(text, pos)
-        if words is not None:
-            fields.level, fields.file, fields.kind = forms.WORDS[words[1]], f"{words[2]}:{words[3]}", "glog"
-            self.pos = words.end()
+        if not self._has("time_s") or not is_stamp:
+            found["time_s"] = time_s
+        self.pos = pos
+        if self._takes(forms.TSL, kind="glog"):
             return True
         self._logger(pos)
-        if end is not None and not fields.level and text[pos] == ":":
+        if end is not None and not found.get("level") and text[pos] == ":":
             self.pos = end.end()
         return True
 
     def _logger(self, pos: int) -> bool:
         """The level and name that a Python logger puts behind its time; always True."""
-        match = forms.LOGGED.match(self.text, pos)
-        if match is None:
-            return self._move_behind(pos)
-        level = match[1] or match[3]
-        self.fields.level, self.fields.kind = forms.WORDS.get(level, level), "python"
-        self.fields.file = match[2] or self.fields.file
-        self.pos = match.end()
-        return True
+        self.pos = pos
+        return (
+            self._takes(forms.LOGGED, kind="python")
+            or self._takes(forms.LOGGED_NAME, kind="python")
+            or (self._move_behind(pos))
+        )
 
     def _syslog_writer(self) -> bool:
-        match = self._take(forms.SYSLOG_WHO)
-        if match is not None:
-            self.fields.host, self.fields.kind = match[1], "syslog" if match[2] else "kernel"
-            self.fields.pid = int(match[3]) if match[3] else self.fields.pid
-        return match is not None
+        match = forms.SYSLOG_WHO.match(self.text, self.pos)
+        if match is None:
+            return False
+        self._accept(match)
+        self.found["kind"] = "syslog" if match["program"] else "kernel"
+        return True
 
     # -- letters ---------------------------------------------------------------------------------------------------
 
     def _letters(self) -> bool:
-        if self.text[self.pos] in "IWEF" and self._glog(self.pos):
+        text, pos = self.text, self.pos
+        if (text[pos] in "IWEF" and self._glog(pos)) or self._takes(forms.LOGGING, kind="python"):
             return True
-        match = self._take(forms.LOGGING)
-        if match is not None:
-            level = forms.WORDS.get(match[1], match[1])
-            self.fields.level, self.fields.file, self.fields.kind = level, match[2], "python"
-            return True
-        match = forms.SYSLOG.match(self.text, self.pos)
+        match = forms.SYSLOG.match(text, pos)
         if match is not None:
             return self._syslog(match)
-        match = forms.C_DATE.match(self.text, self.pos)
-        tag = forms.OUTPUT_TAG.match(self.text, match.end()) if match is not None else None
+        match = forms.C_DATE.match(text, pos)
+        tag = forms.OUTPUT_TAG.match(text, match.end()) if match is not None else None
         if match is not None and tag is not None:  # mpirun --timestamp-output
-            self.fields.outer_time_s = _c_date(match)
+            self.found["outer_time_s"] = _time_of(match, self.clock)
             self.pos = match.end() if tag[1] is None else tag.end()
             return True
         return self._name()
 
     def _syslog(self, match: re.Match[str]) -> bool:
-        month, day, hour, minute, second, part = match.groups()
-        time_s = self.clock.without_year(
-            clocks.MONTHS[month], int(day), int(hour), int(minute), int(second), clocks.fraction(part)
-        )
+        time_s = _time_of(match, self.clock)
         before, self.pos = self.pos, match.end()
         if not self._syslog_writer() or time_s is None:
             self.pos = before
             return False
-        self.fields.outer_time_s = time_s
+        self.found["outer_time_s"] = time_s
         return True
 
     def _name(self) -> bool:
         """A container's or host's name: only in forms that a sentence does not have."""
-        fields, text, pos = self.fields, self.text, self.pos
-        if fields.node is not None or fields.rank is not None or fields.kind:
+        text, pos = self.text, self.pos
+        if self._has("node") or self._has("rank") or self.found["kind"]:
             return False
         match = forms.COMPOSE.match(text, pos)
-        if match is None or not (match[1][-1].isdigit() or "-" in match[1]):
-            match = forms.STREAM.match(text, pos)
-        if match is None:
-            match = forms.NAMED.match(text, pos)
-            if match is None or not any(c.isdigit() for c in match[1]) or not self._begins(match.end()):
-                match = forms.STERN.match(text, pos)
-                if match is None or "-" not in match[1] or not self._begins(match.end()):
-                    return False
-        fields.node, self.pos = match[1], match.end()
-        return True
-
-    def _ray(self) -> bool:
-        match = self._take(forms.RAY)
-        if match is not None:
-            self.fields.pid, self.fields.node = int(match[1]), match[2] or self.fields.node
-        return match is not None
+        if match is not None and (match["node"][-1].isdigit() or "-" in match["node"]):
+            return self._takes(forms.COMPOSE)
+        if self._takes(forms.STREAM):
+            return True
+        match = forms.NAMED.match(text, pos)
+        if match is not None and any(c.isdigit() for c in match["node"]) and self._before_known(forms.NAMED):
+            return True
+        match = forms.STERN.match(text, pos)
+        return match is not None and "-" in match["node"] and self._before_known(forms.STERN)
 
     def _begins(self, pos: int) -> bool:
         """Whether a line of a known form begins at `pos`."""
@@ -460,57 +391,44 @@ class _Parser:
 
     def _skip_to_torch(self) -> None:
         """Go to torch's own prefix where it stands behind a stamp of any form or half a line of a progress bar."""
-        text, pos, fields = self.text, self.pos, self.fields
+        text, pos = self.text, self.pos
         first = text.find("[", pos, pos + _MAX_FRONT)
         if first < 0:
             return
         found = None
-        if fields.rank is None and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
+        if not self._has("rank") and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
             found = forms.RANK_INSIDE.search(text, first, pos + _MAX_FRONT)
             if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
                 stamp = forms.STAMP.match(text, pos, found.start())
                 if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
                     return  # a sentence about that rank, or one of a list
-        if found is None and fields.kind in ("", "python"):
+        if found is None and self.found["kind"] in ("", "python"):
             found = forms.GLOG_IN_CPP.search(text, first, pos + _MAX_FRONT)
         if found is None or found.start() == pos:
             return
-        if fields.time_s is None:
+        if not self._has("time_s"):
             self._any_stamp(text[pos : found.start()])
         self.pos, self.labels = found.start(), False
         self._strip()
 
     def _any_stamp(self, text: str) -> None:
         """A time stamp in any strftime form: a date anywhere in it, else a time of day, else seconds since 1970."""
-        if (match := forms.DATE.search(text, max(0, len(text) - 120))) is not None:
-            self.fields.time_s = _full(match)
-        elif (match := forms.US_DATE.search(text, max(0, len(text) - 120))) is not None:
-            self.fields.time_s = _us_date(match)
-        elif (match := forms.TIME.search(text, max(0, len(text) - 60))) is not None:
-            self.fields.time_s = _time_of_day(match, self.clock)
-        elif (match := re.search(r"(?<!\d)(1\d{9})(?:\.(\d{1,9}))?(?!\d)", text[-60:])) is not None:
-            self.fields.time_s = int(match[1]) + clocks.fraction(match[2])
+        for form, most in ((forms.DATE, 120), (forms.US_DATE, 120), (forms.TIME, 60)):
+            if (match := form.search(text, max(0, len(text) - most))) is not None:
+                self.found["time_s"] = _time_of(match, self.clock)
+                return
+        if (match := re.search(r"(?<!\d)(1\d{9})(?:\.(\d{1,9}))?(?!\d)", text[-60:])) is not None:
+            self.found["time_s"] = int(match[1]) + clocks.fraction(match[2])
 
 
-def _full(match: re.Match[str]) -> float | None:
-    year, month, day, hour, minute, second, part, _ = match.groups()
-    return clocks.dated(
-        int(year), int(month), int(day), int(hour), int(minute), int(second or 0), clocks.fraction(part)
-    )
-
-
-def _us_date(match: re.Match[str]) -> float | None:
-    month, day, year, hour, minute, second, part = match.groups()
-    return clocks.dated(int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part))
-
-
-def _c_date(match: re.Match[str]) -> float | None:
-    month, day, hour, minute, second, part, year = match.groups()
-    return clocks.dated(
-        int(year), clocks.MONTHS[month], int(day), int(hour), int(minute), int(second), clocks.fraction(part)
-    )
-
-
-def _time_of_day(match: re.Match[str], clock: Clock) -> float | None:
-    hour, minute, second, part = match.groups()
-    return clock.time_of_day(int(hour), int(minute), int(second), clocks.fraction(part))
+def _time_of(match: re.Match[str], clock: Clock) -> float | None:
+    """The time in a match with groups `hour` to `part`; `clock` completes what has no date, or no year."""
+    parts = match.groupdict()
+    hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"] or 0)
+    part = clocks.fraction(parts["part"])
+    if "month" not in parts:
+        return clock.time_of_day(hour, minute, second, part)
+    month = clocks.MONTHS.get(parts["month"]) or int(parts["month"])
+    if "year" not in parts:
+        return clock.without_year(month, int(parts["day"]), hour, minute, second, part)
+    return clocks.dated(int(parts["year"]), month, int(parts["day"]), hour, minute, second, part)

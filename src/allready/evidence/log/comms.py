@@ -37,21 +37,8 @@ class Draft(Struct):
     completed_s: float | None = None
 
     def record(self) -> CommRecord:
-        return CommRecord(
-            comm=self.comm,
-            rank=self.rank,
-            nranks=self.nranks,
-            comm_id=self.comm_id,
-            parent=self.parent,
-            split_count=self.split_count,
-            color=self.color,
-            init_started=self.init_started or self.init_completed,
-            init_completed=self.init_completed,
-            destroyed=self.destroyed,
-            aborted=self.aborted,
-            started_s=self.started_s,
-            completed_s=self.completed_s,
-        )
+        fields = {name: getattr(self, name) for name in CommRecord.__struct_fields__}
+        return CommRecord(**fields | {"init_started": self.init_started or self.init_completed})
 
 
 class Comms:

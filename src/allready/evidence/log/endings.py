@@ -6,7 +6,6 @@ import signal
 from allready.evidence.log import launchers
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.deaths import DeathDraft, merge
-from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
 from allready.evidence.log.writer import Writer
@@ -83,12 +82,12 @@ def find(log: LogContext) -> list[Death]:
         if not line.is_known or line.prefix.kind == "nccl" or len(drafts) >= MAX_DEATHS:
             continue
         step_ended = step_ended or any(mark in line.text for mark in _STEP_ENDS)
-        for said_of in launchers.read(log.lines, at):
+        for draft in launchers.read(log.lines, at):
             line.is_understood = True
-            draft = _of_statement(log, at, said_of)
-            draft.by_launcher = draft.by_launcher or (
-                step_ended and said_of.task is not None and draft.signal in ("SIGKILL", "SIGTERM")
-            )
+            is_of_task = draft.task is not None
+            _complete(log, at, draft)
+            if step_ended and is_of_task and draft.signal in ("SIGKILL", "SIGTERM"):
+                draft.by_launcher = True
             if draft.kind == "exit" and draft.exit_code and not draft.by_launcher:
                 draft.last_words = _last_words(log, at)
             drafts.append((at, draft))
@@ -277,69 +276,49 @@ def _stream(log: LogContext, at: int) -> object:
     return task, node
 
 
-def _of_statement(log: LogContext, at: int, said: Statement) -> DeathDraft:
+def _complete(log: LogContext, at: int, draft: DeathDraft) -> None:
+    """Fill in what the line's writer says of a process that its words do not name."""
     line = log.lines[at]
     who = log.writer_of(line)
-    draft = DeathDraft(
-        kind=said.kind,
-        origin=log.origin(line, who),
-        rank=said.rank,
-        local_rank=said.local_rank,
-        pid=said.pid,
-        host=said.host,
-        node=said.node or who.node,
-        signal=said.signal,
-        text=said.text,
-        site=said.site,
-        time_s=line.time_s,
-        by_launcher=said.by_launcher,
-        first=said.first,
-        is_own=said.is_own,
-        is_collective_error=said.is_collective_error,
-        writer=_stream(log, at),
-        last_words=said.words,
-        is_handlers=said.is_handlers,
-    )
-    if said.exit_code is not None:
-        draft.set_exit(said.exit_code)
-    if said.is_agents:
-        draft.is_agents, draft.task = True, who.task
-        return draft
-    if said.is_own:
+    draft.origin, draft.time_s, draft.writer = log.origin(line, who), line.time_s, _stream(log, at)
+    draft.node = draft.node or who.node
+    if draft.exit_code is not None:
+        draft.set_exit(draft.exit_code)
+    if draft.is_agents:
+        draft.task = who.task
+        return
+    if draft.is_own:
         draft.rank = who.rank if who.rank is not None else draft.rank
         draft.local_rank, draft.host, draft.task = who.local_rank, who.host, who.task
-        draft.pid = who.pid if who.pid is not None else _own_pid(log, said, line)
+        draft.pid = who.pid if who.pid is not None else _own_pid(log, draft, line)
         if draft.rank is None and who.pid is None:
             draft.rank = log.writers.rank_of(who.host, draft.pid)
-        return draft
-    if said.task is not None:
-        draft.task = said.task
-        if log.writers.tasks_are_ranks:
-            draft.rank = said.task
-        elif said.is_handlers:
-            draft.rank = _rank_of_handler(log, said, who)
-    elif said.is_handlers:
-        draft.rank = _rank_of_handler(log, said, who)
-    elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
-        draft.rank = log.writers.rank_of(None, said.pid)
-    elif said.rank is None and said.pid is None and said.local_rank is None and said.kind != "oom":
+        return
+    if draft.task is not None and log.writers.tasks_are_ranks:
+        draft.rank = draft.task
+    elif draft.is_handlers:
+        draft.rank = _rank_of_handler(log, draft, who)
+    elif draft.task is not None:
+        pass  # of what the number is, is not known
+    elif draft.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
+        draft.rank = log.writers.rank_of(None, draft.pid)
+    elif draft.rank is None and draft.pid is None and draft.local_rank is None and draft.kind != "oom":
         draft.rank, draft.pid, draft.host = who.rank, who.pid, who.host
         draft.local_rank = who.local_rank
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):
         draft.host = line.prefix.host
-    return draft
 
 
-def _rank_of_handler(log: LogContext, said: Statement, who: Writer) -> int | None:
+def _rank_of_handler(log: LogContext, draft: DeathDraft, who: Writer) -> int | None:
     """By the process that it names; else by the file, unless another process wrote that: a rank's child has its own."""
-    rank = log.writers.rank_of(said.host, said.pid)
-    return who.rank if rank is None and who.pid in (None, said.pid) else rank
+    rank = log.writers.rank_of(draft.host, draft.pid)
+    return who.rank if rank is None and who.pid in (None, draft.pid) else rank
 
 
-def _own_pid(log: LogContext, said: Statement, line: Line) -> int | None:
+def _own_pid(log: LogContext, draft: DeathDraft, line: Line) -> int | None:
     """The process of a line about itself.  A logger may print the thread, which has the process's number when it is the
     first: only a number that the file knows as a process's is taken for one."""
-    if said.is_handlers:
-        return said.pid
-    number = said.pid if said.pid is not None else line.prefix.tid
+    if draft.is_handlers:
+        return draft.pid
+    number = draft.pid if draft.pid is not None else line.prefix.tid
     return number if log.writers.rank_of(None, number) is not None else None

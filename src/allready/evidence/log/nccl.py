@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -15,8 +15,6 @@ _Item = TypeVar("_Item")
 
 MAX_TRANSPORTS = 4096
 MAX_NAMES = 256
-_remembered = functools.lru_cache(maxsize=512)
-"""For functions of a line's words: most ranks of a job print the same ones."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -44,6 +42,11 @@ _FILLED = re.compile(r"Filled ([\w.\-]{1,64}) in topo")
 _CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_COPIED = (
+    "host", "pid", "node", "versions", "env", "network", "plugins", "interfaces", "oob", "hcas", "gdr", "num_channels",
+    "algorithms", "phases_s",
+)  # fmt: skip
+"""Fields of a `ProcessRecord` that are `NcclProcess`'s own."""
 
 _UNDERSTOOD = re.compile(
     r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
@@ -90,7 +93,7 @@ def _is_understood(text: str) -> bool:
     return _UNDERSTOOD.match(text.lstrip()) is not None or _CODE.match(text) is not None
 
 
-@_remembered
+@functools.lru_cache(maxsize=512)  # most ranks of a job print the same words
 def version_of(text: str) -> Mapping[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
     match = _VERSION.search(text)
@@ -102,63 +105,6 @@ def version_of(text: str) -> Mapping[str, str]:
         if built is not None:
             found[name] = built[1]
     return found
-
-
-@_remembered
-def _setting(text: str) -> tuple[str, str, str] | None:
-    """The name of a variable, its value, and the same without a secret."""
-    match = _ENV.match(text)
-    if match is None:
-        return None
-    name, value = match[1], match[2].strip()
-    if value.endswith(".") and value[:-1].lstrip("-").isdigit():
-        value = value[:-1]
-    return name, value, masked_value(name, value)
-
-
-class _Net(NamedTuple):
-    """What a line of a network says."""
-
-    interfaces: list[tuple[str, str]]
-    hcas: list[str]
-    oob: tuple[str, str] | None
-    gdr: tuple[str, bool] | None
-    provider: str | None
-
-
-@_remembered
-def _net(text: str) -> _Net:
-    head, _, oob = text.partition("OOB ")
-    interfaces: list[tuple[str, str]] = []
-    hcas: list[str] = []
-    if " : Using " in head:
-        if "NET/Socket" in head or "NET/IB" not in head:
-            interfaces = _ADDRESS.findall(head)
-        hcas = [f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)]
-    address, gdr, provider = _ADDRESS.search(oob), _GDR_NIC.match(text), _PROVIDER.match(text)
-    return _Net(
-        interfaces,
-        hcas,
-        None if address is None else (address[1], address[2]),
-        None if gdr is None else (gdr[4], gdr[2] == "Enabled"),
-        None if provider is None else f"NET {provider[1]} {provider[2]}",
-    )
-
-
-@_remembered
-def _plugin(text: str) -> str | None:
-    """The plugin that a line names; "" for NCCL's own."""
-    match = _PLUGIN.match(text)
-    if match is None or (match[1] is None and "external" not in text):
-        return None
-    if "internal" in match[2]:
-        return ""
-    return " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part)
-
-
-@_remembered
-def _channels(text: str) -> Mapping[str, int]:
-    return {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
 
 
 class NcclProcess(Struct):
@@ -179,7 +125,7 @@ class NcclProcess(Struct):
     gdr: dict[str, bool] = {}
     num_channels: dict[str, int] = {}
     algorithms: dict[str, int] = {}
-    timings: dict[str, float] = {}
+    phases_s: dict[str, float] = {}
     comms: Comms = field(default_factory=Comms)
     _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
     _timed_ranks: int = 0
@@ -202,31 +148,17 @@ class NcclProcess(Struct):
         available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
         if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
             available.append(self.oob[0])
-        return {
-            "host": self.host,
-            "pid": self.pid,
+        return {name: tuple(value) if isinstance(value := getattr(self, name), list) else value for name in _COPIED} | {
             "rank": None if world is None else world.rank,
             "local_rank": None if layout is None else layout[2],
-            "node": self.node,
             "cuda_dev": self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
             "nvml_dev": None if world is None else world.nvml_dev,
             "bus_id": None if world is None else world.bus_id,
-            "versions": dict(self.versions),
-            "env": dict(self.env),
-            "network": self.network,
-            "plugins": tuple(self.plugins),
-            "interfaces": tuple(self.interfaces),
-            "oob": self.oob,
-            "hcas": tuple(self.hcas),
             "available": tuple(dict.fromkeys(available)),
-            "gdr": dict(self.gdr),
             "num_nodes": None if layout is None else layout[0],
             "num_local_ranks": None if layout is None else layout[1],
-            "num_channels": dict(self.num_channels),
-            "algorithms": dict(self.algorithms),
             "comms": self.comms.records(),
             "transports": self._all_transports(first_operations or {}),
-            "phases_s": dict(self.timings),
         }
 
     def _chose(self, name: str) -> bool:
@@ -268,27 +200,30 @@ class NcclProcess(Struct):
         return True
 
     def read_setting(self, text: str) -> bool:
-        setting = _setting(text)
-        if setting is None:
+        match = _ENV.match(text)
+        if match is None:
             return False
-        name, value, shown = setting
+        name, value = match[1], match[2].strip()
+        if value.endswith(".") and value[:-1].lstrip("-").isdigit():
+            value = value[:-1]
         if name in self.env or len(self.env) < MAX_NAMES:
-            self.env[name] = shown
+            self.env[name] = masked_value(name, value)
         if name == "NCCL_HOSTID":
             self.node = value
         return True
 
     def read_net(self, text: str) -> bool:
-        net = _net(text)
-        for interface in net.interfaces:
-            _add(self.interfaces, interface)
-        for hca in net.hcas:
-            _add(self.hcas, hca)
-        self.oob = self.oob or net.oob
-        if net.gdr is not None and len(self.gdr) < MAX_NAMES:
-            self.gdr[net.gdr[0]] = net.gdr[1]
-        if net.provider is not None:
-            _add(self.plugins, net.provider)
+        head, _, oob = text.partition("OOB ")
+        if " : Using " in head:
+            if "NET/Socket" in head or "NET/IB" not in head:
+                _add(self.interfaces, *_ADDRESS.findall(head))
+            _add(self.hcas, *(f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)))
+        if self.oob is None and (address := _ADDRESS.search(oob)) is not None:
+            self.oob = (address[1], address[2])
+        if (gdr := _GDR_NIC.match(text)) is not None and len(self.gdr) < MAX_NAMES:
+            self.gdr[gdr[4]] = gdr[2] == "Enabled"
+        if (provider := _PROVIDER.match(text)) is not None:
+            _add(self.plugins, f"NET {provider[1]} {provider[2]}")
         self.read_plugin(text)
         return text.startswith("NET/")
 
@@ -296,9 +231,9 @@ class NcclProcess(Struct):
         timings = _BOOTSTRAP.match(text)
         if timings is not None:
             total = _number(timings[1])
-            if total > self.timings.get("bootstrap total", -1.0):
-                self.timings["bootstrap total"] = total
-                self.timings |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
+            if total > self.phases_s.get("bootstrap total", -1.0):
+                self.phases_s["bootstrap total"] = total
+                self.phases_s |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
             return True
         match = _ADDRESS.search(text) if "Using" in text else None
         if match is not None:
@@ -320,10 +255,12 @@ class NcclProcess(Struct):
         return False
 
     def read_plugin(self, text: str) -> bool:
-        plugin = _plugin(text)
-        if plugin:
-            _add(self.plugins, plugin)
-        return plugin is not None
+        match = _PLUGIN.match(text)
+        if match is None or (match[1] is None and "external" not in text):
+            return False
+        if "internal" not in match[2]:  # NCCL's own
+            _add(self.plugins, " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part))
+        return True
 
     def read_versions(self, text: str) -> bool:
         found = version_of(text)
@@ -337,7 +274,7 @@ class NcclProcess(Struct):
         return True
 
     def read_counts(self, text: str) -> bool:
-        self.num_channels |= _channels(text)
+        self.num_channels |= {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
         return True
 
     def read_tuning(self, text: str) -> bool:
@@ -357,8 +294,8 @@ class NcclProcess(Struct):
             return False
         if int(match[1]) > self._timed_ranks:
             self._timed_ranks = int(match[1])
-            self.timings["init total"] = _number(match[2])
-            self.timings |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
+            self.phases_s["init total"] = _number(match[2])
+            self.phases_s |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
         return True
 
     def read_filled(self, text: str) -> bool:
@@ -368,9 +305,10 @@ class NcclProcess(Struct):
         return match is not None
 
 
-def _add(items: list[_Item], item: _Item) -> None:
-    if item not in items and len(items) < MAX_NAMES:
-        items.append(item)
+def _add(items: list[_Item], *more: _Item) -> None:
+    for item in more:
+        if item not in items and len(items) < MAX_NAMES:
+            items.append(item)
 
 
 def _number(text: str) -> float:
