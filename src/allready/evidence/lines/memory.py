@@ -1,7 +1,6 @@
 """What a reader remembers from one log to the next."""
 
 from allready.evidence.lines.feed import SpareRows
-from allready.evidence.lines.forms import Families
 from allready.evidence.lines.lane import LoopMemory
 from allready.evidence.lines.templates import Workspace
 
@@ -10,7 +9,6 @@ class ScanMemory:
     """It changes how long scanning takes and never what it gives.  For one log at a time."""
 
     def __init__(self) -> None:
-        self.families = Families()
         self.loops = LoopMemory()
         self.spare_rows = SpareRows()
         self.workspace = Workspace()

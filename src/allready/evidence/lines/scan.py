@@ -111,7 +111,7 @@ class _Scan:
         self._rows = feed.rows
         self._templates = Templates(limits.templates, memory.workspace)
         self._streams = Streams(limits)
-        self._operations = Operations(self._templates, self._streams, memory.families, source)
+        self._operations = Operations(self._templates, self._streams, source)
         self._keeper = LineBuffer(limits)
         self._blocks = Blocks(limits)
         self._out = Scanned()

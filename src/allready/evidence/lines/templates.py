@@ -191,14 +191,6 @@ class Templates:
             np.matmul(words, self._weights[:width], out=hashed[first : first + some])
         return hashed
 
-    def hash_each(self, rows: Words, shift: Words, mask: Words) -> Words:
-        """The same for rows that differ in geometry, all as wide as the widest, with zeros behind shorter masks."""
-        words = (rows + shift) & mask
-        for fold in _FOLDS:
-            words ^= words >> fold
-        hashed: Words = np.matmul(words, self._weights[: rows.shape[1]])
-        return hashed
-
     def add(self, layout: Layout, hashed: Words, target: int | Sequence[int], code: int) -> None:
         """New templates of one layout."""
         end = self.num + len(hashed)
