@@ -5,7 +5,6 @@ that a container's or launcher's time stamp (`outer_time_s`) never hides the pro
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from allready.evidence import clock as clocks
@@ -121,7 +120,7 @@ def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
     return None
 
 
-def _nccl(match: re.Match[str], text: str, found: Mapping[str, Any]) -> Prefix:
+def _nccl(match: re.Match[str], text: str, found: dict[str, Any]) -> Prefix:
     host, pid, tid, cuda_dev, file, level = match.groups()
     own = {"host": host, "pid": int(pid), "tid": int(tid), "file": file, "level": level, "kind": "nccl"}
     return Prefix(text[match.end() :], **found | own, cuda_dev=None if cuda_dev is None else int(cuda_dev))

@@ -117,7 +117,7 @@ def _work(context: ReaderContext, task: _Task, took: Callable[[int], None]) -> "
         for reading in read_found(task.found, context, took):
             yield (task.order, packed(reading)), reading.source.path == task.found.label
         return
-    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], context, took))
+    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], context, on_bytes=took))
     yield part, True
 
 
@@ -129,19 +129,7 @@ class _Results(Struct):
 
     def add(self, index: int, reading: Reading) -> None:
         record = reading.source
-        gave = (
-            reading.events,
-            reading.processes,
-            reading.deaths,
-            reading.op_streams,
-            reading.dumps,
-            reading.ras,
-            reading.stacks,
-            reading.benches,
-            reading.inspections,
-            reading.reports,
-        )
-        is_bare = not any(gave)
+        is_bare = not any(getattr(reading, name) for name in Reading.__struct_fields__ if name != "source")
         if is_bare:
             counts = self.bare.setdefault(record.kind, [0, 0, 0])
             counts[0] += 1
@@ -180,7 +168,7 @@ class ReaderPool:
         self._is_all = following is None
         self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)
         self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
-        self._num = max(1, workers if workers is not None else min(MAX_WORKERS, _num_cpus()))
+        self._num = max(1, workers if workers is not None else min(MAX_WORKERS, len(os.sched_getaffinity(0))))
         self._results = _Results()
         self._done_bytes = 0
         self._progress: Callable[[Progress], None] = lambda _: None
@@ -364,10 +352,6 @@ def read_all(
 
 def _name(item: Found | SourceRecord) -> str:
     return item.label if isinstance(item, Found) else item.path
-
-
-def _num_cpus() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _load_readers() -> None:

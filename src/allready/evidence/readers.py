@@ -7,7 +7,7 @@ import functools
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from allready.model import SourceRecord
 
 if TYPE_CHECKING:
     from allready.evidence.lines.memory import ScanMemory
-    from allready.evidence.lines.model import Limits as LineLimits
     from allready.evidence.lines.model import Scanned
     from allready.evidence.log import LogMemory
 
@@ -84,30 +83,18 @@ class ReaderContext:
 
         return LogMemory()
 
-    def scan(
-        self,
-        stream: BinaryIO,
-        label: str,
-        *,
-        first_byte: int = 0,
-        last_byte: int | None = None,
-        on_bytes: Callable[[int], None] | None = None,
-        limits: "LineLimits | None" = None,
-    ) -> "Scanned":
-        """See `lines.scan.scan`."""
-        from allready.evidence.lines.model import LIMITS as LINE_LIMITS
+    def scan(self, stream: BinaryIO, label: str, **part: Any) -> "Scanned":
+        """See `lines.scan.scan`; `part`: its other arguments."""
         from allready.evidence.lines.scan import scan
 
+        marker = self.options.iteration_marker
         return scan(
             stream,
             source=label,
-            first_byte=first_byte,
-            last_byte=last_byte,
-            iteration_marker=self.options.iteration_marker,
-            on_bytes=on_bytes,
-            limits=limits or LINE_LIMITS,
+            iteration_marker=marker,
             memory=self._scan_memory,
             use_lane=self._use_lane,
+            **part,
         )
 
     def interpret(self, scanned: "Scanned", label: str, mtime_s: float | None) -> Reading:
@@ -188,13 +175,6 @@ def _after_hole(path: str) -> bytes | None:
         return None
 
 
-def _whole(stream: BinaryIO, most: int = MAX_WHOLE_BYTES) -> tuple[bytes, str | None]:
-    data = stream.read(most + 1)
-    if len(data) > most:
-        return data[:most], f"only its first {most >> 20} MiB were read"
-    return data, None
-
-
 def _read_log(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     aside = _tables_and_stacks(stream, source)
     scanned = context.scan(io.BytesIO(aside) if aside is not None else stream, source.label)
@@ -204,22 +184,16 @@ def _read_log(stream: BinaryIO, source: Source, context: ReaderContext) -> Readi
     return reading
 
 
-def scan_range(
-    found: Found,
-    start: int,
-    stop: int,
-    context: ReaderContext,
-    took: Callable[[int], None] = lambda _: None,
-    *,
-    limits: "LineLimits | None" = None,
-) -> "Scanned":
+def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **how: Any) -> "Scanned":
     """The lines of a plain log whose first bytes lie in [start, stop); for `lines.merge.merged`.
+
+    `how`: further arguments of `lines.scan.scan`.
 
     Raises:
         OSError: the file is gone, or no plain file any more.
     """
     with open_plain(found.path) as file:
-        return context.scan(file, found.label, first_byte=start, last_byte=stop, on_bytes=took, limits=limits)
+        return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)
 
 
 def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
@@ -270,65 +244,69 @@ def _with_known(log: SourceRecord, tables: SourceRecord) -> SourceRecord:
     )
 
 
-def _read_dump(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
+def _read_dump(data: bytes, label: str) -> Reading:
     from allready.evidence.flight.reader import read_dump
 
-    del context
-    data, problem = _whole(stream, MAX_DUMP_BYTES)
-    return _with_problem(read_dump(data, source.label, name_hint=source.label), problem)
+    return read_dump(data, label, name_hint=label)
 
 
-def _read_ras(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
+def _read_ras(data: bytes, label: str) -> Reading:
     from allready.evidence.ras import read_ras
 
-    del context
-    data, problem = _whole(stream)
-    return _with_problem(read_ras(data, source.label), problem)
+    return read_ras(data, label)
 
 
-def _read_stacks(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
+def _read_stacks(data: bytes, label: str) -> Reading:
     from allready.evidence.stacks import read_stacks
 
-    del context
-    data, problem = _whole(stream, MAX_STACKS_BYTES)
-    return _with_problem(read_stacks(data, source.label), problem)
+    return read_stacks(data, label)
 
 
-def _read_inspector(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
+def _read_report(data: bytes, label: str) -> Reading:
+    record = SourceRecord(path=label, kind=sniff.REPORT, num_understood=1)
+    return Reading(source=record, reports=[data.decode("utf-8", "replace")])
+
+
+def _whole(read: Callable[[bytes, str], Reading], most: int = MAX_WHOLE_BYTES) -> "_Reader":
+    """A reader that takes the whole source, or so many bytes of it."""
+
+    def read_stream(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
+        data = stream.read(most + 1)
+        return _with_cut(read(data[:most], source.label), len(data), most)
+
+    return read_stream
+
+
+def _with_cut(reading: Reading, num_bytes: int, most: int) -> Reading:
+    if num_bytes > most:
+        cut = f"only its first {most >> 20} MiB were read"
+        reading.source = replace(reading.source, problem="; ".join(filter(None, (reading.source.problem, cut))))
+    return reading
+
+
+def _read_inspector(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
     from allready.evidence.inspector import read_inspector
 
-    del context
     return read_inspector(stream, source.label)
 
 
 def _read_table(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
-    data, problem = _whole(stream)
-    reading = context.interpret(context.scan(io.BytesIO(data), source.label), source.label, source.mtime_s)
-    add_asides(reading, data, source.label)
-    return _with_problem(reading, problem)
+    data = stream.read(MAX_WHOLE_BYTES + 1)
+    text = data[:MAX_WHOLE_BYTES]
+    reading = context.interpret(context.scan(io.BytesIO(text), source.label), source.label, source.mtime_s)
+    add_asides(reading, text, source.label)
+    return _with_cut(reading, len(data), MAX_WHOLE_BYTES)
 
 
-def _read_report(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
-    del context
-    data, problem = _whole(stream, MAX_REPORT_BYTES)
-    record = SourceRecord(path=source.label, kind=sniff.REPORT, num_understood=1, problem=problem)
-    return Reading(source=record, reports=[data.decode("utf-8", "replace")])
-
-
-def _with_problem(reading: Reading, problem: str | None) -> Reading:
-    if problem is not None:
-        reading.source = replace(reading.source, problem="; ".join(p for p in (reading.source.problem, problem) if p))
-    return reading
-
-
-_READERS: dict[str, Callable[[BinaryIO, Source, ReaderContext], Reading]] = {
+_Reader = Callable[[BinaryIO, Source, ReaderContext], Reading]
+_READERS: dict[str, _Reader] = {
     sniff.LOG: _read_log,
     sniff.ELASTIC_ERROR: _read_log,
-    sniff.FLIGHT: _read_dump,
-    sniff.RAS: _read_ras,
-    sniff.STACKS: _read_stacks,
+    sniff.FLIGHT: _whole(_read_dump, MAX_DUMP_BYTES),
+    sniff.RAS: _whole(_read_ras),
+    sniff.STACKS: _whole(_read_stacks, MAX_STACKS_BYTES),
     sniff.NCCL_TESTS: _read_table,
     sniff.INSPECTOR: _read_inspector,
-    sniff.REPORT: _read_report,
+    sniff.REPORT: _whole(_read_report, MAX_REPORT_BYTES),
 }

@@ -258,14 +258,11 @@ def _hydra(here: _Here) -> Iterable[DeathDraft]:
     if end is None:
         return
     number, code, status = end.groups()
-    exit_code = -int(number) if number else _shell_code(int(code or status or 0))
+    exit_code = int(number or code or status or 0)
+    if number or exit_code in (6, 7, 9, 11, 15):  # old Hydra prints the wait status: 9 is signal 9
+        exit_code = -exit_code
     if process is not None or exit_code:  # MPICH before 3.1 names no process
         yield _made(here, process or end, kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
-
-
-def _shell_code(code: int) -> int:
-    """Old Hydra prints the wait status: 9 is signal 9."""
-    return -code if code in (6, 7, 9, 11, 15) else code
 
 
 def _shell(here: _Here) -> Iterable[DeathDraft]:

@@ -145,7 +145,8 @@ class NcclProcess(Struct):
         """What a `ProcessRecord` has of it.  `first_operations`: communicator -> line of its first COLL line."""
         world = self.comms.world()
         layout = None if world is None else self.comms.layout.get(world.comm)
-        available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
+        chosen = {i for i, _ in self.interfaces} | {hca.partition(":")[0] for hca in self.hcas}
+        available = [name for name in self.available if name not in chosen]
         if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
             available.append(self.oob[0])
         return {name: tuple(value) if isinstance(value := getattr(self, name), list) else value for name in _COPIED} | {
@@ -160,9 +161,6 @@ class NcclProcess(Struct):
             "comms": self.comms.records(),
             "transports": self._all_transports(first_operations or {}),
         }
-
-    def _chose(self, name: str) -> bool:
-        return any(hca.partition(":")[0] == name for hca in self.hcas)
 
     def _all_transports(self, first_operations: Mapping[str, int]) -> tuple[Transport, ...]:
         merged: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}

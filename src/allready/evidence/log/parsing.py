@@ -13,33 +13,6 @@ _MAX_NODES = 4096
 _MAX_GLUED = 16
 
 
-class _LogClock(Clock):
-    """Its reference is the latest date in a log, else when the log was written: found out when a time needs it."""
-
-    def __init__(self, lines: list[bytes], mtime_s: float | None) -> None:
-        super().__init__(0.0)
-        self._lines: list[bytes] | None = lines
-        self._mtime_s = mtime_s
-
-    def _set_reference(self) -> None:
-        if self._lines is not None:
-            reference_s = clocks.latest_dated(self._lines)
-            if reference_s is None:
-                reference_s = time.time() if self._mtime_s is None else self._mtime_s
-            self._lines = None
-            super().__init__(reference_s)
-
-    def without_year(
-        self, month: int, day: int, hour: int, minute: int, second: int, part: float = 0.0
-    ) -> float | None:
-        self._set_reference()
-        return super().without_year(month, day, hour, minute, second, part)
-
-    def time_of_day(self, hour: int, minute: int, second: int, part: float = 0.0) -> float | None:
-        self._set_reference()
-        return super().time_of_day(hour, minute, second, part)
-
-
 class ParsedLines:
     """The lines of one log."""
 
@@ -48,7 +21,7 @@ class ParsedLines:
     ) -> None:
         """`raw`: see `sequence.in_order`.  `known`: what lines of other logs began with; grows."""
         contents = [text for _, text, _ in raw]
-        self._clock = _LogClock(contents, mtime_s)
+        self._clock = Clock(lambda: _latest_s(contents, mtime_s))
         self._known = known
         texts = decode_all(contents)
         self._labels = _have_labels(texts)
@@ -84,6 +57,12 @@ class ParsedLines:
             self.lines.append(Line(number, text, prefix._replace(rest=prefix.rest[:cut]), is_known))
             text, prefix = rest, parse(rest, self._clock, labels=False, known=self._known)
         self.lines.append(Line(number, text, prefix, is_known))
+
+
+def _latest_s(lines: list[bytes], mtime_s: float | None) -> float:
+    """The latest date in a log, else when the log was written."""
+    dated_s = clocks.latest_dated(lines)
+    return dated_s if dated_s is not None else time.time() if mtime_s is None else mtime_s
 
 
 def _have_labels(texts: Sequence[str]) -> bool:

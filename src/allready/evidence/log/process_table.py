@@ -20,6 +20,7 @@ from allready.model import ProcessRecord
 MAX_PROCESSES = 8192
 MAX_VARIABLES = 256
 _VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
+_BARE_VERSION = re.compile(r"(?:N|R)CCL version|HIP version|ROCm version")
 _TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
 
 
@@ -56,7 +57,7 @@ class ProcessTable:
         p = line.prefix
         if p.kind != "nccl" or p.host is None or p.pid is None:
             versions = nccl.version_of(line.rest) if " version" in line.rest and line.is_known else {}
-            if versions and _is_bare_version(line.rest):
+            if versions and _BARE_VERSION.match(line.rest):
                 self._bare_versions |= versions
                 return True
             return False
@@ -189,10 +190,6 @@ class ProcessTable:
                     "sources": (log.source,),
                 }
                 records.append(_with_last(log, facts, spoken, None))
-
-
-def _is_bare_version(text: str) -> bool:
-    return re.match(r"(?:N|R)CCL version|HIP version|ROCm version", text) is not None
 
 
 def _settings(text: str, spoken: _Spoken) -> None:
