@@ -104,13 +104,13 @@ def _once(args: argparse.Namespace) -> int:
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
         with Output(args) as output:
             _check_trace(args.trace)
             _load_what_comes_next()
-            readings = read(crew, output, quiet=args.quiet)
+            readings = read(pool, output, quiet=args.quiet)
             refuse_nothing(readings)
             question = _question(args)
             report, code = report_on(readings, question, args, started=started)
@@ -132,7 +132,7 @@ def _question(args: argparse.Namespace) -> "Question":
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
 
 
-def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
+def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
     shown_s = 0.0
@@ -148,7 +148,7 @@ def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 
-    return crew.read(show)
+    return pool.read(show)
 
 
 def _load_what_comes_next() -> None:

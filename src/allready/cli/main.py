@@ -4,7 +4,6 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
-import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -103,12 +102,13 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def entry() -> None:
     """Console script."""
+    from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 
     _have_standard_streams()
     this_process_ends_here()
     code = main()
-    gc.freeze()  # the last collection would look through everything that is about to go anyway: 0.1 s after a large run
+    garbage.forget_existing()
     sys.exit(code)
 
 
