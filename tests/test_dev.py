@@ -50,7 +50,7 @@ def test_refuses_what_is_there_already_and_writes_nothing(checkout: Path, capsys
     there = checkout / "src/allready/rules/net/mtu_differs.py"
     before = there.read_bytes()
     assert dev.main(["new-rule", "net", "mtu_differs"], root=checkout) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert there.read_bytes() == before
 
 

@@ -50,6 +50,6 @@ def report_on(
         try:
             write_trace(args.trace, report.ruins, after, [d for r in readings for d in r.dumps])
         except OSError as error:
-            raise UsageError(f"--trace {args.trace}: {error.strerror or error}") from error
+            raise UsageError("--trace {trace}: {reason}", trace=args.trace, reason=error.strerror or error) from error
     codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}
     return report, codes.get(report.status, EXIT_UNCHECKED)

@@ -58,7 +58,7 @@ def scan(
     A part of a file needs a stream that can seek; `merge` puts the parts together.  Ends with the stream or, at a read
     error, with a problem in the result.  `on_bytes` is told how many bytes were read since its last call.
 
-    Raises UsageError: `iteration_marker` is no regular expression with a group.
+    Raises UsageError: `iteration_marker` is not a regular expression with a group.
     """
     reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes)
     start = max(0, first_byte - 1)
