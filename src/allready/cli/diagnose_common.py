@@ -46,9 +46,9 @@ def report_on(
     if args.trace:
         from allready.evidence.trace import write_trace
 
-        assert report.ruins is not None
+        assert report.summary is not None
         try:
-            write_trace(args.trace, report.ruins, after, [d for r in readings for d in r.dumps])
+            write_trace(args.trace, report.summary, after, [d for r in readings for d in r.dumps])
         except OSError as error:
             raise UsageError("--trace {trace}: {reason}", trace=args.trace, reason=error.strerror or error) from error
     codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}

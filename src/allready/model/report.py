@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
@@ -64,6 +64,7 @@ class Report(Struct, frozen=True, kw_only=True):
     collectives: Collectives | None = None
     facts: dict[int, dict[str, Any]] = {}  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = {}  # node rank -> codes of findings that name it
-    ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
+    # Only of a run that is over, or that still writes the logs that were read.
+    summary: RunSummary | None = field(default=None, name="ruins")
     job: JobOutcome | None = None  # of `run`, once the job is over
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

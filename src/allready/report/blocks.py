@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from allready.model import CollectiveRun, Finding, Remedy, Report, Severity, Status, ranges
-from allready.report import ruins_blocks, units
+from allready.report import run_blocks, units
 from allready.report.matrix import LETTERS, OUTCOMES, matrix
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
-from allready.report.ruins_words import folded_findings
+from allready.report.run_words import folded_findings
 from allready.report.safe import plain
 from allready.report.words import (
     SYMBOLS,
@@ -51,7 +51,7 @@ def compose(
     if quiet:
         return
     yield from _findings(report, language, verbose)
-    yield from ruins_blocks.compose(report, language, verbose)
+    yield from run_blocks.compose(report, language, verbose)
     yield from _roll(report, language)
     yield from _reach(report, language, verbose)
     yield from _stages(report, language, verbose)
@@ -147,7 +147,7 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
             yield from _remedies(steps(finding, language), language)
             yield from _evidence(finding, language, verbose)
     titles = tuple(phrase(finding, "title", language) for finding in folded)
-    yield from ruins_blocks.explains_nothing(folded, titles, language)
+    yield from run_blocks.explains_nothing(folded, titles, language)
 
 
 def _roll(report: Report, language: str) -> Iterator[Block]:

@@ -46,7 +46,7 @@ def encode(report: Report) -> bytes:
         "collectives": report.collectives,
         "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
         "odd": report.odd,
-        "ruins": report.ruins,
+        "ruins": report.summary,
         "job": report.job,
         "notes": report.notes,
     }
@@ -97,7 +97,8 @@ def _nan_for_null(value: Any, kind: Any) -> Any:
         return math.nan if kind is float else None
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = _hints(kind)
-        return {k: _nan_for_null(v, hints.get(k, Any)) for k, v in value.items()}
+        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        return {k: _nan_for_null(v, hints.get(str(names.get(k, k)), Any)) for k, v in value.items()}
     if isinstance(value, list) and isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return [_nan_for_null(v, hint) for v, hint in zip(value, _hints(kind).values(), strict=False)]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

@@ -11,8 +11,8 @@ from allready.report import units
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
 from allready.report.page_nodes import nodes
 from allready.report.page_roll import roll
-from allready.report.page_ruins import page_ruins
-from allready.report.ruins_words import folded_findings
+from allready.report.page_run import page_run
+from allready.report.run_words import folded_findings
 from allready.report.safe import plain
 from allready.report.words import (
     BAD_STAGES,
@@ -76,7 +76,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "tiles": _tiles(report),
         "findings": [_finding(f, report) for f in shown],
         "folded": [_finding(f, report) for f in folded],
-        "ruins": page_ruins(report, codes, both),
+        "run": page_run(report, codes, both),
         "roll": roll(report, language, both),
         "reach": _reach(report),
         "runs": [_run(run, report) for run in runs],

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Remedy, Report, RollCall, Status, World, ranges
 from allready.report import units
-from allready.report.ruins_words import ended
+from allready.report.run_words import ended
 from allready.report.safe import plain
 from allready.text.catalog import remedy_text, say, say_remedies
 from allready.text.reasons import say_reason
@@ -185,8 +185,8 @@ def summary(report: Report, language: str) -> tuple[str, ...]:
                         size=units.size(best.size_bytes),
                     )
                 )
-    if report.ruins is not None:
-        said += ended(report.ruins, language)
+    if report.summary is not None:
+        said += ended(report.summary, language)
     return tuple(said)
 
 

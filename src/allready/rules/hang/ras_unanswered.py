@@ -7,9 +7,17 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, FaultClass, GroupProgress, Hit, RunEvidence, Severity, ranges
-
-DEAD = "considered dead"
+from allready.model import (
+    Absence,
+    Confidence,
+    Culprits,
+    FaultClass,
+    GroupProgress,
+    Hit,
+    RunEvidence,
+    Severity,
+    ranges,
+)
 
 
 @Rule(
@@ -47,7 +55,7 @@ def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
-        is_dead = all(group.absent[r] == DEAD for r in silent)
+        is_dead = all(group.absent[r] is Absence.DEAD for r in silent)
         # Of several nobody knows who was first.
         is_one = len(silent) == 1 and num_answered >= 1
         yield Hit(

@@ -1,11 +1,11 @@
-"""The ruins of a run on a terminal: what was read, where each rank stands, the chain of events, what differs."""
+"""A run that is over on a terminal: what was read, where each rank stands, the chain of events, what differs."""
 
 from collections.abc import Iterator
 
-from allready.model import BenchRun, ClockOffset, Finding, RankRow, Report, RunSummary, ranges
+from allready.model import BenchRun, ClockOffset, Finding, RankRow, Report, RunSummary, TimelineEvent, ranges
 from allready.report import units
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
-from allready.report.ruins_words import (
+from allready.report.run_words import (
     AREAS,
     MAX_LINKS,
     Band,
@@ -38,17 +38,17 @@ ROLE_STYLE = {"root": "bad", "death": "bad", "cascade": "warn", "operation": ""}
 
 
 def compose(report: Report, language: str, verbose: int = 0) -> Iterator[Block]:
-    """Everything after verdict and findings; nothing for a report without ruins."""
-    ruins = report.ruins
-    if ruins is None:
+    """Everything after verdict and findings; nothing for a report without a run."""
+    summary = report.summary
+    if summary is None:
         return
-    yield from _read(ruins, language, verbose)
-    yield from _differences(ruins, language, verbose)
-    yield from _chain(ruins, language, verbose)
+    yield from _read(summary, language, verbose)
+    yield from _differences(summary, language, verbose)
+    yield from _chain(summary, language, verbose)
     yield from _ranks(report, language, verbose)
-    yield from _clocks(ruins, language, verbose)
-    yield from _iterations(ruins, language, verbose)
-    yield from _benches(ruins, language)
+    yield from _clocks(summary, language, verbose)
+    yield from _iterations(summary, language, verbose)
+    yield from _benches(summary, language)
 
 
 def explains_nothing(findings: tuple[Finding, ...], titles: tuple[str, ...], language: str) -> Iterator[Block]:
@@ -59,15 +59,15 @@ def explains_nothing(findings: tuple[Finding, ...], titles: tuple[str, ...], lan
     yield Line((Piece(named, "dim"),), lead=Piece(r("explain_nothing", language, count=len(findings)), "dim"))
 
 
-def _read(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+def _read(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
-    yield Line((Piece(" · ".join(what_was_read(ruins, language))),), lead=Piece(r("read", language), "bold"))
-    bad = [s for s in ruins.sources if s.problem]
+    yield Line((Piece(" · ".join(what_was_read(summary, language))),), lead=Piece(r("read", language), "bold"))
+    bad = [s for s in summary.sources if s.problem]
     for source in bad[: MAX_ROWS if verbose else MAX_PROBLEMS]:
         text = f"{plain(source.path, most=160)} ({plain(source.problem or '', most=200)})"
         yield Line((Piece(text),), lead=Piece(r("problem", language), "dim"), indent=2)
     if verbose:
-        for source in [s for s in ruins.sources if s.num_unknown][:MAX_ROWS]:
+        for source in [s for s in summary.sources if s.num_unknown][:MAX_ROWS]:
             example = plain(source.unknown_examples[0], most=120) if source.unknown_examples else ""
             text = r("unknown_in", language, count=source.num_unknown, path=plain(source.path, most=160))
             yield Line(
@@ -76,14 +76,14 @@ def _read(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
 
 
 def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
-    ruins = report.ruins
-    if ruins is None or not ruins.ranks:
+    summary = report.summary
+    if summary is None or not summary.ranks:
         return
-    few = len(ruins.ranks) <= MAX_ROWS
+    few = len(summary.ranks) <= MAX_ROWS
     found = bands(report, fold=not (verbose and few))
     shown = found[: MAX_ROWS if verbose else MAX_BANDS]
     yield Gap()
-    yield Line((Piece(r("ranks", language), "bold"), Piece(f" ({len(ruins.ranks)})", "dim")))
+    yield Line((Piece(r("ranks", language), "bold"), Piece(f" ({len(summary.ranks)})", "dim")))
     most = 400 if verbose else TEXT_COLUMNS
     rows = [_row(band, language, most) for band in shown]
     names = ("rank", "node", "process", "gpu", "init", "network", "operations", "stand")
@@ -120,7 +120,7 @@ def _row(band: Band, language: str, most: int) -> tuple[Piece, ...]:
         Piece(r(init, language) if init else units.UNKNOWN, "bad" if first.init == "started" else ""),
         Piece(plain(first.network, most=30) or units.UNKNOWN),
         Piece(operations(first.op_counts, language)),
-        Piece(gist(stand(first, language, most=600), most), style),
+        Piece(gist(stand(first, language, most=600), most, first.end), style),
     )
 
 
@@ -166,8 +166,8 @@ def _details(row: RankRow, name: str, language: str) -> Iterator[Block]:
         yield Line((Piece(" · ".join(said_of)),), lead=Piece(f"rank {name}", "dim"), indent=2)
 
 
-def _chain(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
-    shown, more = chain(ruins, most=40 if verbose else MAX_LINKS)
+def _chain(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+    shown, more = chain(summary, most=40 if verbose else MAX_LINKS)
     if not shown:
         return
     dates = days(link.first for link in shown)
@@ -189,15 +189,20 @@ def _link(link: Link, language: str, verbose: int, *, dated: bool) -> tuple[Piec
     where = shorten(ranges(link.ranks), 20)
     if not where and link.nodes:
         where = r("node", language, number=shorten(ranges(link.nodes), 12))
-    text = said(first.text, language, most=400)
+    text = _text(first, language)
     times = f" (×{link.count:,})" if link.count > 1 and link.count > len(link.ranks) else ""
     return (
         Piece(clock(first.time_s, dated=dated)),
         Piece(where or units.UNKNOWN, "bold"),
         Piece(role_word(first.role, language), style),
         Piece(plain(first.code, most=20) if first.code else units.UNKNOWN, style),
-        Piece((text if verbose else gist(text, TEXT_COLUMNS)) + times, "dim" if style == "dim" else ""),
+        Piece((text if verbose else gist(text, TEXT_COLUMNS, first.event)) + times, "dim" if style == "dim" else ""),
     )
+
+
+def _text(event: TimelineEvent, language: str) -> str:
+    """What happened; as it was written where a report of an older version has nothing but that."""
+    return said(event.event, language, of_group=True) if event.event is not None else plain(event.text, most=400)
 
 
 def clock_words(offset: ClockOffset, language: str) -> str:
@@ -213,11 +218,11 @@ def clock_words(offset: ClockOffset, language: str) -> str:
     return text if abs(offset.offset_s) > offset.uncertainty_s else f"{text}{r('clock_same', language)}"
 
 
-def _clocks(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
-    if not ruins.clocks:
+def _clocks(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+    if not summary.clocks:
         return
     yield Gap()
-    ordered = sorted(ruins.clocks, key=lambda c: -abs(c.offset_s))
+    ordered = sorted(summary.clocks, key=lambda c: -abs(c.offset_s))
     for offset in ordered[: None if verbose else MAX_CLOCKS]:
         yield Line((Piece(clock_words(offset, language)),), lead=Piece(r("clocks", language), "bold"))
     if len(ordered) > MAX_CLOCKS and not verbose:
@@ -230,16 +235,16 @@ def area_word(area: str, language: str) -> str:
     return r(f"area_{area}", language) if area in AREAS else plain(area, most=40)
 
 
-def _differences(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
-    if ruins.baseline is None:
+def _differences(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+    if summary.baseline is None:
         return
     yield Gap()
-    lead = Piece(r("differences", language, baseline=plain(ruins.baseline, most=160)), "bold")
-    if not ruins.differences:
+    lead = Piece(r("differences", language, baseline=plain(summary.baseline, most=160)), "bold")
+    if not summary.differences:
         yield Line((Piece(r("no_difference", language), "good"),), lead=lead)
         return
-    yield Line((lead, Piece(f" ({len(ruins.differences)})", "dim")))
-    ordered = sorted(ruins.differences, key=lambda d: -d.weight)
+    yield Line((lead, Piece(f" ({len(summary.differences)})", "dim")))
+    ordered = sorted(summary.differences, key=lambda d: -d.weight)
     shown = ordered[: None if verbose else MAX_DIFFERENCES]
     most = 400 if verbose else 60
     rows = tuple(
@@ -283,15 +288,15 @@ def bench_words(bench: BenchRun, language: str) -> str:
     return " · ".join(said_of)
 
 
-def _benches(ruins: RunSummary, language: str) -> Iterator[Block]:
-    if ruins.benches:
+def _benches(summary: RunSummary, language: str) -> Iterator[Block]:
+    if summary.benches:
         yield Gap()
-    for bench in ruins.benches:
+    for bench in summary.benches:
         yield Line((Piece(bench_words(bench, language)),), lead=Piece(r("benches", language), "bold"))
 
 
-def _iterations(ruins: RunSummary, language: str, verbose: int) -> Iterator[Block]:
-    found = ruins.iterations
+def _iterations(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+    found = summary.iterations
     if found is None:
         return
     yield Gap()

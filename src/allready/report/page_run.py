@@ -1,4 +1,4 @@
-"""The ruins of a run in the HTML report: timeline, ranks, lines, sources, differences, measurements, iterations."""
+"""A run that is over in the HTML report: timeline, ranks, lines, sources, differences, measurements, iterations."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import BenchRun, RankRow, Report, RunSummary, SourceRecord, ranges
+from allready.model import BenchRun, GroupPosition, RankRow, Report, RunSummary, SourceRecord, TimelineEvent, ranges
 from allready.report import units
-from allready.report.ruins_blocks import area_word, bench_words, clock_words
-from allready.report.ruins_words import (
+from allready.report.run_blocks import area_word, bench_words, clock_words
+from allready.report.run_words import (
     HARMLESS,
     ROLES,
     Band,
@@ -20,6 +20,7 @@ from allready.report.ruins_words import (
     days,
     died,
     doing,
+    ended_well,
     gist,
     line_class,
     link_of,
@@ -48,30 +49,30 @@ MAX_DIFFERENCES = 300
 Both = Callable[[Callable[[str], str]], Markup]
 
 
-def page_ruins(report: Report, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
-    """What the template shows; None for a report without ruins.
+def page_run(report: Report, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
+    """What the template shows; None for a report without a run.
 
     Args:
-        report: its `ruins`.
+        report: its `summary`.
         codes: of the findings in the page's order, so that a line links to the finding about it.
         both: makes markup of a text in both languages.
     """
-    ruins = report.ruins
-    if ruins is None:
+    summary = report.summary
+    if summary is None:
         return None
     line = timeline(report)
     return {
         "R": lambda name, **values: both(lambda lang: r(name, lang, **values)),
-        "read": both(lambda lang: " · ".join(what_was_read(ruins, lang))),
-        "tiles": _tiles(ruins),
+        "read": both(lambda lang: " · ".join(what_was_read(summary, lang))),
+        "tiles": _tiles(summary),
         "timeline": line,
         "legend": [{"role": role, "d": shape(role, 7, 7)} for role in (line["roles"] if line else ())],
-        "clocks": [both(_clock_text(offset)) for offset in sorted(ruins.clocks, key=lambda c: -abs(c.offset_s))[:64]],
-        "clocks_unknown": not ruins.clocks and len({row.node for row in ruins.ranks if row.node is not None}) > 1,
+        "clocks": [both(_clock_text(offset)) for offset in sorted(summary.clocks, key=lambda c: -abs(c.offset_s))[:64]],
+        "clocks_unknown": not summary.clocks and len({row.node for row in summary.ranks if row.node is not None}) > 1,
         "ranks": _ranks(report, both),
-        "lines": _lines(ruins, codes, both),
-        "sources": _sources(ruins),
-        "baseline": None if ruins.baseline is None else plain(ruins.baseline, most=300),
+        "lines": _lines(summary, codes, both),
+        "sources": _sources(summary),
+        "baseline": None if summary.baseline is None else plain(summary.baseline, most=300),
         "differences": [
             {
                 "area": both(_area_text(d.area)),
@@ -81,11 +82,11 @@ def page_ruins(report: Report, codes: Sequence[str], both: Both) -> dict[str, An
                 "ranks": shorten(ranges(d.ranks), 60),
                 "weight": min(2, max(0, d.weight)),
             }
-            for d in sorted(ruins.differences, key=lambda d: -d.weight)[:MAX_DIFFERENCES]
+            for d in sorted(summary.differences, key=lambda d: -d.weight)[:MAX_DIFFERENCES]
         ],
-        "differences_more": max(0, len(ruins.differences) - MAX_DIFFERENCES),
-        "benches": [_bench(bench, both) for bench in ruins.benches],
-        "iterations": _iterations(ruins, both),
+        "differences_more": max(0, len(summary.differences) - MAX_DIFFERENCES),
+        "benches": [_bench(bench, both) for bench in summary.benches],
+        "iterations": _iterations(summary, both),
     }
 
 
@@ -97,26 +98,26 @@ def _area_text(area: str) -> Callable[[str], str]:
     return lambda language: area_word(area, language)
 
 
-def _tiles(ruins: RunSummary) -> list[dict[str, Any]]:
+def _tiles(summary: RunSummary) -> list[dict[str, Any]]:
     tiles = [
-        {"name": "tile_sources", "text": f"{ruins.num_sources:,}", "off": False},
-        {"name": "tile_size", "text": units.size(ruins.num_bytes), "off": False},
-        {"name": "tile_lines", "text": f"{ruins.num_lines:,}", "off": False},
+        {"name": "tile_sources", "text": f"{summary.num_sources:,}", "off": False},
+        {"name": "tile_size", "text": units.size(summary.num_bytes), "off": False},
+        {"name": "tile_lines", "text": f"{summary.num_lines:,}", "off": False},
     ]
-    if ruins.num_operations:
-        tiles.append({"name": "tile_operations", "text": f"{ruins.num_operations:,}", "off": False})
-    tiles.append({"name": "tile_unknown", "text": f"{ruins.num_unknown:,}", "off": False})
-    well = sum(row.ending == "ended well" for row in ruins.ranks)
+    if summary.num_operations:
+        tiles.append({"name": "tile_operations", "text": f"{summary.num_operations:,}", "off": False})
+    tiles.append({"name": "tile_unknown", "text": f"{summary.num_unknown:,}", "off": False})
+    well = sum(ended_well(row) for row in summary.ranks)
     if well:
-        tiles.append({"name": "tile_ended", "text": f"{well} / {len(ruins.ranks)}", "off": well < len(ruins.ranks)})
+        tiles.append({"name": "tile_ended", "text": f"{well} / {len(summary.ranks)}", "off": well < len(summary.ranks)})
     return tiles
 
 
 def _ranks(report: Report, both: Both) -> dict[str, Any] | None:
-    ruins = report.ruins
-    if ruins is None or not ruins.ranks:
+    summary = report.summary
+    if summary is None or not summary.ranks:
         return None
-    few = len(ruins.ranks) <= MAX_OPEN
+    few = len(summary.ranks) <= MAX_OPEN
     found = bands(report, fold=not few)
     shown: list[Band] = []
     if few:
@@ -129,7 +130,7 @@ def _ranks(report: Report, both: Both) -> dict[str, Any] | None:
     singles = sum(len(band.rows) == 1 for band in shown)
     return {
         "rows": [_rank(band, both) for band in shown],
-        "count": len(ruins.ranks),
+        "count": len(summary.ranks),
         "shown": None if few else singles,
         "more": sum(len(band.rows) for band in found) - sum(len(band.rows) for band in shown),
     }
@@ -151,9 +152,9 @@ def _rank(band: Band, both: Both) -> dict[str, Any]:
         "init": first.init if first.init in {"completed", "started"} else "",
         "network": plain(first.network, most=40) or units.UNKNOWN,
         "operations": both(lambda lang: operations(first.op_counts, lang)),
-        "stand": both(lambda lang: gist(stand(first, lang, most=600), 160)),
+        "stand": both(lambda lang: gist(stand(first, lang, most=600), 160, first.end)),
         "last": both(lambda lang: line_class(first.last_line_class, lang) or units.UNKNOWN),
-        "css": "o-bad" if band.culprit or died(first) else "o-ok" if first.ending == "ended well" else "",
+        "css": "o-bad" if band.culprit or died(first) else "o-ok" if ended_well(first) else "",
         "culprit": band.culprit,
         "details": _details(first, both),
     }
@@ -171,10 +172,10 @@ def _details(row: RankRow, both: Both) -> list[dict[str, Any]]:
         ("channels", [plain(f"{n} {k}", most=60) for k, n in row.num_channels.items() if n]),
         ("algorithms", [plain(f"{k} ×{n}", most=100) for k, n in row.algorithms.items()]),
         ("op_counts", [plain(f"{n} {k}", most=60) for k, n in row.op_counts.items()]),
-        ("groups", [_group(row, name, how, both) for name, how in row.groups.items()]),
+        ("groups", [_group(position, both) for position in row.positions]),
         ("phases", [plain(f"{k} {units.time(s)}", most=80) for k, s in row.phases_s.items()]),
-        ("activity", [both(lambda lang: doing(row.activity, lang))] if row.activity else []),
-        ("ending", [both(lambda lang: said(row.ending, lang, most=600))] if row.ending else []),
+        ("activity", [both(lambda lang: doing(row, lang))] if row.activity_kind else []),
+        ("ending", [both(lambda lang: said(row.end, lang, most=600))] if row.end else []),
     ]
     if row.last_line:
         where = f" ({plain(row.last_source, most=160)})" if row.last_source else ""
@@ -182,22 +183,22 @@ def _details(row: RankRow, both: Both) -> list[dict[str, Any]]:
     return [{"name": name, "lines": lines[:32], "more": max(0, len(lines) - 32)} for name, lines in told if lines]
 
 
-def _group(row: RankRow, name: str, how: str, both: Both) -> Markup:
-    counts = row.group_counts.get(name, {})
+def _group(position: GroupPosition, both: Both) -> Markup:
+    name = plain(f"{position.group} ({position.source})", most=120)
 
     def text(language: str) -> str:
-        counted = f" ({operations(counts, language, most=6)})" if counts else ""
-        return f"{plain(name, most=120)}: {came(how, language)}{counted}"
+        counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
+        return f"{name}: {came(position, language)}{counted}"
 
     return both(text)
 
 
-def _lines(ruins: RunSummary, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
-    if not ruins.moments:
+def _lines(summary: RunSummary, codes: Sequence[str], both: Both) -> dict[str, Any] | None:
+    if not summary.timeline:
         return None
     # What is harmless takes one row however many ranks say it.
-    rows = [link for link in links(ruins) if link.first.role == HARMLESS]
-    rows += [link_of([moment]) for moment in ruins.moments if moment.role != HARMLESS]
+    rows = [link for link in links(summary) if link.first.role == HARMLESS]
+    rows += [link_of([event]) for event in summary.timeline if event.role != HARMLESS]
     telling = sorted(rows, key=lambda k: (weight(k.first.role), when(k.first)))[:MAX_LINES]
     shown = sorted(telling, key=lambda k: when(k.first))
     dates = days(k.first for k in shown)
@@ -221,29 +222,34 @@ def _role_text(role: str) -> Callable[[str], str]:
 
 
 def _line(link: Link, first: dict[str, int], both: Both, *, dated: bool) -> dict[str, Any]:
-    moment = link.first
+    event = link.first
     more = f" … +{link.num_sources - 1}" if link.num_sources > 1 else ""
     return {
-        "role": moment.role if moment.role in ROLES else "record",
-        "word": both(_role_text(moment.role)),
-        "code": plain(moment.code or "", most=20),
-        "at": first.get(moment.code or ""),
+        "role": event.role if event.role in ROLES else "record",
+        "word": both(_role_text(event.role)),
+        "code": plain(event.code or "", most=20),
+        "at": first.get(event.code or ""),
         "rank": shorten(ranges(link.ranks), 24) or units.UNKNOWN,
         "node": shorten(ranges(link.nodes), 24) or units.UNKNOWN,
-        "time": clock(moment.time_s, dated=dated),
+        "time": clock(event.time_s, dated=dated),
         "count": link.count,
-        "source": plain(moment.source, most=200) + more,
-        "text": both(lambda lang: said(moment.text, lang, most=600)),
+        "source": plain(event.source, most=200) + more,
+        "text": both(lambda lang: _text(event, lang)),
     }
 
 
-def _sources(ruins: RunSummary) -> dict[str, Any] | None:
-    if not ruins.sources:
+def _text(event: TimelineEvent, language: str) -> str:
+    known = said(event.event, language, most=600, of_group=True)
+    return known or plain(event.text, most=600)
+
+
+def _sources(summary: RunSummary) -> dict[str, Any] | None:
+    if not summary.sources:
         return None
-    shown = ruins.sources[:MAX_SOURCES]
+    shown = summary.sources[:MAX_SOURCES]
     return {
         "rows": [_source(s) for s in shown],
-        "more": max(0, ruins.num_sources - len(shown)),
+        "more": max(0, summary.num_sources - len(shown)),
         "problems": any(s.problem for s in shown),
     }
 
@@ -280,8 +286,8 @@ def _bench(bench: BenchRun, both: Both) -> dict[str, Any]:
     }
 
 
-def _iterations(ruins: RunSummary, both: Both) -> dict[str, Any] | None:
-    found = ruins.iterations
+def _iterations(summary: RunSummary, both: Both) -> dict[str, Any] | None:
+    found = summary.iterations
     if found is None:
         return None
     numbers = sorted(found.num_iterations.values())
