@@ -27,7 +27,7 @@ ENGLISH = _words(
         r"\btold\b": "reported, logged, named",
         r"\b(is|are|was|were|be|what|been|it|than|nothing|and) said\b": "reported, printed, logged",
         r"\b(un)?heard\b": "received; no heartbeat",
-        r"\b(a|one|each|every|first|last|next|between|two|of|this|that) looks?\b": "a sample, a poll, a read",
+        r"\b(a|one|each|every|first|last|next|between|two|of|this) looks?\b": "a sample, a poll, a read",
         r"\blook(s|ed)? into\b": "investigate, sample",
         r"\bturns?\b(?! (on|off|it|them|out|into|to)\b)(?![^.]{0,30}\binto\b)(?<!in turn)(?<!in turns)": "iteration, step, round",
         r"\bcrawl(s|ed|ing)?\b": "be slow, run slowly",
