@@ -29,7 +29,7 @@ ENGLISH = _words(
         r"\b(un)?heard\b": "received; no heartbeat",
         r"\b(a|one|each|every|first|last|next|between|two|of|this) looks?\b": "a sample, a poll, a read",
         r"\blook(s|ed)? into\b": "investigate, sample",
-        r"\bturns?\b(?! (on|off|it|them|out|into|to)\b)(?![^.]{0,30}\binto\b)(?<!in turn)(?<!in turns)": "iteration, step, round",
+        r"\bturns?\b(?! (on|off|it|them|out|into|to)\b)(?![^.]{0,30}\binto\b)(?<!in turn)": "iteration, step, round",
         r"\bcrawl(s|ed|ing)?\b": "be slow, run slowly",
         r"\bmend(s|ed|ing)?\b": "fix",
         r"\b(for )?want of\b": "lack of, out of",
