@@ -146,7 +146,7 @@ def test_keys_of_a_later_version_are_passed_over() -> None:
     [(b"", "not JSON"), (b"\xff\xfe", "not JSON"), (b"[" * 100_000, "not JSON"), (b"[]", "not an object"),
      (b"{}", "schema is None"), (b'{"schema": "allready.report/2"}', "allready.report/2"),
      (b'{"schema": "allready.report/1"}', "missing required field"),
-     (b'{"schema": "allready.report/1", "status": 7}', "not a whole report")],
+     (b'{"schema": "allready.report/1", "status": 7}', "incomplete report")],
 )  # fmt: skip
 def test_garbage_is_refused_with_the_reason(data: bytes, says: str) -> None:
     with pytest.raises(UsageError, match=says):
