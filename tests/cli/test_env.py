@@ -78,8 +78,8 @@ def test_pages_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         (("lint", "/nonexistent"), "No such file"),
         (("lint", "/"), "Is a directory"),
         (("lint", "--compare", "/dev/null"), "two nodes"),
-        (("lint", "--json", "/nonexistent/x"), "--json"),
-        (("preset", "of-my-own"), "there are: basic"),
+        (("lint", "--json", "/nonexistent/x"), "/nonexistent/x"),
+        (("preset", "of-my-own"), "valid: basic"),
         (("preset", "--shell"), "name a preset"),
         (("preset", "basic", "--peers", "no-such-host.invalid"), "does not resolve"),
     ],
@@ -182,4 +182,4 @@ def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
 
 def test_a_job_with_an_unknown_preset_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--preset", "of-my-own", "train.py"]) == 2
-    assert "there are: basic" in capsys.readouterr().err
+    assert "valid: basic" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_loaders() -> None:
 
 
 def test_an_unknown_preset() -> None:
-    with pytest.raises(UsageError, match="there are: basic"):
+    with pytest.raises(UsageError, match="valid: basic"):
         preset("fast", MACHINE)
 
 

@@ -3,78 +3,76 @@
 import argparse
 import importlib
 
-from allready.cli.main import EXIT_USAGE
-from allready.cli.options import count, version
+from allready.cli.options import add_language, count, version
 
 COMMANDS = {
-    "explain": "the page of a variable, and what a value of it means here",
-    "lint": "settings that are wrong: in this environment, in files, or between nodes",
-    "preset": "settings for one purpose, computed for this machine",
+    "explain": "print the page of a variable, and what a value of it means on this machine",
+    "lint": "find wrong settings in this environment, in files, or between nodes",
+    "preset": "print settings for one purpose, computed for this machine",
 }
 EPILOG = """\
   allready env explain NCCL_IB_TIMEOUT                  what it is, who reads it, what goes wrong with it
   allready env explain NCCL_SOCKET_IFNAME --value ^lo   what this value means on this machine
-  allready env lint                                     this environment
-  allready env lint train.sh job.sbatch Dockerfile      what files assign, each finding with its line
+  allready env lint                                     check this environment
+  allready env lint train.sh job.sbatch Dockerfile      check files; findings have line numbers
   allready env lint --compare node0.env node1.env       settings that differ between nodes
   allready env preset ethernet --peers gpu1,gpu2        settings for one purpose, computed for this machine
-Exit codes: 0; 1 an error among the findings; 2 usage; 3 a file could not be read as what it is.
+Exit codes: 0; 1 an error among the findings; 2 usage; 3 a file could not be parsed.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `env` and its three commands."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    commands = parser.add_subparsers(dest="env_command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="env_command", metavar="COMMAND", required=True)
     made = {name: commands.add_parser(name, help=t, description=t, allow_abbrev=False) for name, t in COMMANDS.items()}
     _explain(made["explain"])
     _lint(made["lint"])
     _preset(made["preset"])
     for own in (made["lint"], made["preset"]):
         for name in ("torch", "nccl", "jax"):
-            about = f"version of {name} (default: the one found here)"
-            own.add_argument(f"--{name}", metavar="VERSION", type=version, help=about)
+            own.add_argument(f"--{name}", metavar="VERSION", type=version, help="judge for this version of it")
     for own in made.values():
-        own.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+        add_language(own)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one of the three; its exit code, or 2 when none is named."""
-    if args.env_command is None:
-        print(EPILOG, end="")
-        return EXIT_USAGE
+    """Run one of the three; its exit code."""
     return int(importlib.import_module(f"allready.cli.env_{args.env_command}").run(args))
 
 
 def _explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="variables, flags of XLA, or NAME=VALUE")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="variables, XLA flags, or NAME=VALUE")
     parser.add_argument("--value", metavar="V", help="what this value means on this machine")
     parser.add_argument(
         "--list", nargs="?", const="", metavar="PREFIX", help="list all variables, or those of a family"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the pages as JSON (- for standard output, and no text)")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the pages as JSON to FILE (- for standard output, without text)"
+    )
 
 
 def _lint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="scripts, .env, Dockerfile, manifests, ... (- for stdin)"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="script, .env, Dockerfile, manifest, /proc/PID/environ, ... (- for standard input)",
     )
-    parser.add_argument("--compare", action="store_true", help="the files are the environments of several nodes")
+    parser.add_argument("--compare", action="store_true", help="compare FILEs, the environments of several nodes")
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--here", action="store_true", help="judge the files by this machine, whatever their kind")
-    place.add_argument("--elsewhere", action="store_true", help="do not judge the files by this machine")
+    place.add_argument("--here", action="store_true", help="check files against this machine, whatever their kind")
+    place.add_argument("--elsewhere", action="store_true", help="do not check files against this machine")
     parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings as well")
     parser.add_argument(
-        "--json", metavar="FILE", help="write the findings as JSON (- for standard output, and no text)"
+        "--json", metavar="FILE", help="write the findings as JSON to FILE (- for standard output, without text)"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="also what each variable is, and what goes wrong")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also show what each variable does")
 
 
 def _preset(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", nargs="?", help="which one; without a name they are listed")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the preset (default: list all presets)")
     parser.add_argument(
-        "--peers", metavar="HOST,...", help="the other nodes: chooses the interface (default: MASTER_ADDR)"
+        "--peers", metavar="HOST,...", help="other nodes, to choose the interface (default: MASTER_ADDR)"
     )
     parser.add_argument("--nproc-per-node", type=count, metavar="N", help="processes per node (default: one per GPU)")
     form = parser.add_mutually_exclusive_group()

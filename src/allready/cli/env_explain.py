@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_HEALTHY
-from allready.cli.options import write_json
+from allready.cli.output import deliver_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
@@ -41,11 +41,11 @@ def run(args: argparse.Namespace) -> int:
         if args.names or args.value is not None:
             raise UsageError("--list takes one PREFIX, and neither NAME nor --value")
         if not rows:
-            raise UsageError(f"no variable begins with {args.list!r}")
+            raise UsageError("no variable begins with {prefix!r}", prefix=args.list)
         _show(args.json, _list(rows, language), [_data(row, language, [], Standing.READ) for row in rows], language)
         return EXIT_HEALTHY
     asked = _asked(args.names, args.value)
-    pages = [(name, value, _named(name)) for name, value in asked]
+    pages = [(name, value, _named(name, language)) for name, value in asked]
     with_value = any(value is not None for _, value, _ in pages)
     machine = read_machine(LiveHost(), only=None if with_value else ("software",))
     blocks: list[Block] = []
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(target: str | None, blocks: Iterable[Block], pages: Sequence[dict[str, Any]], language: str) -> None:
     """The pages on the terminal, and as JSON where that is asked for."""
     if target:
-        write_json(target, {"schema": SCHEMA, "language": language, "variables": pages})
+        deliver_json(target, {"schema": SCHEMA, "language": language, "variables": pages})
     if target != "-":
         show_blocks(blocks, sys.stdout, language)
 
@@ -86,7 +86,7 @@ def _asked(words: Sequence[str], value: str | None) -> list[tuple[str, str | Non
     return [(pairs[0][0], value)] if value is not None else pairs
 
 
-def _named(name: str) -> Variable | None:
+def _named(name: str, language: str) -> Variable | None:
     """The row of `name`; None for a name of other software.
 
     Raises:
@@ -99,10 +99,12 @@ def _named(name: str) -> Variable | None:
     alike = names.nearest(name, most=MAX_SUGGESTIONS)
     alike += difflib.get_close_matches(upper, table.load(), n=MAX_SUGGESTIONS, cutoff=0.7)
     alike += [n for n in table.load() if len(upper) > 4 and upper in n]
-    rows = "\n".join(f"  {n}: {table.load()[n].what}" for n in list(dict.fromkeys(alike))[:MAX_SUGGESTIONS])
+    rows = "\n".join(
+        f"  {n}: {table.load()[n].text('what', language)}" for n in list(dict.fromkeys(alike))[:MAX_SUGGESTIONS]
+    )
     if not rows:
-        raise UsageError(f"no variable {name!r} is known; allready env explain --list shows those that are")
-    raise UsageError(f"no variable {name!r} is known; did you mean\n{rows}")
+        raise UsageError("unknown variable {name!r}; allready env explain --list lists the known ones", name=name)
+    raise UsageError("unknown variable {name!r}; did you mean\n{rows}", name=name, rows=rows)
 
 
 def _other(name: str) -> tuple[str, table.Elsewhere] | None:

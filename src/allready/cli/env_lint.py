@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allready.cli.env_machine import Machine, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import write_json
+from allready.cli.output import deliver_json
 from allready.errors import UsageError
 from allready.facts.env import is_read, nccl_conf_files, redact
 from allready.facts.host import Host
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     language = choose_language(args.lang)
     judged = lint(args)
     if args.json:
-        write_json(args.json, _body(judged))
+        deliver_json(args.json, _body(judged))
     if args.json != "-":
         show_blocks(_blocks(judged, language, verbose=args.verbose), sys.stdout, language)
     bad = Severity.WARNING if args.strict else Severity.ERROR
@@ -156,9 +156,9 @@ def _text(name: str) -> str:
     try:
         data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else _bytes(Path(name))
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from error
+        raise UsageError("{name}: {error}", name=name, error=error.strerror) from error
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{name}: larger than {MAX_BYTES >> 20} MiB")
+        raise UsageError("{name}: larger than {size}", name=name, size=f"{MAX_BYTES >> 20} MiB")
     return data.decode("utf-8-sig", errors="replace")
 
 
@@ -252,7 +252,7 @@ def _compare(parsed: Sequence[Parsed]) -> tuple[tuple[Finding, ...], tuple[NotCh
         UsageError: there are not two.
     """
     if len(parsed) < 2:
-        raise UsageError("--compare takes the environments of two nodes or more")
+        raise UsageError("--compare needs the environments of at least two nodes")
     facts = [
         EnvFacts(variables={s.name: s.value for s in p.settings if s.value is not None and is_read(s.name)})
         for p in parsed

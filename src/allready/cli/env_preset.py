@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from allready.cli.env_machine import Machine, addresses_of, read_machine, towards
 from allready.cli.main import EXIT_HEALTHY
-from allready.cli.options import write_json
+from allready.cli.output import deliver_json
 from allready.errors import UsageError
 from allready.facts.live import LiveHost
 from allready.launch.request import Note, RunRequest
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     language = choose_language(args.lang)
     if args.name is None:
         if args.json or args.shell or args.dockerfile or args.sbatch:
-            raise UsageError(f"name a preset: {', '.join(presets.NAMES)}")
+            raise UsageError("name a preset: {names}", names=", ".join(presets.NAMES))
         rows = [Line((Piece(_purpose(name, language)),), lead=Piece(name, "bold")) for name in presets.NAMES]
         show_blocks(rows, sys.stdout, language)
         return EXIT_HEALTHY
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     peers = (args.peers or os.environ.get("MASTER_ADDR", "")).split(",")
     made = presets.preset(args.name, here_for(peers, machine, args.nproc_per_node, is_asked=bool(args.peers)))
     if args.json:
-        write_json("-", _body(made, language))
+        deliver_json("-", _body(made, language))
     elif args.shell:
         sys.stdout.write(_script(made, language, (_export(line, language) for line in made.lines)))
     elif args.dockerfile:
@@ -70,7 +70,7 @@ def here_for(peers: Iterable[str], machine: Machine, nproc: int | None, *, is_as
     addresses = addresses_of(LiveHost(), named, timeout_s=RESOLVE_S)
     unresolved = [peer for peer, found in addresses.items() if not found]
     if unresolved and is_asked:
-        raise UsageError(f"--peers: {', '.join(unresolved)} does not resolve on this machine")
+        raise UsageError("--peers: {names} does not resolve on this machine", names=", ".join(unresolved))
     interface = towards(here.net, [address for found in addresses.values() for address in found])
     return replace(here, peers=named, interface=interface)
 

@@ -1,16 +1,12 @@
 """Environment variables that the job's libraries read, and the removal of secrets."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from allready.errors import FactUnavailable
+from allready.facts.host import Host, text_of
 from allready.model import EnvFacts, SourceKind
 from allready.variables.sources.parsed import Parsed
 from allready.variables.sources.plain import parse_nccl_conf
-
-if TYPE_CHECKING:
-    from allready.facts.host import Host
 
 REDACTED = "(redacted)"
 MAX_VARIABLES = 400
@@ -21,11 +17,6 @@ FAMILIES = (
     "TF_GPU_", "TF_CPP_", "FI_", "UCX_", "NVSHMEM_", "TP_", "HSA_", "HIP_", "ROCR_",
 )  # fmt: skip
 SINGLE = frozenset({"PYTHONHASHSEED", "LD_LIBRARY_PATH", "LD_PRELOAD"})
-_ALSO_SAVED = frozenset({
-    "HOME", "KUBERNETES_SERVICE_HOST", "container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "ENROOT_ROOTFS",
-    "SHIFTER_RUNTIME",
-})  # fmt: skip
-
 # Whole words between underscores: NCCL_IB_PKEY is the number of a partition, not a key.
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH|COOKIE"
@@ -50,7 +41,7 @@ _LONG_WORD = re.compile(r"[A-Za-z0-9+_\-]{40,}=*")
 _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
 
-def collect_env(host: "Host") -> EnvFacts:
+def collect_env(host: Host) -> EnvFacts:
     """The variables of the families above, secrets removed; NCCL's configuration files count as environment.
 
     NCCL puts the lines of its configuration files into the environment where the variable is not set, so a node
@@ -77,7 +68,7 @@ def redact(name: str, value: str) -> str:
     return _LONG_WORD.sub(_if_random, _SECRET_VALUE.sub(REDACTED, value))
 
 
-def nccl_conf(host: "Host") -> dict[str, str]:
+def nccl_conf(host: Host) -> dict[str, str]:
     """Variables that NCCL takes from its configuration files, where the environment lacks them."""
     found: dict[str, str] = {}
     for path, text in nccl_conf_files(host):
@@ -89,24 +80,12 @@ def nccl_conf(host: "Host") -> dict[str, str]:
     return found
 
 
-def nccl_conf_files(host: "Host") -> Iterator[tuple[str, str]]:
+def nccl_conf_files(host: Host) -> Iterator[tuple[str, str]]:
     """Path and text of NCCL's configuration files: NCCL_CONF_FILE or ~/.nccl.conf, which wins, then /etc/nccl.conf."""
     home = host.environ.get("HOME", "")
     first = host.environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home.startswith("/") else "")
     for path in filter(None, (first, "/etc/nccl.conf")):
-        try:
-            yield path, host.read(path)
-        except FactUnavailable:
-            continue
-
-
-def select_for_saving(environ: Mapping[str, str]) -> dict[str, str]:
-    """What may be kept of an environment in a file: the families and the names that collectors ask for."""
-    return {
-        k: redact(k, v[: 2 * MAX_VALUE_CHARS])[:MAX_VALUE_CHARS]
-        for k, v in sorted(environ.items())
-        if is_read(k) or k in _ALSO_SAVED
-    }
+        yield path, text_of(host, path)
 
 
 def _if_random(match: re.Match[str]) -> str:

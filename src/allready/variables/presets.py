@@ -61,7 +61,7 @@ def preset(name: str, here: Here) -> Preset:
         UsageError: no such preset, or the machine lacks what it is for.
     """
     if name not in _MAKERS:
-        raise UsageError(f"no preset {name!r}; there are: {', '.join(NAMES)}")
+        raise UsageError("unknown preset {name!r}; valid: {names}", name=name, names=", ".join(NAMES))
     maker = _Maker(here)
     _MAKERS[name](maker, here)
     return maker.made(name)
@@ -172,18 +172,14 @@ def _ethernet(maker: _Maker, here: Here) -> None:
 
 
 def _infiniband(maker: _Maker, here: Here) -> None:
-    ports = _fastest(here.active("InfiniBand"))
-    if not ports:
-        raise UsageError("preset infiniband: no InfiniBand port is ACTIVE on this machine (/sys/class/infiniband)")
+    ports = _fastest(here, "InfiniBand", "infiniband")
     _basic(maker, here)
     _devices(maker, here, ports)
     maker.note("memlock")
 
 
 def _roce(maker: _Maker, here: Here) -> None:
-    ports = _fastest(here.active("Ethernet"))
-    if not ports:
-        raise UsageError("preset roce: no RoCE port is ACTIVE on this machine (/sys/class/infiniband)")
+    ports = _fastest(here, "Ethernet", "roce")
     _basic(maker, here)
     _devices(maker, here, ports)
     nccl = found_of("nccl", here.versions)
@@ -199,9 +195,17 @@ def _roce(maker: _Maker, here: Here) -> None:
     maker.note("memlock")
 
 
-def _fastest(ports: tuple[RdmaPort, ...]) -> tuple[RdmaPort, ...]:
-    """Without slower ports, which are for storage or management."""
-    best = max((p.rate_gbit_per_s or 0 for p in ports), default=0)
+def _fastest(here: Here, link_layer: str, name: str) -> tuple[RdmaPort, ...]:
+    """The ports in use without slower ones, which are for storage or management.
+
+    Raises:
+        UsageError: there is none.
+    """
+    ports = here.active(link_layer)
+    if not ports:
+        kind = "RoCE" if link_layer == "Ethernet" else link_layer
+        raise UsageError("preset {name}: no {kind} port is ACTIVE here (/sys/class/infiniband)", name=name, kind=kind)
+    best = max(p.rate_gbit_per_s or 0 for p in ports)
     return tuple(p for p in ports if (p.rate_gbit_per_s or 0) >= best / 2)
 
 

@@ -16,7 +16,7 @@ from allready.variables.table import Type
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.READINESS,
-    title="NCCL reads a filter otherwise than it is meant",
+    title="NCCL reads a filter differently from what it seems to say",
     message="{name}={value}: NCCL takes {entry} literally; blanks count, and ^ and = have a meaning only in front of "
     "the whole list, as ^, = or ^=",
     remedy=remedy("write the list without blanks, with at most one ^ or = in front of it: {example}"),

@@ -32,7 +32,7 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
     ## Check by hand
     `show_gids`, or `cat /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3`.
     ## When it is harmless
-    In a network of one subnet that is meant for RoCE v1; on InfiniBand ports the index means something else.
+    In a network of one subnet that uses RoCE v1; on InfiniBand ports the index means something else.
     """
     facts = this(rdma)
     wanted = parse(settings.value("NCCL_IB_HCA") or "")

@@ -15,7 +15,7 @@ from allready.variables.values import Kind
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.READINESS,
-    title="A word that the variable does not take",
+    title="A value that the variable does not accept",
     message="{name}={value}: {part} is not among the words it takes ({accepted})",
     remedy=remedy("write one of {accepted}"),
 )

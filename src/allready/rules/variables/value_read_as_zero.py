@@ -15,8 +15,8 @@ from allready.variables.values import Kind
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.2",
     layer=Layer.READINESS,
-    title="A word where a number is read: it counts as 0",
-    message="{name}={value} is read as {name}=0: a number is expected, and a word counts as 0",
+    title="A switch has a value that is no number: it counts as 0",
+    message="{name}={value} is read as {name}=0: a number is expected, and anything else counts as 0",
     remedy=remedy("write a number[[, {name}={better}]]"),
 )
 def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
