@@ -73,6 +73,7 @@ class Syntax(StrEnum):
 
     NUMBER = "number"  # strtoll: leading digits count, a word is 0 (NCCL)
     PARAM = "param"  # NCCL's newer parameters: 1 T TRUE 0 F FALSE, anything else keeps the default
+    SWITCH = "switch"  # 1 true yes on 0 false no off; anything else keeps the default (libfabric)
     WORDS = "words"  # y yes 1 t true n no 0 f false; anything else stops the program (c10d)
     ONE = "one"  # exactly 1 (or as `values` say) is on, anything else off
     STOI = "stoi"  # leading digits count, no digits stop the program (c10d)

@@ -84,6 +84,8 @@ def is_on(variable: Variable, value: str) -> bool:
             return value.lower() in _TRUE
         case Syntax.JAX:
             return value.lower() in _TRUE | {"on"}
+        case Syntax.SWITCH:
+            return value.lower() in {"1", "true", "yes", "on"}
         case Syntax.PARAM:
             return value.upper() in {"1", "T", "TRUE"}
         case _:
@@ -107,6 +109,8 @@ def _bool(variable: Variable, value: str) -> Iterator[Problem]:
             if word not in accepted or value != value.strip():
                 yield Problem(kind=Kind.STOPS, part=value, better=better)
         case Syntax.PARAM if word not in {"1", "t", "true", "0", "f", "false"}:
+            yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
+        case Syntax.SWITCH if word not in {"1", "true", "yes", "on", "0", "false", "no", "off"}:
             yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
         case Syntax.ONE if value != "1" and word not in _OFF_WORDS:
             yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
