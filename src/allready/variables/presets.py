@@ -13,10 +13,6 @@ from allready.variables import table
 from allready.variables.here import Here, roce_v2_index
 from allready.variables.versions import Standing, found_of, is_before, nccl_backend, standing
 
-NAMES = (
-    "basic", "conservative", "ethernet", "infiniband", "roce", "single-node", "container", "debug-start", "debug-hang",
-    "gpu_cache", "prefetch",
-)  # fmt: skip
 LOOPBACK = "lo"
 FAST_ETHERNET_MBIT = 100_000
 MAX_WORKERS = 8
@@ -308,3 +304,4 @@ _MAKERS: dict[str, Callable[[_Maker, Here], None]] = {
     "gpu_cache": _gpu_cache,
     "prefetch": _prefetch,
 }
+NAMES = tuple(_MAKERS)

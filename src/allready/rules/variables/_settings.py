@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from msgspec import Struct
+
 from allready.model import (
     Confidence,
     Culprits,
@@ -26,28 +28,59 @@ UNKNOWN = "?"
 """A value that the message leaves out with the part in [[ ]] around it."""
 
 
-def known(settings: Settings) -> Iterator[tuple[Variable, list[Setting]]]:
-    """Rows of the table that are set, each with its assignments of one value, in the order of the files."""
-    for same in grouped(settings.settings):
-        variable = table.load().get(same[0].name)
+class Same(Struct, frozen=True):
+    """Assignments of one name and value, in the order of the files."""
+
+    all: tuple[Setting, ...]
+
+    @property
+    def first(self) -> Setting:
+        """The one whose place a finding names."""
+        return self.all[0]
+
+    @property
+    def name(self) -> str:
+        return self.first.name
+
+    @property
+    def value(self) -> str | None:
+        """None where it is only known when the file runs."""
+        return self.first.value
+
+    @property
+    def sureness(self) -> Confidence:
+        """How sure it is that the setting will meet this machine: a file may run elsewhere as well."""
+        return Confidence.CERTAIN if self.first.line is None else Confidence.LIKELY
+
+    def unset(self) -> str:
+        """The command that removes the variable from this environment; "" for a line in a file, which is edited."""
+        return f"unset {self.name}" if self.first.line is None else ""
+
+    def export(self, value: str | None, *, name: str = "") -> str:
+        """The command that changes the variable in this environment, also to another name; "" for a line in a file."""
+        if self.first.line is not None or not value:
+            return ""
+        before = f"unset {self.name}; " if name and name != self.name else ""
+        return f"{before}export {name or self.name}={shlex.quote(value)}"
+
+
+def known(settings: Settings, *, here: bool = False) -> Iterator[tuple[Variable, Same]]:
+    """Rows of the table that are set, each with its assignments of one value.
+
+    here: only those whose interfaces, devices and files are this machine's.
+    """
+    for same in grouped(settings.here() if here else settings.settings):
+        variable = table.load().get(same.name)
         if variable is not None:
             yield variable, same
 
 
-def known_here(settings: Settings) -> Iterator[tuple[Variable, list[Setting]]]:
-    """The same of settings whose interfaces, devices and files are this machine's."""
-    for same in grouped(settings.here()):
-        variable = table.load().get(same[0].name)
-        if variable is not None:
-            yield variable, same
-
-
-def grouped(settings: Iterable[Setting]) -> list[list[Setting]]:
+def grouped(settings: Iterable[Setting]) -> list[Same]:
     """Assignments of one name and value together."""
     found: dict[tuple[str, str | None], list[Setting]] = {}
     for setting in settings:
         found.setdefault((setting.name, setting.value), []).append(setting)
-    return list(found.values())
+    return [Same(tuple(group)) for group in found.values()]
 
 
 def this(facts: PerNode[T] | None) -> T | None:
@@ -64,11 +97,6 @@ def versions(software: PerNode[SoftwareFacts] | None) -> Mapping[str, str]:
 def backend(settings: Settings, software: PerNode[SoftwareFacts] | None) -> Reader | None:
     """torch's process group for NCCL with these versions and settings."""
     return nccl_backend(versions(software), settings.value("TORCH_DIST_USE_NCCL2"))
-
-
-def sureness(setting: Setting) -> Confidence:
-    """How sure it is that a setting will meet this machine: a file may run elsewhere as well."""
-    return Confidence.CERTAIN if setting.line is None else Confidence.LIKELY
 
 
 def remedy(explanation: str) -> tuple[RemedyStep, ...]:
@@ -96,7 +124,7 @@ def at_line(source: str, line: int, name: str, *, confidence: Confidence = Confi
 
 
 def hit(
-    same: list[Setting],
+    same: Same,
     *,
     severity: Severity | None = None,
     confidence: Confidence = Confidence.CERTAIN,
@@ -109,7 +137,7 @@ def hit(
     assignment stands in a file, which is to be edited.
     more: other assignments that belong to it, for settings that contradict each other.
     """
-    first = same[0]
+    first = same.first
     others = list(more)
     names = tuple(dict.fromkeys([first.name, *(s.name for s in others)]))
     place = {"file": first.source, "line": UNKNOWN if first.line is None else first.line}
@@ -120,7 +148,7 @@ def hit(
         values={"name": first.name, "value": shown(first)[:120], "command": "", **place, **values},
         evidence=tuple(
             Evidence(source=s.place, text=f"{s.name}={shown(s)[:200]}")
-            for s in [*same[:MAX_PLACES], *others[:MAX_PLACES]]
+            for s in [*same.all[:MAX_PLACES], *others[:MAX_PLACES]]
         ),
     )
 
@@ -130,22 +158,8 @@ def shown(setting: Setting) -> str:
     return "$..." if setting.value is None else setting.value
 
 
-def removal(setting: Setting) -> str:
-    """The command that removes a variable from this environment; "" for a line in a file."""
-    return f"unset {setting.name}" if setting.line is None else ""
-
-
-def export(setting: Setting, value: str | None, *, name: str = "") -> str:
-    """The command that changes a variable of this environment, also to another name; "" for a line in a file."""
-    if setting.line is not None or not value:
-        return ""
-    before = f"unset {setting.name}; " if name and name != setting.name else ""
-    return f"{before}export {name or setting.name}={shlex.quote(value)}"
-
-
-def problems(settings: Settings, *kinds: values.Kind) -> Iterator[tuple[list[Setting], values.Problem]]:
+def problems(settings: Settings, *kinds: values.Kind) -> Iterator[tuple[Same, values.Problem]]:
     """Assignments whose value has a problem of one of these kinds."""
     for variable, same in known(settings):
-        value = same[0].value
-        if value is not None:
-            yield from ((same, p) for p in values.check(variable, value) if p.kind in kinds)
+        if same.value is not None:
+            yield from ((same, p) for p in values.check(variable, same.value) if p.kind in kinds)

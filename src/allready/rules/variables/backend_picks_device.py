@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Call, Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import backend, hit, remedy
+from allready.rules.variables._settings import Same, backend, hit, remedy
 from allready.variables.table import Reader
 
 
@@ -42,7 +42,7 @@ def backend_picks_device(settings: Settings, software: PerNode[SoftwareFacts] | 
     odd = _odd(settings)
     if odd is not None:
         yield hit(
-            [odd],
+            Same((odd,)),
             severity=None if open_calls else Severity.INFO,
             confidence=Confidence.POSSIBLE,
             call=_place(open_calls),

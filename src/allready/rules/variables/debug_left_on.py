@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import hit, known, remedy, removal
+from allready.rules.variables._settings import hit, known, remedy
 from allready.variables.values import is_debug_value
 
 _TRANSPORTS = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"}
@@ -42,8 +42,7 @@ def debug_left_on(settings: Settings) -> Iterator[Hit]:
     """
     here = settings.here()
     for variable, same in known(settings):
-        value = same[0].value
-        if value is None or not is_debug_value(variable, value) or (variable.name in _TRANSPORTS and same[0] in here):
-            continue
-        severity = Severity.WARNING if variable.name in _SLOW else None
-        yield hit(same, severity=severity, command=removal(same[0]))
+        is_known_better = same.name in _TRANSPORTS and same.first in here
+        if same.value is not None and is_debug_value(variable, same.value) and not is_known_better:
+            severity = Severity.WARNING if same.name in _SLOW else None
+            yield hit(same, severity=severity, command=same.unset())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import hit, known_here, remedy, removal, sureness
+from allready.rules.variables._settings import hit, known, remedy
 
 
 @Rule(
@@ -29,6 +29,6 @@ def file_missing(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When the file is there where the job runs, for example in its image.
     """
-    for variable, same in known_here(settings):
-        if variable.machine and same[0].value in settings.missing_files:
-            yield hit(same, confidence=sureness(same[0]), command=removal(same[0]))
+    for variable, same in known(settings, here=True):
+        if variable.machine and same.value in settings.missing_files:
+            yield hit(same, confidence=same.sureness, command=same.unset())

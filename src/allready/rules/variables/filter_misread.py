@@ -34,7 +34,7 @@ def filter_misread(settings: Settings) -> Iterator[Hit]:
     When the other entries alone select what is wanted.
     """
     for variable, same in known(settings):
-        value = same[0].value
+        value = same.value
         if value is None or variable.type not in {Type.IFNAMES, Type.HCAS}:
             continue
         flaw = next((f for f in flaws(value) if f.kind != "empty-entry"), None)

@@ -6,7 +6,7 @@ from allready.judging.addresses import is_private
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Interface, NetFacts, PerNode, Settings, Severity
-from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
+from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import MAX_INTERFACES, flaws, parse
 from allready.variables.meaning import in_order
 from allready.variables.table import Type
@@ -41,8 +41,8 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
     better = next((i.name for i in usable if not _ends_here(i)), None)
     if better is None or settings.is_cluster is False:
         return
-    for variable, same in known_here(settings):
-        value = same[0].value
+    for variable, same in known(settings, here=True):
+        value = same.value
         if variable.type is not Type.IFNAMES or not value or len(value) < 2 or flaws(value):
             continue
         chosen = parse(value, most=MAX_INTERFACES)
@@ -51,10 +51,10 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
         if first is not None and _ends_here(first) and (chosen.exclude or settings.is_cluster):
             yield hit(
                 same,
-                confidence=sureness(same[0]),
+                confidence=same.sureness,
                 first=first.name,
                 better=better,
-                command=export(same[0], better),
+                command=same.export(better),
             )
 
 

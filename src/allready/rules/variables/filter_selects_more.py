@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
-from allready.rules.variables._settings import export, hit, known_here, remedy, sureness, this
+from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import more_than_meant
 from allready.variables.table import Type
 
@@ -38,8 +38,8 @@ def filter_selects_more(
     interfaces, devices = this(net), this(rdma)
     cards = [i.name for i in interfaces.interfaces] if interfaces else []
     hcas = sorted({p.device for p in devices.ports}) if devices else []
-    for variable, same in known_here(settings):
-        value = same[0].value
+    for variable, same in known(settings, here=True):
+        value = same.value
         there = {Type.IFNAMES: cards, Type.HCAS: hcas}.get(variable.type, [])
         if value is None or not there:
             continue
@@ -47,9 +47,9 @@ def filter_selects_more(
             better = f"={value}"
             yield hit(
                 same,
-                confidence=sureness(same[0]),
+                confidence=same.sureness,
                 entry=entry,
                 others=", ".join(others[:8]),
                 better=better,
-                command=export(same[0], better),
+                command=same.export(better),
             )

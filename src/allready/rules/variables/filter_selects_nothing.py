@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
-from allready.rules.variables._settings import hit, known_here, remedy, sureness, this
+from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import MAX_INTERFACES, exact_flaws, exact_names, flaws, parse, ucx_selects
 from allready.variables.table import Type, Variable
 
@@ -40,15 +40,15 @@ def filter_selects_nothing(
     """
     interfaces = this(net)
     ports = this(rdma)
-    for variable, same in known_here(settings):
-        value = same[0].value
+    for variable, same in known(settings, here=True):
+        value = same.value
         if not value or len(value) < 2:  # libraries pass over one letter
             continue
         there = _there(variable, interfaces, ports)
         if there and _selects_nothing(variable, value, there):
             severity = Severity.ERROR if variable.type in {Type.HCAS, Type.UCX_DEVICES} else None
             shown = ", ".join(there[:MAX_SHOWN]) + (", ..." if len(there) > MAX_SHOWN else "")
-            yield hit(same, severity=severity, confidence=sureness(same[0]), there=shown)
+            yield hit(same, severity=severity, confidence=same.sureness, there=shown)
 
 
 def _there(variable: Variable, net: NetFacts | None, rdma: RdmaFacts | None) -> list[str]:

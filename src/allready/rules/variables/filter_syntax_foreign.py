@@ -33,7 +33,7 @@ def filter_syntax_foreign(settings: Settings) -> Iterator[Hit]:
     When the job uses neither Gloo nor RPC; DistributedDataParallel with NCCL alone does not read it.
     """
     for variable, same in known(settings):
-        value = same[0].value
+        value = same.value
         if not value or len(value) < 2 or variable.type is not Type.EXACT_IFNAMES:
             continue
         for flaw in exact_flaws(value)[:1]:

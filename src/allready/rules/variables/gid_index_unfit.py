@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, export, hit, known_here, remedy, sureness, this
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, this
 from allready.variables.filters import parse
 from allready.variables.here import gid_types, roce_v2_index
 from allready.variables.values import number
@@ -37,8 +37,8 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
     facts = this(rdma)
     wanted = parse(settings.value("NCCL_IB_HCA") or "")
     ports = [p for p in facts.ports if _counts(p) and wanted.selects(p.device, p.port)] if facts else []
-    for variable, same in known_here(settings):
-        index = number(same[0].value or "")
+    for variable, same in known(settings, here=True):
+        index = number(same.value or "")
         if variable.name != "NCCL_IB_GID_INDEX" or index is None or index < 0:
             continue
         for port in ports:
@@ -48,11 +48,11 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
             better = roce_v2_index(port)
             yield hit(
                 same,
-                confidence=sureness(same[0]),
+                confidence=same.sureness,
                 device=f"{port.device}:{port.port}",
                 type=kind,
                 better=UNKNOWN if better is None else better,
-                command="" if better is None else export(same[0], str(better)),
+                command="" if better is None else same.export(str(better)),
             )
             break
 

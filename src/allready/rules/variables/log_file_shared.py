@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import export, hit, known, remedy
+from allready.rules.variables._settings import hit, known, remedy
 
 _NO_FILES = ("/dev/", "/proc/self/fd/")
 
@@ -33,11 +33,11 @@ def log_file_shared(settings: Settings) -> Iterator[Hit]:
     With one process in all, or a launcher that gives each its own value.
     """
     for variable, same in known(settings):
-        value = same[0].value
+        value = same.value
         if variable.name != "NCCL_DEBUG_FILE" or not value or "%p" in value:
             continue
         if value not in {"stdout", "stderr"} and not value.startswith(_NO_FILES):
             stem, dot, ending = value.rpartition(".")
             root = stem if dot and not set(ending) & set("/%") else value
             better = f"{root}{'' if '%h' in value else '.%h'}.%p" + (f".{ending}" if root == stem else "")
-            yield hit(same, better=better, command=export(same[0], better))
+            yield hit(same, better=better, command=same.export(better))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, removal, versions
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -42,5 +42,5 @@ def name_deprecated(settings: Settings, software: PerNode[SoftwareFacts] | None 
             version=variable.deprecated,
             instead=variable.use or UNKNOWN,
             extra=UNKNOWN if variable.use else variable.name,
-            command=export(same[0], same[0].value, name=bare) if bare else "" if variable.use else removal(same[0]),
+            command=same.export(same.value, name=bare) if bare else "" if variable.use else same.unset(),
         )

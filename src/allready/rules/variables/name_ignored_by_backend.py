@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import backend, hit, known, remedy, removal, versions
+from allready.rules.variables._settings import backend, hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -36,4 +36,4 @@ def name_ignored_by_backend(settings: Settings, software: PerNode[SoftwareFacts]
     used = backend(settings, software)
     for variable, same in known(settings):
         if used is not None and standing(variable, versions(software), used) is Standing.IGNORED:
-            yield hit(same, backend=used.value, command=removal(same[0]))
+            yield hit(same, backend=used.value, command=same.unset())

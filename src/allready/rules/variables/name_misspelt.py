@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import export, grouped, hit, remedy
+from allready.rules.variables._settings import grouped, hit, remedy
 from allready.variables import names, table
 
 _SURE = frozenset({"NCCL", "GLOO"})
@@ -34,13 +34,13 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
     When your own program reads exactly this name.
     """
     for same in grouped(settings.settings):
-        near = misspelt(same[0].name)
+        near = misspelt(same.name)
         if near is None:
             continue
         yield hit(
             same,
             near=near,
-            command=export(same[0], same[0].value, name=near),
+            command=same.export(same.value, name=near),
             confidence=Confidence.CERTAIN if names.family(near) in _SURE else Confidence.LIKELY,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, removal, versions
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
 
@@ -39,5 +39,5 @@ def name_no_longer_read(settings: Settings, software: PerNode[SoftwareFacts] | N
                 owner=variable.software,
                 version=variable.removed,
                 instead=variable.use or UNKNOWN,
-                command=removal(same[0]),
+                command=same.unset(),
             )

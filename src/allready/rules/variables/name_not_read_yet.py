@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import hit, known, remedy, removal, versions
+from allready.rules.variables._settings import hit, known, remedy, versions
 from allready.variables.versions import Standing, found_of, standing
 
 
@@ -38,5 +38,5 @@ def name_not_read_yet(settings: Settings, software: PerNode[SoftwareFacts] | Non
                 owner=variable.software,
                 version=variable.since,
                 found=".".join(str(n) for n in found_of(variable.owner, found)),
-                command=removal(same[0]),
+                command=same.unset(),
             )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, removal
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy
 
 
 @Rule(
@@ -32,4 +32,4 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     """
     for variable, same in known(settings):
         if variable.is_folk:
-            yield hit(same, instead=variable.use or UNKNOWN, command=removal(same[0]))
+            yield hit(same, instead=variable.use or UNKNOWN, command=same.unset())

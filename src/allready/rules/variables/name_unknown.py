@@ -34,7 +34,7 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
     With a plugin that is not public, a library newer than this table, or a script of your own.
     """
     for same in grouped(settings.settings):
-        name = same[0].name
+        name = same.name
         if name in table.load() or table.is_elsewhere(name) is not None or misspelt(name) is not None:
             continue
         if names.family(name) in names.FAMILIES or name.startswith(("TORCH_NCCL_", "TORCH_FR_")):

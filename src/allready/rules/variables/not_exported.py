@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity, SourceKind
-from allready.rules.variables._settings import hit, known, remedy
+from allready.rules.variables._settings import Same, hit, known, remedy
 
 
 @Rule(
@@ -32,9 +32,9 @@ def not_exported(settings: Settings) -> Iterator[Hit]:
     ($MASTER_PORT in a command line), or exports it in a file that it reads.
     """
     for _, same in known(settings):
-        left = [s for s in same if not s.exported and s.kind in {SourceKind.SHELL, SourceKind.BATCH}]
-        if left and same[0].name not in settings.used and not _is_exported_elsewhere(settings, same[0].name):
-            yield hit(left, confidence=Confidence.LIKELY)
+        left = [s for s in same.all if not s.exported and s.kind in {SourceKind.SHELL, SourceKind.BATCH}]
+        if left and same.name not in settings.used and not _is_exported_elsewhere(settings, same.name):
+            yield hit(Same(tuple(left)), confidence=Confidence.LIKELY)
 
 
 def _is_exported_elsewhere(settings: Settings, name: str) -> bool:

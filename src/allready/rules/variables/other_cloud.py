@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import grouped, hit, remedy, removal
+from allready.rules.variables._settings import grouped, hit, remedy
 
 _PREFIXES = {
     "FI_EFA_": "aws",
@@ -50,7 +50,7 @@ def other_cloud(settings: Settings) -> Iterator[Hit]:
     if settings.cloud is None:
         return
     for same in grouped(settings.here()):
-        name, value = same[0].name, same[0].value
+        name, value = same.name, same.value
         cloud = _VALUES.get((name, value or ""))
         cloud = cloud or next((c for prefix, c in _PREFIXES.items() if name.startswith(prefix)), None)
         if cloud is not None and cloud != settings.cloud:
@@ -61,5 +61,5 @@ def other_cloud(settings: Settings) -> Iterator[Hit]:
                 confidence=Confidence.LIKELY,
                 cloud=cloud,
                 here=settings.cloud,
-                command=removal(same[0]),
+                command=same.unset(),
             )

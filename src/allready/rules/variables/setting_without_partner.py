@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import hit, remedy, versions
+from allready.rules.variables._settings import Same, hit, remedy, versions
 from allready.variables import table
 from allready.variables.values import is_on, number
 from allready.variables.versions import found_of, is_before
@@ -53,7 +53,7 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
         is_dump = setting.name in _DUMPS
         partner = _buffer(setting, settings, versions(software)) if is_dump else _missing(setting, settings)
         if partner:
-            yield hit([setting], partner=partner, confidence=Confidence.LIKELY)
+            yield hit(Same((setting,)), partner=partner, confidence=Confidence.LIKELY)
 
 
 def _missing(setting: Setting, settings: Settings) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Setting, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, hit, remedy
+from allready.rules.variables._settings import UNKNOWN, Same, hit, remedy
 from allready.variables import table
 from allready.variables.values import is_on, number
 
@@ -46,7 +46,7 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
                 continue
             done.add((one.name, other.name))
             yield hit(
-                [one],
+                Same((one,)),
                 more=[other],
                 other=other.name,
                 other_value=other.value,

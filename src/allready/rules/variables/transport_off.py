@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, Setting, Settings, Severity
-from allready.rules.variables._settings import hit, known_here, remedy, removal, sureness, this
+from allready.rules.variables._settings import hit, known, remedy, this
 
 _NVLINK = re.compile(r"-SXM\d|H100 80GB HBM3|\b(?:H20|H200|H800)$|\b(?:B|GB)[23]00\b")
 """Names of GPUs that are sold only with NVLink among all GPUs of a node."""
@@ -39,14 +39,12 @@ def transport_off(
     ## When it is harmless
     While a fault is being narrowed down; when the RDMA ports are for storage only; on GPUs without P2P.
     """
-    for variable, same in known_here(settings):
-        if not _is_off(same[0], variable.type.value):
+    for variable, same in known(settings, here=True):
+        if not _is_off(same.first, variable.type.value):
             continue
-        hardware, severity = _hardware(same[0].name, this(gpu), this(rdma))
+        hardware, severity = _hardware(same.name, this(gpu), this(rdma))
         if hardware:
-            yield hit(
-                same, severity=severity, confidence=sureness(same[0]), hardware=hardware, command=removal(same[0])
-            )
+            yield hit(same, severity=severity, confidence=same.sureness, hardware=hardware, command=same.unset())
 
 
 def _is_off(setting: Setting, kind: str) -> bool:

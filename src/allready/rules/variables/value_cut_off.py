@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
+from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -38,5 +38,5 @@ def value_cut_off(settings: Settings) -> Iterator[Hit]:
             read=problem.read,
             part=problem.part,
             better=problem.better or UNKNOWN,
-            command=export(same[0], problem.better),
+            command=same.export(problem.better),
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy
+from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -32,4 +32,4 @@ def value_read_as_zero(settings: Settings) -> Iterator[Hit]:
     When 0 is what was meant.
     """
     for same, problem in problems(settings, Kind.READ_AS_ZERO):
-        yield hit(same, better=problem.better or UNKNOWN, command=export(same[0], problem.better))
+        yield hit(same, better=problem.better or UNKNOWN, command=same.export(problem.better))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, export, hit, problems, remedy, removal
+from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
 from allready.variables.values import Kind
 
 
@@ -33,10 +33,8 @@ def value_without_effect(settings: Settings) -> Iterator[Hit]:
     When the effect is the wanted one.
     """
     for same, problem in problems(settings, Kind.WITHOUT_EFFECT):
-        read = f"{same[0].name}={problem.read or '0'}"
-        yield hit(
-            same, read=read, better=problem.better or UNKNOWN, extra=UNKNOWN, command=export(same[0], problem.better)
-        )
+        read = f"{same.name}={problem.read or '0'}"
+        yield hit(same, read=read, better=problem.better or UNKNOWN, extra=UNKNOWN, command=same.export(problem.better))
     for same, _ in problems(settings, Kind.STILL_ON):
-        name = same[0].name
-        yield hit(same, read=f"{name}=1", better=UNKNOWN, extra=name, command=removal(same[0]))
+        name = same.name
+        yield hit(same, read=f"{name}=1", better=UNKNOWN, extra=name, command=same.unset())

@@ -7,7 +7,7 @@ from msgspec import Struct
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, export, hit, known, remedy, versions
+from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.table import Type
 from allready.variables.versions import Standing, standing
@@ -41,7 +41,7 @@ def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None
     for variable, same in known(settings):
         if variable.type is not Type.FLAGS or variable.name != HAS_FLAGS:
             continue
-        value = same[0].value or ""
+        value = same.value or ""
         for word in value.split()[:256]:
             flag = word.partition("=")[0]
             wrong = _judge(flag, have) if flag.startswith("--xla_") else None
@@ -53,7 +53,7 @@ def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None
                     better=wrong.better or UNKNOWN,
                     owner=wrong.owner or UNKNOWN,
                     version=wrong.version or UNKNOWN,
-                    command=export(same[0], value.replace(flag, wrong.better)) if wrong.better in table.load() else "",
+                    command=same.export(value.replace(flag, wrong.better)) if wrong.better in table.load() else "",
                 )
 
 
