@@ -14,7 +14,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
-from allready.judging.registry import RULES, Need, Rule, placeholders
+from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.model import (
     Confidence,
@@ -60,6 +60,7 @@ def register() -> None:
             is_launcher_summary=signature.is_launcher_summary,
             body=_body(signature),
             needs=_NEEDS,
+            applies=Applies.RUN,
             area=f"log_{signature.family}",
             page=signature.page,
         )

@@ -1,239 +1,357 @@
-"""Why a rank that others wait for is late: what its stack, its end, RAS and its silence say."""
+"""What one rank that others wait for is stuck in: one classifier, with facts of a live process or of files."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.judging.run_signs import WAITED, evidence
-from allready.judging.waits import WaitSnapshot
-from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
+from allready.model import Confidence, Evidence, FaultClass, ProcessState
 
-STUCK = {
-    "stopped", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait", "user_idle", "user_code"
-}  # fmt: skip
+STOPPED_S = 0.9
+"""A process that is stopped for less may be one that is slowed down by pulses."""
+FRESH_HEARTBEAT_S = 0.8
+GIL_S = 1.5
+"""The beacon's thread writes five times a second."""
+BLOCKED_S = 2.0
+SHARE_OF_S = 2.5
+"""The share of processor time of the last seconds tells of a place only after these."""
+MOVES_S = 1.0
+"""A stack that changed so short a time ago is one of a rank that does something."""
+REMOTE_IO_S = 3.0
+LOCAL_IO_S = 30.0
+"""A disk that flushes gigabytes takes its time; a file server that does not answer for seconds is gone."""
+GONE_S = 1.0
+STAYS_S = 1.0
+WORKS_SHARE = 0.2
+
 BUSY = {"cpu_work", "tokenize", "import_or_compile"}
+HELD_UP = {"io", "data_loading", "subprocess_wait", "network_wait"}
+"""Waits that end by themselves, unless what they wait for does not answer."""
+WORKING = BUSY | HELD_UP
+FOREIGN = WORKING | {"sleep"}
+"""What another thread may do that the main thread rightly waits for."""
+STUCK = HELD_UP | {"stopped", "lock", "sleep", "user_idle", "user_code"}
 WAITING = {"in_collective", "gpu_wait"}
 LEAVING = {"exit"}
-CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
-RAISED = {"torch.async_exception"}
-"""What torch says when a connection was lost: no giving up."""
-
-OF_LIBRARY = {"nccl", "kernel", "ras"}
-SOON_S = 5.0
-"""A connection that is closed this soon after a rank's last line was rather closed by what ended the rank."""
+CALL_OF_TWO = "send or recv"
+CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
+LEAVING_SIGNALS = {None, "SIGTERM", "SIGINT", "SIGHUP"}
 
 
-class Suspect(Struct, frozen=True, kw_only=True):
-    """One rank, and what is known of it.
+class StallKind(StrEnum):
+    """Why a rank does not come."""
 
-    `doing`: a word for what its main thread did, "" when no stack shows it; `site`: where.
+    SILENT = "silent"  # nothing is heard of its node
+    DIED = "died"
+    LEFT = "left"  # its process ended in order
+    STOPPED = "stopped"
+    TRACED = "traced"
+    GIL = "gil"
+    CHILD = "child"
+    IO = "io"
+    LEAVING = "leaving"
+    ELSEWHERE = "elsewhere"  # in a call that waits for others
+    LOCK = "lock"
+    WORK = "work"
+    SLEEP = "sleep"
+    UNKNOWN = "unknown"
+
+
+class StallCause(Struct, frozen=True, kw_only=True):
+    """Why one rank does not come.
+
+    `stays`: it does not go away by itself.  `doing`: in a word of the evidence, "" when no stack shows it; `site`:
+    where; `what`: the path, the child.  `began_s`: since when, on node 0's clock, as far as known.
     """
 
     rank: int
+    kind: StallKind
     fault_class: FaultClass
-    confidence: Confidence
+    stays: bool = False
+    confidence: Confidence = Confidence.LIKELY
     doing: str = ""
     site: str = ""
+    what: str = ""
+    began_s: float | None = None
     evidence: tuple[Evidence, ...] = ()
 
 
-def suspect(run: RunEvidence, rank: int, picture: WaitSnapshot) -> Suspect:
-    """What is known of one rank that others wait for."""
-    found: list[Evidence] = []
-    doing = site = ""
-    for stack in run.stacks:
-        if stack.rank != rank or stack.role not in {"rank", "other"}:
-            continue
-        doing, site = stack.activity, stack.site
-        main = next((t for t in stack.threads if t.is_main), stack.threads[0] if stack.threads else None)
-        frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in main.frames[:4]) if main else stack.error
-        found.append(evidence(stack.origin, f"rank {rank} main thread: {frames}", stack.time_s))
-    elsewhere = None if doing else left_early(run, rank) or _in_a_call_of_two(run, rank)
-    if elsewhere is not None:
-        doing, site, shown = elsewhere
-        found.append(shown)
-    silent = {p.absent[rank] for p in run.progress if rank in p.absent}
-    found += [
-        evidence(p.origin, f"RAS: rank {rank} is {p.absent[rank]}")
-        for p in run.progress
-        if p.absent.get(rank) in {"unresponsive", "considered dead"}
-    ]
-    fault_class, confidence = FaultClass.CPU_STUCK, Confidence.LIKELY
-    if doing in BUSY or (not doing and _works_alone(run, rank, picture)):
-        fault_class = FaultClass.CPU_BUSY
-    elif doing in LEAVING | {CALL_OF_TWO} or rank in run.ended_well:
-        fault_class = FaultClass.DESYNC_FLOW
-        if elsewhere is not None and not _has_output(run):
-            confidence = Confidence.POSSIBLE  # an exception, which only the output tells, takes it down as well
-    elif not doing and peer_ended(run):
-        fault_class = FaultClass.DEAD  # somebody's connection was closed from the other end
-        if not (_has_output(run) or _closed_soon(run, rank)):
-            confidence = Confidence.POSSIBLE  # perhaps when all had stood still and somebody ended the job
-    elif doing in STUCK or "unresponsive" in silent:
-        confidence = Confidence.CERTAIN if doing in STUCK - {"user_idle", "user_code"} else Confidence.LIKELY
-    elif rank in picture.unseen:
-        # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
-        confidence = Confidence.LIKELY if picture.frozen and _has_files(run, rank) else Confidence.POSSIBLE
-    elif not picture.frozen:  # a glance at a moving job looks the same
-        confidence = Confidence.POSSIBLE
-    return Suspect(
-        rank=rank, fault_class=fault_class, confidence=confidence, doing=doing, site=site, evidence=tuple(found[:4])
+class LiveFacts(Struct, frozen=True, kw_only=True):
+    """What is known of a rank's process while its job runs.  Durations reach to now; times are on node 0's clock."""
+
+    state: ProcessState
+    phase: str = "unknown"
+    framework: str = ""
+    is_heard: bool = True
+    exit_code: int | None = None
+    signal: str | None = None
+    ended_s: float | None = None
+    frozen_s: float = 0.0  # stopped, or held by a tracer
+    heartbeat_age_s: float | None = None  # of the beacon; None without one
+    call: str = ""  # system call of the main thread
+    waits_for_server: bool = False  # its kernel function is one of a network file system
+    storage_s: float | None = None  # in one wait for storage; None: in none
+    path: str = ""  # that it waits for, with the call and the kernel function
+    child: str = ""  # a descendant that does not run
+    stay_s: float = 0.0  # in one place
+    place_since_s: float | None = None
+    is_idle: bool = False  # neither it nor its children use processor time
+    cpu_share: float | None = None
+    children_cpu_share: float = 0.0
+    has_stack: bool = False
+    has_frames: bool = False
+    stack_is_exit: bool = False
+    others_work: bool = False  # another thread does something that will end
+    left_groups_s: float = 0.0  # since it destroyed the groups that it had
+    now_s: float = 0.0
+
+
+class FileFacts(Struct, frozen=True, kw_only=True):
+    """What the files of a run tell of a rank that others gave up waiting for."""
+
+    is_shown: bool = False  # a stack, or what it was seen to do, is here
+    works_alone: bool = False  # its output shows long work of a single rank
+    left_in_order: bool = False
+    lost_silently: bool = False  # how it left is inferred, and an exception would stand in output that is not here
+    peer_ended: bool = False  # a connection was closed by a process that ended
+    end_is_sure: bool = False  # the output is here, or the connection was closed right after the rank's last line
+    is_unresponsive: bool = False  # to RAS
+    is_unseen: bool = False  # no record of it
+    has_files: bool = False
+    is_still: bool = False  # the records are of a job that stood still
+
+
+class RankFacts(Struct, frozen=True, kw_only=True):
+    """What is known of one rank that others wait for, by its live process or else by files."""
+
+    rank: int
+    doing: str = ""
+    site: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    live: LiveFacts | None = None
+    files: FileFacts | None = None
+
+    def cause(
+        self,
+        kind: StallKind,
+        fault_class: FaultClass,
+        *,
+        stays: bool = False,
+        confidence: Confidence = Confidence.LIKELY,
+        doing: str | None = None,
+        what: str = "",
+        began_s: float | None = None,
+    ) -> StallCause:
+        """The cause, with all that is known of the rank."""
+        return StallCause(
+            rank=self.rank,
+            kind=kind,
+            fault_class=fault_class,
+            stays=stays,
+            confidence=confidence,
+            doing=self.doing if doing is None else doing,
+            site=self.site,
+            what=what,
+            began_s=began_s,
+            evidence=self.evidence,
+        )
+
+
+def classify_stall(facts: RankFacts) -> StallCause:
+    """Why the rank does not come: the first case that fits."""
+    if facts.live is not None:
+        live = facts.live
+        found = (case(facts, live) for case in LIVE_CASES)
+    else:
+        files = facts.files or FileFacts()
+        found = (case(facts, files) for case in FILE_CASES)
+    return next(cause for cause in found if cause is not None)
+
+
+def _unheard(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    return None if live.is_heard else facts.cause(StallKind.SILENT, FaultClass.NET_BROKEN)
+
+
+def _ended(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    if live.state not in ProcessState.GONE:
+        return None
+    how = live.signal or (f"exit code {live.exit_code}" if live.exit_code is not None else "ended")
+    if live.exit_code not in {None, 0} or live.signal not in LEAVING_SIGNALS:
+        return facts.cause(StallKind.DIED, FaultClass.DEAD, doing=how)
+    sure = Confidence.CERTAIN
+    return facts.cause(
+        StallKind.LEFT, FaultClass.DESYNC_FLOW, stays=True, confidence=sure, doing=how, began_s=live.ended_s
     )
 
 
-def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
-    """(what, where, evidence) of a rank that had gone in order while others waited; None where nothing shows it."""
-    torn_down = _torn_down(run, rank)
-    if torn_down is not None:
-        shown = evidence(torn_down.origin, f"rank {rank}: {torn_down.text}", torn_down.time_s)
-        return "exit", "its communicator was torn down", shown
-    told = _not_told_to_end(run, rank)
-    if told is not None:
-        pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == told.origin.source)
-        shown = evidence(told.origin, f"the launcher told only {pids} to end: rank {rank} had ended", told.time_s)
-        return "exit", "its process had ended with exit code 0", shown
-    return None
-
-
-def _torn_down(run: RunEvidence, rank: int) -> Event | None:
-    """The line with which a rank took its communicator down before anybody gave up waiting, or was ended.
-
-    Lines without times tell no order.
-    """
-    ends = [e for e in run.events if e.signature == "nccl.aborted" and e.time_s is not None]
-    own = min((e for e in ends if e.origin.rank == rank), key=_time, default=None)
-    if own is None or any(_time(e) < _time(own) for e in ends):
+def _frozen(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    if live.state not in ProcessState.FROZEN:
         return None
-    before = [e for e in run.events if e.time_s is not None and _time(e) <= _time(own)]
-    if any(e.signature in WAITED or e.role is Role.ROOT for e in before):
-        return None
-    ended = [d.time_s for d in run.deaths if d.time_s is not None]
-    return None if any(t <= _time(own) for t in ended) else own
-
-
-def _not_told_to_end(run: RunEvidence, rank: int) -> Death | None:
-    """The launcher's signal to another rank of its node, when it sent none to this one, whose process is known.
-
-    torchrun signals all that still run, and would have told of one that failed.
-    """
-    if any(d.rank == rank for d in run.deaths):
-        return None
-    node = run.node_of_rank.get(rank)
-    pids = {p.pid for p in run.processes if p.rank == rank and p.pid is not None}
-    told = [d for d in run.deaths if d.by_launcher and d.pid is not None and d.rank is not None]
-    same = [d for d in told if node is not None and run.node_of_rank.get(d.rank or 0) == node]
-    return same[0] if pids and same and not any(d.pid in pids for d in told) else None
-
-
-def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
-    """The rank gave up in send or recv: for its first one to a peer torch makes a communicator of two, by a key of both
-    ranks, and the peer did not come to it."""
-    for death in run.deaths:
-        if death.rank == rank and (match := _KEY_OF_TWO.search(death.text)) and str(rank) in match.groups():
-            shown = evidence(death.origin, f"rank {rank}: {death.text[:300]}", death.time_s)
-            return CALL_OF_TWO, death.site or f"with rank {match[2] if match[1] == str(rank) else match[1]}", shown
-    return None
-
-
-CALL_OF_TWO = "send or recv"
-_KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
-
-
-def _time(event: Event) -> float:
-    return event.time_s or 0.0
-
-
-def peer_ended(run: RunEvidence) -> bool:
-    """Somebody lost a connection because the process at the other end was gone; a stopped one closes nothing.
-
-    Not when that came after somebody had given up waiting or the job was told to end: then it is how it was ended.
-    """
-    if any(
-        position.error is not None and "remote process exited" in position.error
-        for progress in run.progress
-        for position in progress.positions.values()
-    ):
-        return True
-    over_s = _over_from(run)
-    timed_out = any(e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE for e in run.events)
-    return any(not timed_out if e.time_s is None else over_s is None or e.time_s < over_s for e in _closings(run))
-
-
-def _closings(run: RunEvidence) -> list[Event]:
-    return [e for e in run.events if e.signature in CLOSED and e.role is Role.CASCADE]
-
-
-def _over_from(run: RunEvidence) -> float | None:
-    """When the first gave up waiting or was told to end."""
-    times = [e.time_s for e in run.events if e.signature in WAITED - RAISED | {"elastic.death_signal"}]
-    times += [d.time_s for d in run.deaths if d.by_launcher]
-    return min((t for t in times if t is not None), default=None)
-
-
-def _closed_soon(run: RunEvidence, rank: int) -> bool:
-    """Whether a connection was closed within seconds of the rank's last line."""
-    last = max((p.last_time_s for p in run.processes if p.rank == rank and p.last_time_s is not None), default=None)
-    closed = min((e.time_s for e in _closings(run) if e.time_s is not None), default=None)
-    return last is not None and closed is not None and closed <= last + SOON_S
-
-
-def _has_output(run: RunEvidence) -> bool:
-    """Whether more than NCCL's own logs was read of the job: there exceptions are told."""
-    return bool(run.deaths) or any(e.signature.partition(".")[0] not in OF_LIBRARY for e in run.events)
-
-
-def _works_alone(run: RunEvidence, rank: int, picture: WaitSnapshot) -> bool:
-    """Its output shows it tokenising, indexing or saving; or that of an untold rank, while others wait in a barrier."""
-    barrier = any((w.operation.num_elements or 2) == 1 for w in picture.waits_for(rank))
-    return any(
-        e.signature == "torch.single_rank_work" and (e.origin.rank == rank or (e.origin.rank is None and barrier))
-        for e in run.events
+    is_stopped = live.state is ProcessState.STOPPED
+    return facts.cause(
+        StallKind.STOPPED if is_stopped else StallKind.TRACED,
+        FaultClass.CPU_STUCK,
+        stays=live.frozen_s >= STOPPED_S,
+        confidence=Confidence.CERTAIN,
+        doing=live.state.value,
+        what="State: T (stopped)" if is_stopped else "State: t (tracing stop)",
+        began_s=live.now_s - live.frozen_s,
     )
 
 
-def _has_files(run: RunEvidence, rank: int) -> bool:
-    """Whether something that this very rank wrote was read, or somebody looked for it and did not find it."""
+def _gil(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    """Its beacon, a thread of the same interpreter, does not run, while the process is not stopped.
+
+    Libraries that are loaded hold the GIL for seconds, and an interpreter that ends lets no thread run any more.
+    """
+    stale_s = live.heartbeat_age_s
+    if stale_s is None or stale_s < GIL_S or live.state is ProcessState.DISK or live.phase in {"starting", "ending"}:
+        return None
+    if live.has_stack and (live.stack_is_exit or not live.has_frames):
+        return None
+    rests = live.cpu_share is not None and live.cpu_share < 0.1 and live.call not in {"running", "page fault"}
+    # A thread that imports or computes has the GIL, and gives it back; where CPUs are short it is slow to.
+    may_go_on = live.others_work or live.phase in {"importing", "compiling"} or not live.has_frames
+    return facts.cause(
+        StallKind.GIL,
+        FaultClass.CPU_STUCK,
+        stays=rests and stale_s >= BLOCKED_S and not may_go_on,
+        confidence=Confidence.CERTAIN if rests else Confidence.LIKELY,
+        doing="gil",
+        what=live.call or live.state.value,
+        began_s=live.now_s - stale_s,
+    )
+
+
+def _child(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    if not live.child or facts.doing not in CHILD_WAITS:
+        return None
+    doing, stays = facts.doing or "data_loading", live.stay_s >= STOPPED_S
+    sure = Confidence.CERTAIN
+    return facts.cause(
+        StallKind.CHILD, FaultClass.CPU_STUCK, stays=stays, confidence=sure, doing=doing, what=live.child
+    )
+
+
+def _storage(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    """It waits in the kernel for storage: a matter of seconds where a file server is meant, else of patience."""
+    if live.storage_s is None:
+        return None
+    is_remote = live.waits_for_server
+    stays = live.storage_s >= (REMOTE_IO_S if is_remote else LOCAL_IO_S) and live.is_idle
+    if not stays and not (is_remote and live.storage_s >= MOVES_S):
+        return None  # a rank that writes much is often seen so
+    return facts.cause(
+        StallKind.IO,
+        FaultClass.CPU_STUCK,
+        stays=stays,
+        confidence=Confidence.CERTAIN if is_remote else Confidence.LIKELY,
+        doing="io",
+        what=live.path,
+        began_s=live.now_s - live.storage_s,
+    )
+
+
+def _elsewhere(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    """In another call that waits for others, or on its way out."""
+    is_joined = facts.doing in WAITING and (facts.doing == "in_collective" or live.framework == "jax")
+    stays = live.stay_s >= STAYS_S
+    if not (is_joined or facts.doing in LEAVING) or (_has_left(live) and not stays):
+        return None
+    kind = StallKind.ELSEWHERE if is_joined else StallKind.LEAVING
+    return facts.cause(kind, FaultClass.DESYNC_FLOW, stays=stays, began_s=live.place_since_s)
+
+
+def _lock(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    runs_python = live.heartbeat_age_s is None or live.heartbeat_age_s < FRESH_HEARTBEAT_S
+    # Another thread that works will release it; without one no thread will.
+    stays = live.has_stack and not live.others_work
+    if facts.doing != "lock" or live.stay_s < BLOCKED_S or (_has_left(live) and not stays):
+        return None
+    is_blocked = live.is_idle and runs_python
     return (
-        any(p.rank == rank and (p.sources or p.last_line) for p in run.processes)
-        or any(e.origin.rank == rank for e in run.events)
-        or any(s.rank == rank for s in run.stacks)
-        or any(p.source == "ras" and rank in p.absent for p in run.progress)
-        or _shares_a_log(run, rank)
+        facts.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays, began_s=live.place_since_s)
+        if is_blocked
+        else None
     )
 
 
-def _shares_a_log(run: RunEvidence, rank: int) -> bool:
-    """One log has the words of ranks before and after it, so that it would have had its own."""
-    found: dict[str, set[int]] = {}
-    for event in run.events:
-        if event.origin.rank is not None:
-            found.setdefault(event.origin.source, set()).add(event.origin.rank)
-    return any(len(ranks) > 2 and min(ranks) < rank < max(ranks) for ranks in found.values())
+def _left_groups(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    """It has destroyed its groups, and does not end."""
+    if not _has_left(live):
+        return None
+    return facts.cause(StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=True, began_s=live.place_since_s)
 
 
-def positions(picture: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, ...]:
-    """How far ranks came, as evidence."""
-    found = []
-    for wait in picture.waits[:4]:
-        if wait.progress is None:
-            continue
-        for rank in (*shown, *wait.waiting[:3]):
-            position = wait.progress.positions.get(rank)
-            name = wait.label or wait.group
-            if position is None:
-                why = wait.why_unseen.get(rank)
-                if why is not None:
-                    text = f"rank {rank}, group {name}: {why}"
-                    found.append(Evidence(source=wait.source, text=text))
-                continue
-            stuck = f", not through {position.stuck.name} #{position.stuck.seq}" if position.stuck else ""
-            done = "" if position.completed is None else f", last completed {position.completed}"
-            found.append(
-                Evidence(
-                    source=str(position.origin) if position.origin else wait.source,
-                    text=f"rank {rank}, group {name}: last enqueued {position.enqueued}{done}{stuck}",
-                    time=clock_time(position.time_s),
-                )
-            )
-    return tuple(dict.fromkeys(found))[:8]
+def _has_left(live: LiveFacts) -> bool:
+    return live.left_groups_s >= GONE_S
+
+
+def _work(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    """It computes, loads, saves, or waits for a child: this ends by itself."""
+    is_of_this_place = live.stay_s > SHARE_OF_S or facts.doing not in {"sleep", "lock", "user_idle"}
+    uses_cpu = ((live.cpu_share or 0.0) > WORKS_SHARE and is_of_this_place) or live.children_cpu_share > WORKS_SHARE
+    if not (uses_cpu or 0.0 < live.stay_s < MOVES_S or facts.doing in WORKING):
+        return None
+    doing = facts.doing if facts.doing in WORKING else "cpu_work"
+    return facts.cause(StallKind.WORK, FaultClass.CPU_BUSY, doing=doing, began_s=live.place_since_s)
+
+
+def _idle(facts: RankFacts, live: LiveFacts) -> StallCause | None:
+    if facts.doing in {"sleep", "user_idle"}:
+        return facts.cause(StallKind.SLEEP, FaultClass.CPU_STUCK, began_s=live.place_since_s)
+    return facts.cause(
+        StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE, began_s=live.place_since_s
+    )
+
+
+LIVE_CASES: Sequence[Callable[[RankFacts, LiveFacts], StallCause | None]] = (
+    _unheard, _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _work, _idle
+)  # fmt: skip
+"""In this order; the last one always has an answer."""
+
+
+def _was_busy(facts: RankFacts, files: FileFacts) -> StallCause | None:
+    if facts.doing in BUSY or (not facts.doing and files.works_alone):
+        return facts.cause(StallKind.WORK, FaultClass.CPU_BUSY)
+    return None
+
+
+def _had_left(facts: RankFacts, files: FileFacts) -> StallCause | None:
+    if facts.doing not in LEAVING | {CALL_OF_TWO} and not files.left_in_order:
+        return None
+    sure = Confidence.POSSIBLE if files.lost_silently else Confidence.LIKELY
+    kind = StallKind.ELSEWHERE if facts.doing == CALL_OF_TWO else StallKind.LEAVING
+    return facts.cause(kind, FaultClass.DESYNC_FLOW, stays=True, confidence=sure)
+
+
+def _had_ended(facts: RankFacts, files: FileFacts) -> StallCause | None:
+    if facts.doing or not files.peer_ended:
+        return None
+    # Perhaps it was closed when all had stood still and the job was ended.
+    sure = Confidence.LIKELY if files.end_is_sure else Confidence.POSSIBLE
+    return facts.cause(StallKind.DIED, FaultClass.DEAD, confidence=sure)
+
+
+def _was_stuck(facts: RankFacts, files: FileFacts) -> StallCause | None:
+    if facts.doing not in STUCK and not files.is_unresponsive:
+        return None
+    is_sure = facts.doing in STUCK - {"user_idle", "user_code"}
+    sure = Confidence.CERTAIN if is_sure else Confidence.LIKELY
+    return facts.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, stays=True, confidence=sure)
+
+
+def _was_missing(facts: RankFacts, files: FileFacts) -> StallCause | None:
+    """Nothing shows what it did.
+
+    A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
+    """
+    is_sure = files.is_still and (files.has_files or not files.is_unseen)
+    sure = Confidence.LIKELY if is_sure else Confidence.POSSIBLE  # a glance at a moving job looks the same
+    return facts.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=sure)
+
+
+FILE_CASES: Sequence[Callable[[RankFacts, FileFacts], StallCause | None]] = (
+    _was_busy, _had_left, _had_ended, _was_stuck, _was_missing
+)  # fmt: skip
+"""In this order; the last one always has an answer."""

@@ -11,7 +11,7 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.registry import Rule, load
+from allready.judging.registry import Applies, Rule, load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import DigestMismatch, PaceBook
@@ -426,12 +426,7 @@ class Judge:
 @functools.cache
 def live_rules() -> tuple[Rule, ...]:
     """Rules that judge what a job leaves or says; the others need a check."""
-    parts = {RunEvidence, Live}
-    return tuple(
-        rule
-        for rule in load().values()
-        if any(need.fact_type in parts for need in rule.needs) and not any(need.per_node for need in rule.needs)
-    )
+    return tuple(rule for rule in load().values() if rule.applies is not None and Applies.LIVE in rule.applies)
 
 
 def visible_of(run: RunEvidence) -> dict[Layer | None, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
 from allready.judging.onset import onset
@@ -39,10 +39,10 @@ def all_entered(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation: compare its age with its size.
     """
-    decision = case.of(decide)
-    if decision.kind != "transport" or decision.wait is None:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.LEVEL or found.wait is None:
         return
-    wait = decision.wait
+    wait = found.wait
     yield Hit(
         culprits=Culprits(),
         values={
@@ -51,7 +51,7 @@ def all_entered(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
         },
-        severity=Severity.WARNING if decision.is_glance else None,
+        severity=Severity.WARNING if found.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
 from allready.judging.onset import onset
@@ -41,15 +41,15 @@ def completed_elsewhere(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
     """
-    decision = case.of(decide)
-    wait = decision.wait
-    if decision.kind != "apart" or wait is None or wait.progress is None:
+    found = case.of(blame_hang)
+    wait = found.wait
+    if found.kind != HangKind.APART or wait is None or wait.progress is None:
         return
     stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
     yield Hit(
         culprits=Culprits(),
         values={
-            "who": who(run, decision.ranks),
+            "who": who(run, found.ranks),
             "operation": described(stuck),
             "seq": stuck.seq,
             "group": wait.label or wait.group,

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
-from allready.judging.stall import positions, suspect
+from allready.judging.stall import classify_stall
+from allready.judging.stall_files import facts_of_files
+from allready.judging.waits import positions
 from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 
@@ -38,25 +40,25 @@ def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the rank was still at work (saving, tokenising, compiling) and the time-out was too short for it: then the
     fault class says CPU-BUSY.
     """
-    decision = case.of(decide)
-    if decision.kind != "missing" or decision.picture is None or decision.wait is None:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.LATE or found.snapshot is None or found.wait is None:
         return
-    suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
+    suspects = [classify_stall(facts_of_files(case, r, found.snapshot)) for r in found.ranks]
     first = suspects[0]
     classes = {s.fault_class for s in suspects}
     yield Hit(
-        culprits=Culprits(ranks=decision.ranks),
+        culprits=Culprits(ranks=found.ranks),
         values={
-            "waiting": who(run, decision.wait.waiting),
-            "operation": decision.wait.operation.name,
-            "seq": decision.wait.operation.seq,
-            "group": decision.wait.label or decision.wait.group,
-            "who": who(run, decision.ranks),
+            "waiting": who(run, found.wait.waiting),
+            "operation": found.wait.operation.name,
+            "seq": found.wait.operation.seq,
+            "group": found.wait.label or found.wait.group,
+            "who": who(run, found.ranks),
             "doing": f": {first.doing} ({first.site})" if first.doing else "",
             "site": first.site or "py-spy dump",
         },
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
         confidence=min((s.confidence for s in suspects), key=lambda c: c.weight),
-        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
+        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
         fault_time=clock_time(onset(run)),
     )

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
-from allready.judging.stall import positions
+from allready.judging.waits import positions
 from allready.model import (
     Confidence,
     Culprits,
@@ -48,25 +48,25 @@ def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When that node's files were simply not collected.
     """
-    decision = case.of(decide)
-    if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.CUT_OFF or found.snapshot is None or found.wait is None:
         return
     absent = [
         Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
         for p in run.progress
         for r, why in p.absent.items()
-        if r in decision.ranks and p.source in {"ras", "flight recorder"}
+        if r in found.ranks and p.source in {"ras", "flight recorder"}
     ]
     yield Hit(
-        culprits=Culprits(nodes=decision.nodes),
+        culprits=Culprits(nodes=found.nodes),
         values={
-            "nodes": ranges(decision.nodes),
-            "who": who(run, decision.ranks),
-            "operation": decision.wait.operation.name,
-            "seq": decision.wait.operation.seq,
-            "group": decision.wait.label or decision.wait.group,
+            "nodes": ranges(found.nodes),
+            "who": who(run, found.ranks),
+            "operation": found.wait.operation.name,
+            "seq": found.wait.operation.seq,
+            "group": found.wait.label or found.wait.group,
         },
         confidence=Confidence.LIKELY,
-        evidence=(*absent[:6], *positions(decision.picture, decision.ranks))[:10],
+        evidence=(*absent[:6], *positions(found.snapshot, found.ranks))[:10],
         fault_time=clock_time(onset(run)),
     )

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide, lost_a_peer
+from allready.judging.hang import HangKind, blame_hang, lost_a_peer
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.judging.stall import positions
+from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
 
 
@@ -41,10 +41,10 @@ def only_victims(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation.
     """
-    decision = case.of(decide)
-    if decision.kind != "partial" or decision.picture is None or decision.wait is None:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.PARTIAL or found.snapshot is None or found.wait is None:
         return
-    wait = decision.wait
+    wait = found.wait
     yield Hit(
         culprits=Culprits(),
         values={
@@ -52,11 +52,11 @@ def only_victims(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "operation": described(wait.operation),
             "seq": wait.operation.seq,
             "group": wait.label or wait.group,
-            "missing": f" ({ranges(decision.ranks)})" if decision.ranks else "",
+            "missing": f" ({ranges(found.ranks)})" if found.ranks else "",
         },
         fault_class=FaultClass.DEAD if case.of(lost_a_peer) else None,
-        severity=Severity.WARNING if decision.is_glance else None,
+        severity=Severity.WARNING if found.is_glance else None,
         confidence=Confidence.POSSIBLE,
-        evidence=positions(decision.picture, ()),
+        evidence=positions(found.snapshot, ()),
         fault_time=clock_time(onset(run)),
     )

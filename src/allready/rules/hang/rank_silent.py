@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide, lost_a_peer
+from allready.judging.hang import HangKind, blame_hang, lost_a_peer
 from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, who
-from allready.judging.stall import positions, suspect
+from allready.judging.stall import classify_stall
+from allready.judging.stall_files import facts_of_files
+from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
 
 
@@ -38,30 +40,30 @@ def rank_silent(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When its files were not collected.
     """
-    decision = case.of(decide)
-    if decision.kind != "silent" or decision.picture is None or decision.wait is None:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.SILENT or found.snapshot is None or found.wait is None:
         return
-    suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
-    why = sorted({decision.wait.why_unseen.get(r, "no word") for r in decision.ranks})
+    suspects = [classify_stall(facts_of_files(case, r, found.snapshot)) for r in found.ranks]
+    why = sorted({found.wait.why_unseen.get(r, "no word") for r in found.ranks})
     fault_class, confidence = suspects[0].fault_class, suspects[0].confidence
-    if len(decision.ranks) > 1:
+    if len(found.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
-        if decision.picture.source == "ras" and not case.of(lost_a_peer):
+        if found.snapshot.source == "ras" and not case.of(lost_a_peer):
             fault_class = FaultClass.NET_BROKEN
     yield Hit(
-        culprits=Culprits(ranks=decision.ranks, nodes=nodes_wholly(run, decision.ranks)),
+        culprits=Culprits(ranks=found.ranks, nodes=nodes_wholly(run, found.ranks)),
         values={
-            "waiting": who(run, decision.wait.waiting),
-            "operation": decision.wait.operation.name,
-            "seq": decision.wait.operation.seq,
-            "group": decision.wait.label or decision.wait.group,
-            "who": who(run, decision.ranks),
-            "ranks": ranges(decision.ranks),
+            "waiting": who(run, found.wait.waiting),
+            "operation": found.wait.operation.name,
+            "seq": found.wait.operation.seq,
+            "group": found.wait.label or found.wait.group,
+            "who": who(run, found.ranks),
+            "ranks": ranges(found.ranks),
             "why": ", ".join(why),
         },
         fault_class=fault_class,
         confidence=confidence,
-        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
+        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
         fault_time=clock_time(onset(run)),
     )

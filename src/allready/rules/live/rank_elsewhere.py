@@ -3,13 +3,23 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_status import named
-from allready.judging.live_waits import Decision, decide
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, World, clock_time
-from allready.rules.live._values import MIN_WAIT_S, common, fill, told, visible_s
+from allready.judging.stall import StallKind
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    RunEvidence,
+    Severity,
+    clock_time,
+    wall_clock,
+)
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
 
@@ -26,7 +36,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
     "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
 )
-def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -38,42 +48,40 @@ def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | 
     ## When it is harmless
     Never, once nobody moves.
     """
-    decision = case.of(decide)
-    if decision.for_s < MIN_WAIT_S:
+    found = case.of(blame_hang)
+    if found.for_s < MIN_WAIT_S:
         return
-    if decision.kind == "odd place":
-        yield from _hit(live, world, run, decision, decision.ranks)
+    if found.kind == HangKind.ODD_PLACE:
+        yield _hit(case, live, found, found.ranks)
         return
-    reasons = tuple(r for r in decision.reasons if r.kind == "elsewhere" and r.stays)
-    if decision.kind not in {"late", "join"} or not reasons or len(reasons) < len(decision.reasons):
+    causes = tuple(r for r in found.causes if r.kind == StallKind.ELSEWHERE and r.stays)
+    if found.kind not in {HangKind.LATE, HangKind.JOINING} or not causes or len(causes) < len(found.causes):
         return
-    late = tuple(sorted(r.rank for r in reasons))
-    both = len(late) + len(decision.waiting)
+    late = tuple(sorted(r.rank for r in causes))
+    both = len(late) + len(found.waiting)
     if is_minority(len(late), both):
         accused = late
     elif is_majority(len(late), both):
-        accused = decision.waiting
+        accused = found.waiting
     else:
-        accused = late if len(late) > 1 and _all_exchange(run, late) else ()
-    yield from _hit(live, world, run, decision, accused)
+        accused = late if len(late) > 1 and _all_exchange(case.run, late) else ()
+    yield _hit(case, live, found, accused)
 
 
-def _hit(
-    live: Live, world: World, run: RunEvidence | None, decision: Decision, accused: tuple[int, ...]
-) -> Iterator[Hit]:
-    reasons = decision.reasons
-    values = common(live, world, decision, reasons)
-    if not reasons:
-        site = next((s.site for r in decision.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
-        values |= {"who": named(live, world, decision.ranks), "site": site, "since": values["waits_since"]}
-    pairwise = any(_exchanges(run, r) for r in decision.ranks)
-    yield Hit(
+def _hit(case: Analysis, live: Live, found: HangBlame, accused: tuple[int, ...]) -> Hit:
+    values: dict[str, object] = {}
+    if not found.causes:
+        site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
+        values = {"site": site, "since": wall_clock(found.began_s)}
+    return hit_of(
+        case,
+        found,
+        found.causes,
         culprits=Culprits(ranks=accused),
-        values=fill(values, "who", "site", "since", "waiting", "operation", "waits_since"),
-        fault_class=FaultClass.DESYNC_ARGS if pairwise else None,
+        values=values,
+        fault_class=FaultClass.DESYNC_ARGS if any(_exchanges(case.run, r) for r in found.ranks) else None,
         confidence=Confidence.LIKELY if accused else Confidence.POSSIBLE,
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
+        fault_time=clock_time(visible_s(found, found.causes)),
     )
 
 

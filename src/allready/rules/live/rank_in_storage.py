@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
@@ -16,13 +16,14 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
     fault_class=FaultClass.CPU_STUCK,
     since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
     remedy="look at the file server or the disk behind that path: `df PATH` and `ls PATH` with a time-out, `dmesg -T "
     "| grep -i -E 'nfs|lustre|fuse|blocked for more'`, `nfsstat -m`. The process cannot be killed before the server "
     "answers; mount with a time-out or keep data and checkpoints on storage that answers",
 )
-def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_in_storage(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for has been in one system call on a file, in the kernel (state D,
@@ -34,15 +35,4 @@ def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When a large checkpoint is being flushed to a local disk: for that it waits much longer before it speaks.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"io"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "what", "since", "site", "waiting", "operation"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.IO)
