@@ -1,5 +1,8 @@
-# setup: everything into .venv        demo: two nodes on this machine, healthy and with faults
-# test:  the tests CI runs            check-style: linters, types, stale pages      docs: write generated pages (docs/codes is not committed)
+# setup-fast, test-fast: without torch, JAX and root, in about a minute; enough for rules, signatures, texts and reports
+# setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
+# test:          all tests that CI runs     test-slow, test-gpu: the rest
+# check-style:   linters, types             docs: write generated pages (docs/codes is not committed)
+# release-check: what a release needs besides
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
 # TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
@@ -7,23 +10,29 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-gpu check-style docs clean
+.PHONY: setup-fast setup demo test-fast test test-slow test-gpu check-style release-check docs clean
 
-setup: .venv/.ready
+setup-fast: .venv/.fast
 
-.venv/.ready: pyproject.toml Makefile
+.venv/.fast: pyproject.toml Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "allready needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	@# torch first and by its own line: an installed build must never be replaced by a dependency's wish
-	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "installing $(TORCH) into .venv (up to several GB; TORCH=... chooses)"
-	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH) numpy
-	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,style]'
 	@# the signature tables once more as JSON, which loads faster; a stale copy is never used
 	$(BIN)/python -m allready.signatures
 	@# as pip does for a package that is not editable: where PYTHONDONTWRITEBYTECODE is set, every start would compile
 	$(BIN)/python -m compileall -q src
+	touch $@
+
+setup: .venv/.ready
+
+.venv/.ready: .venv/.fast
+	@# torch first and by its own line: an installed build must never be replaced by a dependency's wish
+	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "installing $(TORCH) into .venv (up to several GB; TORCH=... chooses)"
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH) numpy
+	$(BIN)/python -m pip install --quiet --editable '.[lab,jax,test,style]'
 	@# the fault laboratory's packet filters; only where we may install them
 	@if [ "$$(id -u)" = 0 ] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then \
 		{ apt-get update -qq && apt-get install -y -qq nftables; } >/dev/null 2>&1 || \
@@ -31,7 +40,10 @@ setup: .venv/.ready
 	touch $@
 
 demo: setup
-	$(BIN)/python -m allready.lab.demo
+	$(BIN)/python examples/demo.py
+
+test-fast: setup-fast
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
 test: setup
 	$(BIN)/python -m pytest
@@ -42,15 +54,20 @@ test-slow: setup
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
-check-style: setup
+check-style: setup-fast
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m allready.launch.pages docs --check
+	$(BIN)/python docs/schedulers_pages.py --check
 
-docs: setup
+# What a release needs besides: every text in Chinese (until then English is shown in its place)
+release-check: check-style test
+	$(BIN)/python -m allready.cli.dev untranslated
+	ALLREADY_RELEASE=1 $(BIN)/python -m pytest -q tests/text tests/test_wheel.py
+
+docs: setup-fast
 	$(BIN)/python -m allready.docs docs/codes
-	$(BIN)/python -m allready.launch.pages docs
+	$(BIN)/python docs/schedulers_pages.py
 
 clean:
 	rm -rf .venv demo-report

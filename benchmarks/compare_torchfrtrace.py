@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allready import __version__
 from tests.judging.joined import Joined, joined_dumps
+
+from allready import __version__
 from allready.evidence.flight.reader import read_dump
 from allready.model import ranges
 

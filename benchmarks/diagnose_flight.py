@@ -21,8 +21,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.judging.joined import joined_dumps
+
 from allready import __version__
-from tests.judging.joined import Joined, joined_dumps
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import Reading

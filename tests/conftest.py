@@ -1,17 +1,34 @@
-"""What the whole suite shares: the count of lab tests that this machine could not run, said loudly at the end."""
+"""What the whole suite shares: which tests are quick, and the count of those that this machine could not run.
+
+A test needs no list to be left out where it cannot run or takes long: its markers decide, and the fixtures that start
+jobs, nodes or laboratories set theirs.  `pytest --fast` (`make test-fast`) runs the rest.
+"""
 
 import gc
+import importlib.util
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import cases
 
+settings.register_profile("suite", deadline=None)  # 200 ms of a busy machine are no mistake of ours
+settings.load_profile("suite")
+
 NO_LAB = "no lab on this machine"
+FRAMEWORKS = ("torch", "jax")
+NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
+NEVER_FAST = {"recorded", "gpu"}
+"""Folders of tests."""
+JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard"}
+"""Fixtures that start processes of a job."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that need no torch, JAX, root or seconds of time")
     parser.addoption(
         "--case", default="", metavar="TEXT", help="of tables of cases run only those with TEXT in the name"
     )
@@ -22,6 +39,28 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cases.only = str(config.getoption("--case"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--fast") and collection_path.name in NEVER_FAST else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if JOBS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("jobs")
+        if "recorded" in item.path.parts:
+            item.add_marker("thorough")
+    if config.getoption("--fast"):
+        quick = [item for item in items if not NOT_FAST & {mark.name for mark in item.iter_markers()}]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(quick)])
+        items[:] = quick
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for framework in FRAMEWORKS:
+        if item.get_closest_marker(framework) is not None and importlib.util.find_spec(framework) is None:
+            pytest.skip(f"{framework} is not installed")
 
 
 def pytest_collection_finish() -> None:

@@ -21,8 +21,8 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignore)
     shutil.copytree(ROOT / "tests" / "rules", tmp_path / "tests" / "rules", ignore=ignore)
     shutil.copytree(ROOT / "tests" / "text", tmp_path / "tests" / "text", ignore=ignore)
-    (tmp_path / "tests" / "__init__.py").touch()
-    shutil.copy(ROOT / "tests" / "cases.py", tmp_path / "tests")
+    for name in ("__init__.py", "cases.py", "conftest.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -40,18 +40,18 @@ def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) 
     code = made.stdout.partition(":")[0]
     assert code == f"NET{max(int(c[3:]) for c in load() if c.startswith('NET')) + 1:03d}"
     assert (checkout / "src/allready/rules/net/made_for_a_test.py").is_file()
-    tests = ["tests/rules/net/test_made_for_a_test.py", "tests/text/test_rules_text.py"]
-    done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *tests)
+    tests = ["tests/rules/net/test_made_for_a_test.py", "tests/text/test_rules_text.py", "tests/text/test_pages.py"]
+    done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--case", code, *tests)
     assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout, done.stdout
+    assert "skipped" not in done.stdout, "every table has a case for the new code"
 
 
 def test_refuses_what_is_there_already_and_writes_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chinese = checkout / "src/allready/text/zh_CN/net.toml"
-    before = chinese.read_bytes()
+    there = checkout / "src/allready/rules/net/mtu_differs.py"
+    before = there.read_bytes()
     assert dev.main(["new-rule", "net", "mtu_differs"], root=checkout) == 2
     assert "is there already" in capsys.readouterr().err
-    assert chinese.read_bytes() == before
+    assert there.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,11 @@ def test_says_what_would_be_valid(
 def test_needs_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dev.main(["new-rule", "net", "a_rule"], root=tmp_path) == 2
     assert "not a checkout" in capsys.readouterr().err
+
+
+def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) -> None:
+    code = run(checkout, "-m", "allready.cli.dev", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]
+    listed = run(checkout, "-m", "allready.cli.dev", "untranslated")
+    assert (listed.returncode, listed.stdout) == (1, f"zh_CN/net.toml: {code}: title, message, page, remedy\n")
+    shown = run(checkout, "-m", "allready", "explain", code, "--lang", "zh")
+    assert "Nodes run different operating systems" in shown.stdout

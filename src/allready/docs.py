@@ -7,7 +7,7 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from allready import signatures
 from allready.judging.registry import AREAS, Rule, load
-from allready.model import Remedy
+from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
 from allready.text import catalog
-from allready.text.ui import ui
+from allready.text.ui import areas, table, ui
 
 LANGUAGES = ("en", "zh")
+SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -85,6 +86,19 @@ def _one_line(text: str) -> str:
     return " ".join(_NO_BLANK.sub("", text.strip()).split())
 
 
+def untranslated(language: str = "zh") -> Iterator[str]:
+    """What `language` lacks and shows in English: file, code or label, and the slots of a code."""
+    for rule in load().values():
+        slots = [s for s in SLOTS if catalog.translated(language, rule.area, rule.code, s) is None]
+        if len(steps_of(catalog.entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
+            slots.append("remedy")
+        if slots:
+            yield f"{catalog.folder(language)}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
+    for area in areas():
+        for name in table("en", area).keys() - table(language, area).keys():
+            yield f"{catalog.folder(language)}/ui_{area}.toml: {name}"
+
+
 def by_area(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     """Rules by area, in the order of the areas, sorted by code."""
     found: dict[str, list[Rule]] = {area: [] for area in AREAS}
@@ -136,12 +150,12 @@ def _t(name: str, language: str) -> str:
     return ui(f"explain.{name}", language)
 
 
-def steps(rule: Rule, language: str) -> tuple[Remedy, ...]:
+def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
     """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
     translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
     return tuple(
         replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
-        for n, step in enumerate(rule.remedies)
+        for n, step in enumerate(rule.steps)
     )
 
 

@@ -24,6 +24,7 @@ from allready.model import (
     Fleet,
     Gpu,
     GpuFacts,
+    Hit,
     HostFacts,
     Interface,
     InterfaceChoice,
@@ -49,6 +50,19 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.model.fill import fill_steps
+
+__all__ = [
+    "address_of",
+    "check",
+    "claim",
+    "fleet",
+    "healthy_collectives",
+    "healthy_node",
+    "healthy_path",
+    "healthy_reach",
+    "healthy_roll",
+]
 
 GIB = 2**30
 NPROC = 2
@@ -58,6 +72,11 @@ PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 def check(code: str, fleet: Fleet) -> Outcome:
     """Ask one rule."""
     return run(load()[code], fleet)
+
+
+def commands(code: str, hit: Hit) -> list[str]:
+    """The commands of a hit's remedy, with everything known filled in."""
+    return [remedy.command for remedy in fill_steps(load()[code].steps, hit.values) if remedy.command]
 
 
 def address_of(node_rank: int) -> str:

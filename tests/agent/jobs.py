@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.clock import Deadline
+
 ALLREADY = (sys.executable, "-m", "allready")
 
 PRINT_WHO = """
@@ -129,8 +131,8 @@ class Job:
 
 def wait_for(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> Any:
     """The first true value of `condition()`; fails at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    deadline = Deadline(timeout_s)
+    while not deadline.passed():
         value = condition()
         if value:
             return value

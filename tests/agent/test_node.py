@@ -17,13 +17,13 @@ class Overrun(NodeObserver):
 
     num_asked = 0
 
-    def look(self, now_s: float) -> NodeStatus:
+    def sample(self, now_s: float) -> NodeStatus:
         self.num_asked += 1
-        raise DeadlineExceeded("a look at the ranks has been going on for more than 1.0 s")
+        raise DeadlineExceeded("a sample of the ranks has been running for more than 1.0 s")
 
     def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
         self.num_asked += 1
-        raise DeadlineExceeded("a look at the ranks has been going on for more than 1.0 s")
+        raise DeadlineExceeded("a sample of the ranks has been running for more than 1.0 s")
 
 
 class Silent:

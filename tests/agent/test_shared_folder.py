@@ -17,6 +17,8 @@ from allready.agent.shared_folder import Entry, Found, Master, Node, SharedFolde
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from tests.agent.jobs import PRINT_WHO, Job, lines
 
+pytestmark = pytest.mark.jobs
+
 
 def node(host: str, num_nodes: int, **more: Any) -> Node:
     return Node(host=host, num_nodes=num_nodes, **({"address": f"10.0.0.{ord(host[0])}"} | more))

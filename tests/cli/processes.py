@@ -11,7 +11,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Self
 
 import psutil
 
+from tests.clock import until
 from tests.preflight.ports import free_port
 
 MARK = "CHECK_TEST_MARK"
@@ -42,13 +42,8 @@ def plain_environment(**changes: str) -> dict[str, str]:
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float, what: Callable[[], str]) -> None:
-    """Wait for `condition`; a pause of this very process, as of a machine that was stopped, is not counted."""
-    left_s, before = within_s, time.monotonic()
-    while not condition():
-        assert left_s > 0, f"not within {within_s} s: {what()}"
-        time.sleep(0.02)
-        now = time.monotonic()
-        left_s, before = left_s - min(now - before, 0.25), now
+    """Wait for `condition`, longer where the machine is slow or stands still."""
+    until(condition, within_s, what=what)
 
 
 @dataclass(kw_only=True)

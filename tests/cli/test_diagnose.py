@@ -171,6 +171,7 @@ def _pack(mode: Any) -> Callable[[Path, Path], None]:
     return pack
 
 
+@pytest.mark.thorough
 @cases("name", ["ok", "sigstop", "exception"])
 @cases("mode", ["w", "w:gz", "w:xz", "zip"])
 def test_an_archive_gets_the_verdict_of_its_folder(
@@ -187,6 +188,7 @@ def test_an_archive_gets_the_verdict_of_its_folder(
     assert len(report["findings"]) == len(expected["findings"])
 
 
+@pytest.mark.thorough
 def test_standard_input_may_be_a_log_or_an_archive(runs: Path, tmp_path: Path) -> None:
     _pack("w:gz")(runs / "exception", tmp_path / "t")
     for data, code in (((tmp_path / "t").read_bytes(), 1), ((runs / "exception" / "stdout.node1.log").read_bytes(), 1)):
@@ -340,6 +342,7 @@ def test_reports_are_written_where_they_were_asked_for(
     assert capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_workers_change_nothing(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,6 +389,7 @@ def status_in(path: Path) -> str | None:
         return None
 
 
+@pytest.mark.thorough
 def test_following_says_the_verdict_when_it_changes_and_ends_on_an_interrupt(runs: Path, tmp_path: Path) -> None:
     job, report = tmp_path / "job", tmp_path / "report.json"
     job.mkdir()
@@ -403,6 +407,7 @@ def test_following_says_the_verdict_when_it_changes_and_ends_on_an_interrupt(run
     assert out.count("FAULT") >= 2  # when it changed, and at the end
 
 
+@pytest.mark.thorough
 def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) -> None:
     with Following(runs / "ok", "--until-idle", "1") as following:
         out, errors = following.process.communicate(timeout=30)
@@ -496,6 +501,7 @@ def test_rank_compares_with_the_same_ranks_of_a_good_run(runs: Path, capsys: pyt
     assert report["ruins"]["differences"] == []
 
 
+@pytest.mark.thorough
 def test_a_huge_report_in_the_input_is_not_parsed_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = tmp_path / "report.json"
     with saved.open("w") as file:

@@ -131,6 +131,7 @@ def test_every_example_of_the_tables_is_known() -> None:
     assert not wrong
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.one_of(

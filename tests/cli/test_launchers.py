@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import MARK, ROLL, Job, plain_environment
+from tests.clock import Deadline
 
 ALLREADY = str(Path(sys.executable).with_name("allready"))
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
@@ -130,7 +131,7 @@ def test_ending_mpirun_ends_the_check_and_its_ranks(job: Job) -> None:
     assert len(job.ranks()) == 2
     node.process.terminate()
     assert node.wait(15) != 0
-    deadline = time.monotonic() + 5
-    while job.living() and time.monotonic() < deadline:
+    deadline = Deadline(5)
+    while job.living() and not deadline.passed():
         time.sleep(0.05)
     job.assert_nothing_left()

@@ -84,6 +84,7 @@ def test_a_text_without_hints_holds_no_secret(line: str) -> None:
     assert masked(line) == sought(line)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.sampled_from([p for line in SHOWN for p in re.split(r"(\W)", line)]), max_size=12).map("".join))
 @settings(max_examples=300, deadline=None)
 def test_hints_are_enough_for_any_text(text: str) -> None:

@@ -22,6 +22,7 @@ def forgotten() -> Iterator[None]:
     forget()
 
 
+@pytest.mark.thorough
 def test_every_recorded_log_gives_the_same_after_all_others(files: dict[str, bytes]) -> None:
     alone = {}
     for name, data in files.items():

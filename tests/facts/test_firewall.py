@@ -7,13 +7,13 @@ import pytest
 from allready.errors import FactUnavailable
 from allready.facts.firewall import collect_firewall, summary
 from allready.facts.iptables import parse_iptables
-from allready.facts.nft import parse_nft
+from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
 from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
 from allready.facts.saved_host import SavedHost
 from allready.model import FirewallFacts
 from tests.cases import cases
 from tests.conftest import NO_LAB
-from tests.facts.helpers import json_in_namespace
+from tests.facts.helpers import in_namespace, json_in_namespace
 
 ROOT = {"/proc/self/status": "CapEff:\t000001ffffffffff\n"}
 ASK = """$PYTHON -c '
@@ -32,6 +32,10 @@ def nft(rules: str, policy: str = "accept", more: str = "") -> FirewallFacts:
         + "\t}\n}\n"
     )
     return summary(parse_nft(text), "nft")
+
+
+def texts(facts: FirewallFacts) -> list[str]:
+    return [drop.text for drop in facts.drops]
 
 
 def but(*ports: int) -> tuple[tuple[int, int], ...]:
@@ -97,7 +101,7 @@ def test_follows_jumps_sets_and_returns() -> None:
 """
     facts = nft("jump services\ntcp dport 6000 goto services", "accept", more)
     assert facts.dropped_ports == ((5001, 5001),)
-    assert facts.drops == ("inet filter services: tcp dport 5000-5001 drop",)
+    assert texts(facts) == ["inet filter services: tcp dport 5000-5001 drop"]
 
 
 def test_survives_chains_that_call_each_other() -> None:
@@ -107,7 +111,7 @@ def test_survives_chains_that_call_each_other() -> None:
 
 def test_lists_drops_of_single_peers_without_claiming_the_port() -> None:
     facts = nft("ip saddr 10.0.0.2 counter packets 1 bytes 2 drop\nct state invalid drop")
-    assert facts.drops == ("inet filter input: ip saddr 10.0.0.2 drop",)
+    assert texts(facts) == ["inet filter input: ip saddr 10.0.0.2 drop"]
 
 
 @cases(
@@ -152,7 +156,7 @@ COMMIT
 def test_weighs_iptables_rules() -> None:
     facts = summary(parse_iptables(IPTABLES), "iptables")
     assert facts.dropped_ports == but(22, 80, 443, *range(5000, 5011), 6000)
-    assert facts.drops == ("-A INPUT -s 10.0.0.9/32 -p tcp -j DROP", "-P INPUT DROP")
+    assert texts(facts) == ["-A INPUT -s 10.0.0.9/32 -p tcp -j DROP", "-P INPUT DROP"]
 
 
 @cases(
@@ -181,14 +185,17 @@ def test_weighs_single_iptables_rules(rule: str, ports: tuple[tuple[int, int], .
 def test_recognises_managers_by_their_chains(chain: str, tool: str) -> None:
     text = f"*filter\n:INPUT ACCEPT [0:0]\n:{chain} - [0:0]\n-A INPUT -j {chain}\n-A {chain} -p udp -j DROP\nCOMMIT\n"
     host = SavedHost(
-        {"files": ROOT, "commands": {"nft list ruleset": {"unavailable": "nft: not installed"}, "iptables-save": text}}
+        {
+            "files": ROOT,
+            "commands": {"nft -a list ruleset": {"unavailable": "nft: not installed"}, "iptables-save": text},
+        }
     )
     assert collect_firewall(host, timeout_s=1).tool == tool
 
 
 def test_recognises_firewalld_in_nftables() -> None:
     text = "table inet firewalld {\n\tchain filter_INPUT {\n\t\ttype filter hook input priority 10; policy accept;\n\t\treject with icmpx admin-prohibited\n\t}\n}\n"
-    facts = collect_firewall(SavedHost({"files": ROOT, "commands": {"nft list ruleset": text}}), timeout_s=1)
+    facts = collect_firewall(SavedHost({"files": ROOT, "commands": {"nft -a list ruleset": text}}), timeout_s=1)
     assert (facts.tool, facts.dropped_ports) == ("firewalld", ((1, 65535),))
 
 
@@ -236,10 +243,115 @@ RULES
     )
     assert facts["tool"] == "nft"
     assert facts["dropped_ports"] == [list(r) for r in but(22, *range(1000, 1011))]
-    assert "inet guard in: ip saddr 10.0.0.7 drop" in facts["drops"]
-    assert "inet guard in: policy drop" in facts["drops"]
-    assert "inet guard out: tcp sport 5 drop" in facts["drops"]
-    assert not any("invalid" in d for d in facts["drops"])
+    drops = {drop["text"]: drop for drop in facts["drops"]}
+    assert drops["inet guard in: ip saddr 10.0.0.7 drop"]["sources"] == ["10.0.0.7"]
+    assert drops["inet guard in: policy drop"]["is_policy"]
+    assert drops["inet guard out: tcp sport 5 drop"]["source_ports"] == [[5, 5]]
+    assert drops["inet guard out: tcp sport 5 drop"]["hooks"] == ["output"]
+    assert not any("invalid" in text for text in drops)
+
+
+EVERYTHING = """
+table inet guard {
+  set open { type inet_service; flags interval; elements = { 22, 1000-1010 } }
+  set hosts { type ipv4_addr; elements = { 10.0.0.3, 10.0.0.4 } }
+  chain svc { tcp dport 5000 return; tcp dport 5000-5001 drop; }
+  chain in {
+    type filter hook input priority 0; policy drop;
+    iif lo accept
+    iifname "eth0" tcp dport 29500 drop
+    ct state vmap { established : accept, related : accept, invalid : drop }
+    ct state != new drop
+    tcp dport @open counter accept
+    tcp dport { 29500, 29510-29520 } log prefix "x" reject with tcp reset comment "why { not"
+    tcp dport vmap { 22 : accept, 29501 : drop, 80 : jump svc }
+    iifname vmap { "lo" : accept, "eth0" : jump svc }
+    tcp dport != 22 tcp dport < 1024 drop
+    ip saddr 10.0.0.7 drop
+    ip saddr != 10.0.0.7 drop
+    ip saddr { 10.0.0.7, 10.1.0.0/16 } drop
+    ip6 saddr fe80::1 drop
+    ip saddr @hosts drop
+    tcp flags syn / syn,ack tcp dport 7 drop
+    tcp flags & (fin | syn | rst | ack) == syn tcp dport 8 drop
+    tcp flags != syn ct state new drop
+    meta l4proto { udp, icmp } drop
+    ip protocol udp drop
+    udp dport 6 drop
+    icmp type echo-request drop
+    limit rate 5/second drop
+    meta length > 1400 drop
+    meta nfproto ipv6 drop
+    th dport 99 drop
+    jump svc
+    numgen random mod 100 < 3 drop
+    ct state new,established tcp dport 11 drop
+    meta mark 0x1 drop
+    tcp sport 29500 drop
+  }
+  chain out { type filter hook output priority 0; tcp sport 5 drop; ip daddr 10.0.0.9 drop; }
+}
+table inet off {
+  flags dormant
+  chain i {
+    type filter hook input priority 0; policy drop;
+  }
+}
+table netdev nd {
+  chain ing {
+    type filter hook ingress device lo priority 0; tcp dport 3 drop;
+  }
+}
+"""
+
+
+def test_the_json_of_nft_and_its_text_mean_the_same() -> None:
+    show = "nft -a list ruleset; echo ---; nft -j list ruleset"
+    listed = in_namespace(f"nft -f - <<'RULES'\n{EVERYTHING}\nRULES\n{show}", "nft")
+    text, _, json_text = listed.partition("---\n")
+    by_text = summary(parse_nft(text), "nft")
+    by_json = summary(parse_nft_json(json_text, rule_texts(text)), "nft")
+    assert len(by_json.drops) > 20
+    for one, other in zip(by_text.drops, by_json.drops, strict=True):
+        assert one == other
+    assert by_text == by_json
+    assert any(d.handle is not None and "10.1.0.0/16" in d.sources for d in by_json.drops)
+
+
+JSON = """{"nftables": [{"metainfo": {"version": "1.0.6", "json_schema_version": 1}},
+{"table": {"family": "inet", "name": "t", "handle": 1}},
+{"chain": {"family": "inet", "table": "t", "name": "in", "handle": 1, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+{"rule": {"family": "inet", "table": "t", "chain": "in", "handle": 2, "expr": [
+  {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [7, {"range": [10, 12]}]}}},
+  {"counter": {"packets": 1, "bytes": 2}}, {"drop": null}]}},
+{"rule": {"family": "inet", "table": "t", "chain": "in", "handle": 3, "expr": [{"xt": {"type": "match", "name": "recent"}}, {"drop": null}]}}
+]}"""
+TEXT = """table inet t { # handle 1
+	chain in { # handle 1
+		type filter hook input priority filter; policy accept;
+		tcp dport { 7, 10-12 } counter packets 1 bytes 2 drop # handle 2
+		xt match "recent" drop # handle 3
+	}
+}
+"""
+
+
+def test_json_says_what_a_rule_means_and_the_text_how_it_is_printed() -> None:
+    commands = {"nft -a list ruleset": TEXT, "nft -j list ruleset": JSON}
+    facts = collect_firewall(SavedHost({"files": ROOT, "commands": commands}), timeout_s=1)
+    assert facts.dropped_ports == ((7, 7), (10, 12))
+    assert texts(facts) == ["inet t in: tcp dport { 7, 10-12 } drop", 'inet t in: xt match "recent" drop']
+    first, second = facts.drops
+    assert (first.chain, first.handle, first.hooks, first.ports) == ("inet t in", 2, ("input",), ((7, 7), (10, 12)))
+    assert (first.is_conditional, second.is_conditional) == (False, True)
+
+
+@pytest.mark.parametrize("answer", ["", "{}", '{"nftables": [{"rule": {}}]}', '{"nftables": 3}', "[" * 10_000])
+def test_without_usable_json_the_text_alone_is_read(answer: str) -> None:
+    commands = {"nft -a list ruleset": TEXT, "nft -j list ruleset": answer}
+    facts = collect_firewall(SavedHost({"files": ROOT, "commands": commands}), timeout_s=1)
+    assert (facts.tool, facts.dropped_ports) == ("nft", ((7, 7), (10, 12)))
+    assert facts.drops[0].handle == 2
 
 
 @pytest.mark.parametrize("command", ["iptables", "iptables-legacy"])
@@ -258,7 +370,7 @@ def test_reads_the_real_iptables(command: str) -> None:
     )
     assert facts["tool"] == "iptables"
     assert facts["dropped_ports"] == [[5000, 5000], [6000, 6010], [29500, 29500]]
-    assert "-A INPUT -p tcp -m tcp --dport 29500 -j DROP" in facts["drops"]
+    assert "-A INPUT -p tcp -m tcp --dport 29500 -j DROP" in [drop["text"] for drop in facts["drops"]]
 
 
 def test_finds_no_firewall_in_a_fresh_namespace() -> None:
@@ -266,7 +378,6 @@ def test_finds_no_firewall_in_a_fresh_namespace() -> None:
         "tool": None,
         "drops": [],
         "dropped_ports": [],
-        "out_drops": [],
         "out_dropped_ports": [],
     }
 
@@ -286,7 +397,7 @@ def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) 
         $PYTHON -c '
 import json, socket, subprocess
 from allready.facts.firewall import collect_firewall
-from allready.rules._firewall import open_command
+from allready.rules._firewall import open_command, nft_chain, rule_for
 from allready.facts.live import LiveHost
 def reachable():
     try:
@@ -298,7 +409,7 @@ with socket.create_server(("127.0.0.1", 29500)):
     facts = collect_firewall(LiveHost(), timeout_s=20)
     assert facts.tool == "{tool}", facts
     before = reachable()
-    subprocess.run(open_command(facts.tool, [29500], ["127.0.0.1"], drops=facts.drops), shell=True, check=True)
+    subprocess.run(open_command(facts.tool, [29500], ["127.0.0.1"], chain=nft_chain(rule_for(facts, (29500, 29500)))), shell=True, check=True)
     print(json.dumps([before, reachable()]))'
         """,
         tool,

@@ -32,14 +32,14 @@ COMMIT
 def test_nft_tells_in_from_out() -> None:
     facts = summary(parse_nft(NFT), "nft")
     assert (facts.dropped_ports, facts.out_dropped_ports) == (((8080, 8080),), ((29500, 29500),))
-    assert facts.out_drops == ("inet t out: tcp dport 29500 drop",)
+    assert [d.text for d in facts.drops if d.is_outbound] == ["inet t out: tcp dport 29500 drop"]
     assert len(facts.drops) == 2
 
 
 def test_iptables_tells_in_from_out() -> None:
     facts = summary(parse_iptables(IPTABLES, space="ip"), "iptables")
     assert (facts.dropped_ports, facts.out_dropped_ports) == (((8080, 8080),), ((1, 21), (23, 65535)))
-    assert facts.out_drops == ("-P OUTPUT DROP",)
+    assert [d.text for d in facts.drops if d.is_outbound] == ["-P OUTPUT DROP"]
 
 
 @pytest.mark.parametrize("rule", ["ip daddr 10.0.0.9 tcp dport 29500 drop", "limit rate 5/second tcp dport 29500 drop"])

@@ -34,6 +34,8 @@ from allready.model import NODE_FACTS, NodeFacts
 from allready.testing import healthy_node
 from tests.facts.helpers import LO, interface
 
+pytestmark = pytest.mark.thorough
+
 FUZZ = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 JSON = st.recursive(

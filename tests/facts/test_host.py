@@ -13,6 +13,7 @@ from allready.facts.live import LiveHost
 from allready.facts.saved_host import RecordingHost, SavedHost
 from allready.facts.tasks import Task
 from tests.cases import cases
+from tests.clock import Deadline, Stopwatch
 from tests.facts.helpers import json_in_namespace
 
 
@@ -74,13 +75,13 @@ def test_finds_administrators_tools_without_a_path() -> None:
 @pytest.mark.parametrize("leader", ["wait", "exit 0"])
 def test_ends_the_whole_group_at_the_deadline(tmp_path: Path, leader: str) -> None:
     """Also when the command itself has ended and only what it started still holds the output."""
-    started = time.monotonic()
+    started = Stopwatch()
     with pytest.raises(FactUnavailable, match="no answer within"):
         LiveHost().run(["sh", "-c", f"sleep 1000 & echo $! > {tmp_path}/pid; {leader}"], timeout_s=0.5)
-    assert time.monotonic() - started < 10
+    assert started.s < 10
     pid = int((tmp_path / "pid").read_text())
-    until = time.monotonic() + 10
-    while not gone(pid) and time.monotonic() < until:
+    until = Deadline(10)
+    while not gone(pid) and not until.passed():
         time.sleep(0.02)
     assert gone(pid)
 

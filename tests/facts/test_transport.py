@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import os
 import subprocess
@@ -219,7 +218,7 @@ def test_reads_a_version(text: str | None, number: tuple[int, int] | None) -> No
     assert version_tuple(text) == number
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_agrees_with_the_real_gloo_about_what_fails() -> None:
     net = collect_net(LiveHost())
     known = next(i.name for i in net.interfaces if i.is_loopback)

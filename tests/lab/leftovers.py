@@ -22,6 +22,7 @@ from typing import Any
 from allready.errors import LabError
 from allready.lab import Lab, names, take_down
 from allready.lab.faults import PortDropped, SecondInterface, TinyShm
+from tests.clock import Deadline
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -93,8 +94,8 @@ def commands() -> str:
     hide = "sleep 1000 & setsid sleep 1001 & (setsid sh -c 'sleep 1002 & sleep 1003; :' &) ; exec sleep 1004"
     running = [lab.popen(node, ["sh", "-c", hide]) for node in (0, 1)]
     assert lab.run(0, ["sh", "-c", "setsid sleep 1005 >/dev/null 2>&1 </dev/null &"]).returncode == 0
-    deadline = time.monotonic() + 20
-    while _sleepers() < 11 and time.monotonic() < deadline:
+    deadline = Deadline(20)
+    while _sleepers() < 11 and not deadline.passed():
         time.sleep(0.02)
     num = _sleepers()
     lab.down()
@@ -244,8 +245,8 @@ def score_ended_by_a_signal() -> str:
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "80", "FAKE": "{}"}
         )
         try:
-            deadline = time.monotonic() + 40
-            while time.monotonic() < deadline and not list(Path(folder).glob("K0-0/enter/enter-*")):
+            deadline = Deadline(40)
+            while not deadline.passed() and not list(Path(folder).glob("K0-0/enter/enter-*")):
                 time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=30)
@@ -261,8 +262,8 @@ def main(scene: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], check=True)
     before = snapshot()
     note = globals()[scene]()
-    deadline = time.monotonic() + 5
-    while (after := snapshot()) != before and time.monotonic() < deadline:
+    deadline = Deadline(5)
+    while (after := snapshot()) != before and not deadline.passed():
         time.sleep(0.02)  # the kernel and the last holders take a moment
     sys.stdout.write(json.dumps({"before": before, "after": after, "note": note}))
 

@@ -12,6 +12,8 @@ import pytest
 from fault_suite.machine import missing
 from tests.lab.inject_job import NUM_STEPS, STALLED, Outcome, play
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 slow = pytest.mark.slow
 ALL_REDUCE = ("all_reduce", ((8,),), ("Float",))
 BROADCAST = ("broadcast", ((4,),), ("Float",))

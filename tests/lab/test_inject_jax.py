@@ -1,6 +1,5 @@
 """Faults in JAX processes: a step is a compiled call over several processes."""
 
-import importlib.util
 import signal
 import sys
 from pathlib import Path
@@ -10,10 +9,7 @@ import pytest
 from tests.lab.inject_job import Outcome, play
 
 JOB = (sys.executable, "-u", str(Path(__file__).with_name("inject_jax_job.py")))
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.jax]
 
 
 def run(folder: Path, fault: str) -> Outcome:

@@ -13,6 +13,7 @@ import pytest
 
 from allready.cli.main import main
 from tests.cases import cases
+from tests.clock import Deadline
 
 lab = pytest.mark.lab
 
@@ -90,8 +91,8 @@ def test_exec_from_several_shells_at_once_keeps_the_record_whole() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{n}\n"
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / "allready-lab/default/record.json"
-    deadline = time.monotonic() + 30  # a command may speak before its shell has written it down
-    while len(json.loads(path.read_text())["processes"]) < 6 and time.monotonic() < deadline:
+    deadline = Deadline(30)  # a command may speak before its shell has written it down
+    while len(json.loads(path.read_text())["processes"]) < 6 and not deadline.passed():
         time.sleep(0.02)
     assert len(json.loads(path.read_text())["processes"]) == 6
     for process in running:

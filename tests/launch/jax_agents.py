@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from allready.agent import messages
 from allready.agent.jax_meeting import Meetings, RankServer
+from allready.launch.jax import coordinator_ports
 from allready.launch.request import RunRequest
 
 
-def plan_of(nodes: Sequence[tuple[str, int]]) -> messages.Plan:
+def plan_of(nodes: Sequence[tuple[str, int]], ports: tuple[int, ...], token: str) -> messages.Plan:
     """One attempt on these nodes; what JAX's meeting does not read is made up."""
     size = sum(number for _, number in nodes)
     return messages.Plan(
@@ -29,18 +30,24 @@ def plan_of(nodes: Sequence[tuple[str, int]]) -> messages.Plan:
         store_port=0,
         max_restarts=0,
         nodes=tuple(nodes),
+        coordinator="127.0.0.1",
+        coordinator_ports=ports,
+        token=token,
     )
 
 
 class Agents:
-    """One agent per node; a context manager.  `run_dirs`: where the ranks of each node find theirs."""
+    """One agent per node; a context manager.  `run_dirs`: where the ranks of each node find theirs; `ports`: of process
+    0's node.  `tokens`: by node, where they differ."""
 
-    def __init__(self, request: RunRequest, nodes: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, request: RunRequest, nodes: Sequence[tuple[str, int]], *, tokens: Sequence[str] = ()) -> None:
+        self.ports = coordinator_ports()
+        self._plans = [plan_of(nodes, self.ports, tokens[node] if tokens else "mine") for node in range(len(nodes))]
         self._folder = tempfile.TemporaryDirectory(prefix="allready-test-")
         self.run_dirs = [str(Path(self._folder.name) / f"node{n}") for n in range(len(nodes))]
         for folder in self.run_dirs:
             Path(folder).mkdir()
-        self._meetings = Meetings(request, plan_of(nodes))
+        self._meetings = Meetings(request, self._plans[0])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready, self._over = threading.Event(), asyncio.Event()
@@ -66,9 +73,10 @@ class Agents:
             self._meetings.take(kind, waiting, time.monotonic())
 
         servers = []
-        for folder in self.run_dirs:
-            servers.append(RankServer(Path(folder), take))
-            await servers[-1].open()
+        for folder, plan in zip(self.run_dirs, self._plans, strict=True):
+            servers.append(RankServer(take))
+            servers[-1].begin(plan)
+            await servers[-1].open(Path(folder))
         self._ready.set()
         while not self._over.is_set():
             for meeting in self._meetings.news(time.monotonic()):

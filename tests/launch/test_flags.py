@@ -1,4 +1,5 @@
 import argparse
+import importlib
 import os
 import random
 from pathlib import Path
@@ -42,7 +43,7 @@ def keys(request: RunRequest) -> list[str]:
 
 
 def torch_parser() -> Any:
-    run = pytest.importorskip("torch.distributed.run")
+    run = importlib.import_module("torch.distributed.run")
     return run.get_args_parser()
 
 
@@ -57,6 +58,7 @@ VALUES = {
 }  # fmt: skip
 
 
+@pytest.mark.torch
 def test_knows_every_flag_of_the_torch_here_in_all_its_spellings() -> None:
     ours = parser()._option_string_actions
     for action in torch_parser()._actions:
@@ -72,6 +74,7 @@ def test_has_a_value_to_try_for_every_flag_of_torchrun() -> None:
     assert {f.dest for f in TORCHRUN if f.kind != "switch"} == set(VALUES)
 
 
+@pytest.mark.torch
 @cases("dest", sorted(VALUES))
 def test_takes_the_values_that_torch_takes(dest: str) -> None:
     theirs = torch_parser()
@@ -99,6 +102,7 @@ SCRIPT_TAILS = [
 ]
 
 
+@pytest.mark.torch
 @cases("tail", SCRIPT_TAILS, ids=" ".join)
 @cases("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
 def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: list[str]) -> None:
@@ -106,6 +110,7 @@ def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: li
     assert (mine.script, mine.script_args or []) == (its.training_script, its.training_script_args)
 
 
+@pytest.mark.torch
 def test_reads_the_variables_that_torch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     for dest, values in VALUES.items():
         monkeypatch.setenv(f"PET_{dest.upper()}", values[0])
@@ -237,8 +242,8 @@ def test_the_words_for_a_number_of_ranks_are_torchs() -> None:
         ask("--nproc-per-node=gpu", "t.py")
 
 
+@pytest.mark.torch
 def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
-    pytest.importorskip("torch")
     with pytest.raises(UsageError, match="no XPU"):
         ask("--nproc-per-node=xpu", "t.py")
 
@@ -447,6 +452,7 @@ def test_endpoints_that_are_none_are_refused(text: str) -> None:
         split_endpoint(text)
 
 
+@pytest.mark.thorough
 def test_random_orders_survive_being_written_out_and_read_again() -> None:
     chance = random.Random(4)
     choices = [[f"--{dest}", value] for dest, values in VALUES.items() for value in values]

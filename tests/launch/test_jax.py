@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from allready.agent.jax_meeting import probe
 from allready.errors import UsageError
 from allready.launch import jax_rank
-from allready.launch.jax import coordinator_ports, jax_environment, local_devices
-from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Listener, Orders, listening, meet, probe
+from allready.launch.jax import coordinator_ports, jax_environment, listening, local_devices, split_address
+from allready.launch.jax_rendezvous import SOCKET, GiveUpError, Orders, meet
 from allready.launch.request import Backoff, Command, RunRequest
 from tests.cases import cases
 from tests.launch.jax_agents import Agents
+
+pytestmark = pytest.mark.jobs
 
 QUICK = RunRequest(
     command=Command(target="t.py"), nproc_per_node=2, jax_timeout_s=10.0, jax_backoff=Backoff(base_s=0.2, most_s=0.5)
@@ -59,7 +62,7 @@ class Ranks:
 
     def __init__(self, folder: Path, agents: Agents, request: RunRequest = QUICK) -> None:
         self.folder = folder
-        self.ports = coordinator_ports()
+        self.ports = agents.ports
         self.agents = agents
         self.request = request
         self.processes: list[subprocess.Popen[str]] = []
@@ -71,10 +74,9 @@ class Ranks:
             self.request,
             process_id=process,
             local_rank=process,
-            nodes=NODES,
+            num_processes=2,
             host="127.0.0.1",
-            ports=self.ports,
-            token="t0",
+            port=self.ports[0],
             run_dir=self.agents.run_dirs[process],
         )
         child = subprocess.Popen(
@@ -148,14 +150,14 @@ def stale_coordinator(port: int) -> Iterator[None]:
 # Real JAX
 
 
+@pytest.mark.jax
 def test_initialize_without_arguments_finds_everybody(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     errors = both_summed([ranks.start(p, PLAIN + SUM) for p in (0, 1)])
     assert not any("allready" in err for err in errors)
 
 
+@pytest.mark.jax
 def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     (own,) = coordinator_ports(1)
     script = (
         "import os\nfrom jax.distributed import initialize\nimport jax\n"
@@ -164,11 +166,11 @@ def test_initialize_with_the_scripts_own_arguments(ranks: Ranks) -> None:
         f"assert global_state.coordinator_address == '127.0.0.1:{own}'\n"
     )
     errors = both_summed([ranks.start(p, script + SUM) for p in (0, 1)])
-    assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's word holds" in err for err in errors)
+    assert all(f"coordinator_address=127.0.0.1:{own}" in err and "the script's value holds" in err for err in errors)
 
 
+@pytest.mark.jax
 def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     late = ranks.start(1, PLAIN + SUM)
     assert late.stderr is not None
     said = late.stderr.readline()
@@ -176,8 +178,8 @@ def test_a_coordinator_that_comes_late_is_waited_for_and_named(ranks: Ranks) -> 
     both_summed([ranks.start(0, PLAIN + SUM), late])
 
 
+@pytest.mark.jax
 def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     with stale_coordinator(ranks.ports[0]):
         check = "from jax._src.distributed import global_state\nprint('AT', global_state.coordinator_address)\n"
         children = [ranks.start(p, PLAIN + check + SUM) for p in (0, 1)]
@@ -187,8 +189,8 @@ def test_nobody_joins_a_stale_coordinator_on_the_old_port(ranks: Ranks) -> None:
             assert f"AT 127.0.0.1:{ranks.ports[1]}" in out
 
 
+@pytest.mark.jax
 def test_a_stale_coordinator_on_the_scripts_own_port_is_a_failed_attempt_until_it_ends(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     (own,) = coordinator_ports(1)
     script = f"import jax, os\njax.distributed.initialize('127.0.0.1:{own}', 2, int(os.environ['JAX_PROCESS_ID']))\n"
     with stale_coordinator(own):
@@ -202,8 +204,8 @@ def test_a_stale_coordinator_on_the_scripts_own_port_is_a_failed_attempt_until_i
     both_summed(children)
 
 
+@pytest.mark.jax
 def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     script = (
         "import jax, jax.errors\nfrom jax._src import distributed\n"
         "state, calls = distributed.global_state, []\nreal = state.initialize\n"
@@ -222,8 +224,8 @@ def test_a_first_attempt_that_jax_itself_gives_up_is_repeated_by_all(ranks: Rank
         assert "attempt 1 of 5: UNAVAILABLE: the network was away; again in" in err
 
 
+@pytest.mark.jax
 def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
     script = (
         "import jax, time\nstart = time.monotonic()\n"
         "try:\n    jax.distributed.initialize()\nexcept jax.errors.JaxRuntimeError as error:\n"
@@ -244,8 +246,8 @@ def test_a_missing_process_is_named_at_once_and_the_end_is_jaxs_own_error(tmp_pa
     assert 3.0 <= float(after[1]) < 15
 
 
+@pytest.mark.jax
 def test_wrong_arguments_are_left_to_jax(ranks: Ranks) -> None:
-    pytest.importorskip("jax")
     for call, words in (
         ("jax.distributed.initialize(process_id=7)", "process_id"),
         ("jax.distributed.initialize(no_such=1)", "no_such"),
@@ -255,8 +257,8 @@ def test_wrong_arguments_are_left_to_jax(ranks: Ranks) -> None:
         assert words in err.splitlines()[-1]
 
 
+@pytest.mark.jax
 def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
     file = tmp_path / "t.py"
     file.write_text(
         "import jax, os\ninitialize = jax.distributed.initialize\n"
@@ -278,21 +280,9 @@ def test_without_orders_or_with_garbage_the_script_runs_unchanged(tmp_path: Path
 # The meeting, without JAX
 
 
-def orders(process: int, number: int, ports: tuple[int, ...], **more: Any) -> Orders:
-    return Orders(
-        **{
-            "process": process,
-            "num_processes": number,
-            "host": "127.0.0.1",
-            "ports": ports,
-            "token": "mine",
-            "run_dir": "/nowhere",
-            "attempts": 2,
-            "timeout_s": 2.0,
-            "backoff": (0.1, 0.1, 0.0),
-            **more,
-        }
-    )
+def orders(process: int, number: int, agents: Agents, node: int = 0, **more: Any) -> Orders:
+    address = f"127.0.0.1:{agents.ports[0]}"
+    return Orders(process=process, num_processes=number, address=address, run_dir=agents.run_dirs[node], **more)
 
 
 def request_of(attempts: int = 2, timeout_s: float = 2.0) -> RunRequest:
@@ -331,24 +321,19 @@ def met(threads: list[Process]) -> list[Process]:
 
 
 def test_many_processes_of_several_nodes_meet_in_any_order() -> None:
-    ports = coordinator_ports()
     with Agents(request_of(timeout_s=20.0), [("a", 8), ("b", 8), ("c", 8)]) as agents:
         threads = met(
-            [
-                Process(orders(p, 24, ports, run_dir=agents.run_dirs[p // 8]), delay_s=random.Random(p).random() * 0.5)
-                for p in range(24)
-            ]
+            [Process(orders(p, 24, agents, p // 8), delay_s=random.Random(p).random() * 0.5) for p in range(24)]
         )
-    assert {thread.answer for thread in threads} == {(f"127.0.0.1:{ports[0]}", 0)}
-    listener = listening(ports[0])  # the port is free for JAX
-    assert listener is not None
-    listener.close()
+        assert {thread.answer for thread in threads} == {(f"127.0.0.1:{agents.ports[0]}", 0)}
+        listener = listening(agents.ports[0])  # the port is free for JAX
+        assert listener is not None
+        listener.close()
 
 
 def test_all_get_the_same_reason_when_one_never_comes(capsys: pytest.CaptureFixture[str]) -> None:
-    ports = coordinator_ports()
     with Agents(request_of(), [("a", 2), ("b", 2)]) as agents:
-        threads = met([Process(orders(p, 4, ports, run_dir=agents.run_dirs[p // 2])) for p in (0, 1, 3)])
+        threads = met([Process(orders(p, 4, agents, p // 2)) for p in (0, 1, 3)])
     assert {str(thread.error) for thread in threads} == {str(threads[0].error)}
     assert "process 2 (b) is missing, 3 of 4 are here after 2 attempts" in str(threads[0].error)
     said = [line for line in capsys.readouterr().err.splitlines() if "attempt 1 of 2" in line]
@@ -360,40 +345,39 @@ def test_a_script_that_waits_longer_is_given_its_time() -> None:
     with Agents(request_of(timeout_s=0.5), [("a", 2)]) as agents:
         start = time.monotonic()
         with pytest.raises(GiveUpError, match="attempts"):
-            meet(orders(0, 2, coordinator_ports(), run_dir=agents.run_dirs[0]), patience_s=2.5)
+            meet(orders(0, 2, agents), patience_s=2.5)
     assert time.monotonic() - start >= 2.5
 
 
 def test_attempts_that_jax_itself_used_up_count() -> None:
-    ports = coordinator_ports()
     with Agents(request_of(timeout_s=20.0), [("a", 2)]) as agents:
-        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0]), failed=p) for p in (0, 1)])
-        assert [thread.answer for thread in threads] == [(f"127.0.0.1:{ports[0]}", 1)] * 2
-        again = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0]), failed=2) for p in (1, 0)])
-        assert [thread.answer for thread in again] == [(f"127.0.0.1:{ports[0]}", 2)] * 2
+        threads = met([Process(orders(p, 2, agents), failed=p) for p in (0, 1)])
+        assert [thread.answer for thread in threads] == [(f"127.0.0.1:{agents.ports[0]}", 1)] * 2
+        again = met([Process(orders(p, 2, agents), failed=2) for p in (1, 0)])
+        assert [thread.answer for thread in again] == [(f"127.0.0.1:{agents.ports[0]}", 2)] * 2
 
 
 def test_two_groups_of_a_script_meet_at_their_own_coordinators() -> None:
-    ports = [coordinator_ports(1) for _ in (0, 1)]
+    ports = [coordinator_ports(1)[0] for _ in (0, 1)]
     with Agents(request_of(timeout_s=20.0), [("a", 4)]) as agents:
         threads = met(
-            [
-                Process(
-                    orders(p, 4, ports[group], run_dir=agents.run_dirs[0])
-                    .with_ids(process=p, num_processes=2)
-                    .with_address(f"127.0.0.1:{ports[group][0]}")
-                )
-                for group in (0, 1)
-                for p in (0, 1)
-            ]
+            [Process(orders(p, 2, agents, coordinator=f"127.0.0.1:{port}")) for port in ports for p in (0, 1)]
         )
-    assert [t.answer for t in threads] == [(f"127.0.0.1:{p[0]}", 0) for p in ports for _ in (0, 1)]
+    assert [t.answer for t in threads] == [(f"127.0.0.1:{port}", 0) for port in ports for _ in (0, 1)]
+
+
+def test_process_0_listens_where_the_script_binds_it() -> None:
+    ((other,), (bound,)) = (coordinator_ports(1), coordinator_ports(1))
+    with Agents(request_of(timeout_s=1.5), [("a", 2)]) as agents:
+        own: dict[str, Any] = {"coordinator": f"127.0.0.1:{other}", "bind": f"0.0.0.0:{bound}"}
+        threads = met([Process(orders(p, 2, agents, **own)) for p in (0, 1)])
+    assert all(f"nothing listens at 127.0.0.1:{other}" in str(thread.error) for thread in threads), "as told"
 
 
 def test_a_process_that_ended_is_missing_again() -> None:
     """It closed its connection without a word, as a killed one does."""
     with Agents(request_of(timeout_s=1.5), [("a", 2)]) as agents:
-        host = Process(orders(0, 2, coordinator_ports(), run_dir=agents.run_dirs[0]))
+        host = Process(orders(0, 2, agents))
         host.start()
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(f"{agents.run_dirs[0]}/{SOCKET}")
@@ -404,15 +388,24 @@ def test_a_process_that_ended_is_missing_again() -> None:
 
 
 def test_a_process_that_cannot_reach_process_0_says_why() -> None:
-    ports = coordinator_ports()
-    with Agents(request_of(timeout_s=1.5), [("a", 1), ("b", 1)]) as agents:
-        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[p], token=f"t{p}")) for p in (0, 1)])
+    with Agents(request_of(timeout_s=1.5), [("a", 1), ("b", 1)], tokens=("t0", "t1")) as agents:
+        threads = met([Process(orders(p, 2, agents, p)) for p in (0, 1)])
     for thread in threads:
         assert "process 1 (b) does not reach process 0 (a): another program answers at" in str(thread.error)
 
 
+def test_ports_that_are_all_held_are_told() -> None:
+    with Agents(request_of(timeout_s=1.5), [("a", 2)]) as agents:
+        held = [listening(port) for port in agents.ports]
+        threads = met([Process(orders(p, 2, agents)) for p in (0, 1)])
+        for sock in held:
+            assert sock is not None
+            sock.close()
+    assert f"process 0 (a): port {agents.ports[0]}, " in str(threads[1].error)
+    assert "is held by another program" in str(threads[1].error)
+
+
 def test_garbage_at_the_socket_neither_counts_nor_hurts() -> None:
-    ports = coordinator_ports()
     with Agents(request_of(timeout_s=20.0), [("a", 2)]) as agents:
         for data in (
             b"GET / HTTP/1.1\r\n\r\n",
@@ -427,13 +420,13 @@ def test_garbage_at_the_socket_neither_counts_nor_hurts() -> None:
                 sock.settimeout(5)
                 sock.sendall(data)
                 assert sock.recv(100) == b""
-        threads = met([Process(orders(p, 2, ports, run_dir=agents.run_dirs[0])) for p in (0, 1)])
-    assert [thread.answer for thread in threads] == [(f"127.0.0.1:{ports[0]}", 0)] * 2
+        threads = met([Process(orders(p, 2, agents)) for p in (0, 1)])
+    assert [thread.answer for thread in threads] == [(f"127.0.0.1:{agents.ports[0]}", 0)] * 2
 
 
 def test_an_agent_that_is_gone_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(GiveUpError, match="the agent of this node does not answer"):
-        meet(orders(1, 2, coordinator_ports(), run_dir=str(tmp_path)))
+        meet(Orders(process=1, num_processes=2, address="127.0.0.1:1", run_dir=str(tmp_path)))
 
 
 def test_a_port_that_is_shared_by_its_holder_counts_as_taken() -> None:
@@ -444,9 +437,9 @@ def test_a_port_that_is_shared_by_its_holder_counts_as_taken() -> None:
         assert listening(holder.getsockname()[1]) is None
 
 
-def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open() -> None:
+async def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open() -> None:
     (port,) = coordinator_ports(1)
-    assert probe(f"127.0.0.1:{port}", "mine") == f"nothing listens at 127.0.0.1:{port}"
+    assert await probe(f"127.0.0.1:{port}", "mine") == f"nothing listens at 127.0.0.1:{port}"
     with socket.socket() as full:  # its queue is full: further connections get no answer
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -454,41 +447,33 @@ def test_a_path_that_is_silent_is_told_from_a_port_that_is_not_open() -> None:
         for sock in first:
             sock.setblocking(False)
             sock.connect_ex(full.getsockname())
-        assert "no answer from" in probe(f"127.0.0.1:{full.getsockname()[1]}", "mine")
+        assert "no answer from" in await probe(f"127.0.0.1:{full.getsockname()[1]}", "mine")
         for sock in first:
             sock.close()
-    listener = listening(port)
-    assert listener is not None
-    own = Listener(listener, "mine")
-    assert probe(f"127.0.0.1:{port}", "mine") == ""
-    assert "another program answers at" in probe(f"127.0.0.1:{port}", "other")
-    own.close()
+
+
+OWN = Orders(process=3, num_processes=8, address="a:1", run_dir="/dev/shm/a b", backoff=(1.0, 5.0, 0.25))
 
 
 def test_waits_grow_by_two_with_jitter_up_to_the_most() -> None:
-    own = orders(0, 2, (1,), backoff=(1.0, 5.0, 0.25))
     for attempt, middle in enumerate((1.0, 2.0, 4.0, 5.0, 5.0)):
-        waits = [own.wait_s(attempt) for _ in range(200)]
+        waits = [OWN.wait_s(attempt) for _ in range(200)]
         assert all(0.75 * middle <= wait <= 1.25 * middle for wait in waits)
         assert max(waits) - min(waits) > 0.2 * middle
-    assert own.wait_s(100_000) <= 6.25
+    assert OWN.wait_s(100_000) <= 6.25
 
 
 def test_orders_survive_the_environment() -> None:
-    own = orders(3, 8, (1, 2), run_dir="/dev/shm/a b")
-    assert Orders.from_json(own.to_json()) == own
-    for text in ("null", "{}", "[]", '{"ports": []}', own.to_json().replace("[1, 2]", "[]")):
+    assert Orders.from_json(OWN.to_json()) == OWN
+    for text in ("null", "{}", "[]", '{"backoff": []}', OWN.to_json().replace("0.25", '"x"')):
         with pytest.raises(ValueError):
             Orders.from_json(text)
 
 
-def test_addresses_of_both_families_and_of_the_script_are_understood() -> None:
-    six = orders(0, 2, (5,), host="fd00::1")
-    assert six.address(5) == "[fd00::1]:5"
-    given = six.with_address("gpu07:1234", "0.0.0.0:99")
-    assert (given.host, given.ports, given.bind_port, given.given_address) == ("gpu07", (1234,), 99, "gpu07:1234")
-    assert six.with_address("nonsense").ports == (5,)
-    assert six.with_address("[::1]:7").host == "::1"
+def test_addresses_of_both_families_are_understood() -> None:
+    assert split_address("gpu07:1234") == ("gpu07", 1234)
+    assert split_address("[::1]:7") == ("::1", 7)
+    assert [split_address(text) for text in ("nonsense", ":5", "a:0", "a:70000", "a:b", "")] == [None] * 6
 
 
 # What the agent prepares
@@ -500,10 +485,9 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
         request,
         process_id=5,
         local_rank=1,
-        nodes=(("a", 4), ("b", 4)),
+        num_processes=8,
         host="a",
-        ports=(7, 8),
-        token="x",
+        port=7,
         run_dir="/r",
         num_gpus=8,
     )
@@ -519,10 +503,9 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
             grouped,
             process_id=1,
             local_rank=1,
-            nodes=(("a", 2),),
+            num_processes=2,
             host="a",
-            ports=(7,),
-            token="x",
+            port=7,
             run_dir="/r",
             num_gpus=2,
         )["JAX_LOCAL_DEVICE_IDS"]
@@ -532,10 +515,9 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
         request,
         process_id=5,
         local_rank=1,
-        nodes=(("a", 8),),
+        num_processes=8,
         host="a",
-        ports=(7,),
-        token="x",
+        port=7,
         run_dir="/r",
         num_gpus=8,
         environ={"JAX_LOCAL_DEVICE_IDS": "0"},
@@ -543,6 +525,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
     assert "JAX_LOCAL_DEVICE_IDS" not in kept
 
 
+@pytest.mark.jax
 def test_jax_reads_what_is_set_for_it() -> None:
     distributed = pytest.importorskip("jax._src.distributed")
     source = Path(distributed.__file__).read_text()

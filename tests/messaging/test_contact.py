@@ -116,6 +116,7 @@ async def test_of_several_addresses_the_one_that_got_furthest_is_told() -> None:
         assert (contact.facts.outcome, contact.facts.address) == ("wrong_service", "127.0.0.1")
 
 
+@pytest.mark.torch
 def test_a_real_torch_store_is_told_as_one() -> None:
     port = free_port()
     code = (

@@ -16,7 +16,7 @@ from allready.messaging.datagram import Call, Caller
 from allready.messaging.hub import Hub
 from allready.messaging.link import Link
 from allready.messaging.wire import GREETING, Hello, encode
-from allready.model import PortHolder
+from allready.model import Loss, LossReason, PortHolder
 from tests.cases import cases
 from tests.preflight.ports import free_port
 
@@ -215,9 +215,10 @@ async def test_a_node_that_leaves_says_why() -> None:
         link, _ = await join(port, 1)
         assert link is not None
         await link.close("interrupted on that node")
-        assert await hub.receive(timeout_s=20) == (1, LOST, "interrupted on that node")
+        loss = Loss(reason=LossReason.LEFT, text="interrupted on that node")
+        assert await hub.receive(timeout_s=20) == (1, LOST, loss)
         roll = hub.roll(finished=True)
-        assert (roll.lost, roll.lost_why) == ((1,), ("interrupted on that node",))
+        assert (roll.lost, roll.lost_why, roll.losses) == ((1,), ("interrupted on that node",), (loss,))
 
 
 async def test_a_node_whose_hub_goes_away_is_told() -> None:

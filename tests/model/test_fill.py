@@ -1,15 +1,8 @@
 """Sentences where something is not known."""
 
-import re
-
 import pytest
 
-from allready.judging.registry import Rule, load
-from allready.model.fill import NOBODY, UNKNOWN, fill, placeholders, plain, steps_of
-from allready.text import catalog
-from tests.cases import cases
-
-RULES = list(load().values())
+from allready.model.fill import NOBODY, fill, plain
 
 
 def test_what_is_known_is_put_in() -> None:
@@ -82,17 +75,6 @@ def test_a_part_that_the_template_marks_goes_with_its_value() -> None:
         fill(template, {"who": "?", "error": "x"})
 
 
-@cases("rule", RULES, ids=lambda rule: rule.code)
-def test_marked_parts_have_values_and_are_alike_in_both_languages(rule: Rule) -> None:
-    entry = catalog.entries("zh", rule.area)[rule.code]
-    steps = zip(rule.remedies, steps_of(entry), strict=True)
-    for english, chinese in ((rule.message, entry["message"]), *((a.explanation, b.explanation) for a, b in steps)):
-        parts = [sorted(map(sorted, map(placeholders, re.findall(r"\[\[(.*?)\]\]", t)))) for t in (english, chinese)]
-        assert parts[0] == parts[1]
-        assert all(parts[0])
-        assert not re.search(r"\[\[|\]\]", plain(english) + plain(chinese))
-
-
 def test_brackets_in_a_value_are_left_alone() -> None:
     assert fill("{who}: {error} ({port})", {"who": "gpu01 (pid 3)", "error": "f(?)", "port": "?"}) == (
         "gpu01 (pid 3): f(?)"
@@ -102,16 +84,3 @@ def test_brackets_in_a_value_are_left_alone() -> None:
 def test_a_value_that_is_missing_is_a_mistake_of_the_rule() -> None:
     with pytest.raises(KeyError):
         fill("{who} {what}", {"who": "?"})
-
-
-@cases("rule", RULES, ids=lambda rule: rule.code)
-def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
-    steps = (*rule.remedies, *steps_of(catalog.entries("zh", rule.area)[rule.code]))
-    for template in (text for step in steps for text in (step.explanation, step.command)):
-        names = placeholders(template)
-        marked = template.replace("?", "").replace("？", "")
-        for name in (None, *names):
-            unknown = {n: UNKNOWN if name in {None, n} else "x" for n in names}
-            said = fill(marked, unknown, is_command=True)
-            assert "?" not in said
-            assert said.count("()") + said.count("（）") == marked.count("()") + marked.count("（）")

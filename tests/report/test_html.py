@@ -144,6 +144,7 @@ def test_every_table_head_is_a_head_and_states_are_not_told_by_colour_alone() ->
     assert re.findall(r'<td class="o-bad" title="[^"]*">(.)</td>', page) == list("FSFFFFF")
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
@@ -154,6 +155,7 @@ def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page.encode("utf-8")
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(min_size=1, max_size=60), st.sampled_from(sorted(REPORTS)))
 def test_no_text_at_all_becomes_markup(payload: str, name: str) -> None:
@@ -185,6 +187,7 @@ def test_sixteen_nodes_stay_small() -> None:
     assert len(render(faulty_report(16)).encode()) < 300_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("made", [pytest.param(healthy_report, marks=pytest.mark.slow), faulty_report])
 def test_512_nodes_are_drawn_quickly_and_not_all_of_them(made: object) -> None:
     assert callable(made)

@@ -5,7 +5,6 @@ import pty
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -13,6 +12,7 @@ import pytest
 
 from allready.report.live import LiveNarrator
 from allready.text.ui import table
+from tests.clock import Stopwatch
 
 KEY = "report.culprit_node"  # any text with one value will do
 
@@ -149,11 +149,11 @@ def test_a_stopped_terminal_stops_neither_the_check_nor_its_end(monkeypatch: pyt
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen(reading=False)
     live = LiveNarrator(language="en", stream=screen.stream)
-    begin = time.monotonic()
+    begin = Stopwatch()
     for number in range(20_000):
         live.log(KEY, label=number)
     live.close()
-    assert time.monotonic() - begin < 10
+    assert begin.s < 10
     os.close(screen.master)
     screen.master = -1
     for stuck in (t for t in threading.enumerate() if t.name == "allready-live"):

@@ -204,6 +204,7 @@ def test_the_axis_keeps_the_order_of_times_and_stays_inside(times: list[float]) 
     assert all(LEFT - 1e-6 <= x <= RIGHT + 1e-6 for x in places)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -229,6 +230,7 @@ def test_no_number_whatever_breaks_the_page(
     assert Seen(page).unclosed == []
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("name", REPORTS)
 def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
@@ -240,6 +242,7 @@ def test_no_strangers_text_becomes_markup(name: str, payload: str) -> None:
     page.encode("utf-8")
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.sampled_from(PAYLOADS), st.text(min_size=1, max_size=60)), st.sampled_from(sorted(REPORTS)))
 def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, name: str) -> None:
@@ -260,6 +263,7 @@ def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
     assert (found["num_drawn"], found["num_ranks"]) == (64, 300)
 
 
+@pytest.mark.thorough
 def test_4096_ranks_and_4000_moments_stay_quick_and_small() -> None:
     report = big_report()
     page, took_s = timed(lambda: render(report), enough_s=6)

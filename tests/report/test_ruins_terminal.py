@@ -282,6 +282,7 @@ def test_only_our_own_phrases_are_translated() -> None:
     assert doing("something new", "en") == "something (new)"
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("colour", [False, True])
 def test_a_strangers_text_in_the_ruins_cannot_steer_the_terminal(payload: str, colour: bool) -> None:

@@ -34,16 +34,17 @@ def shown(report: Any, language: str = "en", **options: Any) -> str:
 
 
 def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() -> None:
-    first, second, third, *_ = shown(absent_report()).splitlines()
+    first, second, third, fourth, *_ = shown(absent_report()).splitlines()
     assert first == "✗ FAULT: JOB001 no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here"
     assert second == "  culprit: node 2 (gpu2); rank 4,5"
-    assert third.startswith("  fix: start the same command with --node-rank 2")
+    assert third.startswith("  fix: on node 2 (gpu2): start the same command with --node-rank 2")
+    assert fourth == "  fix: on node 2 (gpu2): see whether it is running: pgrep -af allready"
 
 
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
     text = shown(absent_report(), "zh")
     assert text.startswith("✗ 故障：JOB001 已等待 5.0 秒，节点 2 (gpu2) 没有任何音讯")
-    assert "处理办法：在缺席的机器上用 --node-rank 2" in text
+    assert "处理办法：在节点 2 (gpu2)上：用 --node-rank 2" in text
     assert "点名：5.0 秒内 4 个节点到了 3 个；缺席：2 (gpu2) · 迟到：3 (gpu3) +3.3 秒" in text
 
 
@@ -154,6 +155,7 @@ def test_colour_follows_the_conventions(environ: dict[str, str], terminal: bool,
     assert wants_colour(Terminal() if terminal else io.StringIO(), environ) is answer
 
 
+@pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("colour", [False, True])
 def test_a_strangers_text_cannot_steer_the_terminal(payload: str, colour: bool) -> None:

@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from allready.rules._firewall import open_command
+from allready.model import DropRule
+from allready.rules._firewall import nft_chain, open_command
 from tests.cases import cases
 
 FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protocol="tcp" accept'
@@ -44,10 +45,10 @@ def test_says_what_to_type(tool: str, ports: list[int | tuple[int, int]], peers:
 
 
 def test_opens_the_chain_that_drops() -> None:
-    line = open_command("nft", [1], ["10.0.0.2"], drops=("ip guard in: tcp dport 1 drop",))
+    line = open_command("nft", [1], ["10.0.0.2"], chain="ip guard in")
     assert line.startswith("nft insert rule ip guard in ")
-    evil = open_command("nft", [1], [], drops=("ip x; rm -rf y: drop",))
-    assert evil.startswith("nft insert rule inet filter input ")
+    evil = DropRule(text="drop", verdict="drop", chain="ip x; rm -rf y")
+    assert open_command("nft", [1], [], chain=nft_chain(evil)).startswith("nft insert rule inet filter input ")
 
 
 @cases(

@@ -34,7 +34,7 @@ def test_a_condition_in_python_stands_alone() -> None:
 
 
 def test_a_remedy_with_a_hint_always_has_one() -> None:
-    wanting = [s.id for s in SIGNATURES.values() if "hint" in placeholders_of(s.remedies)]
+    wanting = [s.id for s in SIGNATURES.values() if "hint" in placeholders_of(s.steps)]
     assert wanting
     assert all(hint_of(signature, "words that nothing fits") for signature in wanting)
     assert hint_of("launcher.slurm_launch_failed", "Job credential expired")["hint"].startswith("date;")

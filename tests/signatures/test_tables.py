@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.judging.registry import HEADINGS, placeholders
 from allready.judging.registry import load as load_rules
-from allready.model import Event, FaultClass, Origin, Remedy, Role, Severity
+from allready.model import Event, FaultClass, Origin, RemedyStep, Role, Severity
 from allready.model.fill import placeholders_of
 from allready.signatures import load, of_line
 from allready.signatures.case import Case, case_from
@@ -133,24 +133,24 @@ def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) ->
 
 
 def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
-    wanted = placeholders(signature.message) | placeholders_of(signature.remedies)
+    wanted = placeholders(signature.message) | placeholders_of(signature.steps)
     assert wanted <= groups(signature) | {"who"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
-    for template in (signature.message, *texts_of(signature.remedies)):
+    for template in (signature.message, *texts_of(signature.steps)):
         template.format_map(dict.fromkeys(wanted, "x"))
 
 
 def assert_title_message_and_remedy_have_their_form(signature: Signature) -> None:
     assert not signature.title.endswith(".")
     assert not signature.message.endswith(".")
-    assert "\n" not in signature.title + signature.message + "".join(texts_of(signature.remedies))
+    assert "\n" not in signature.title + signature.message + "".join(texts_of(signature.steps))
     first = re.sub(r"^\W+", "", signature.message)[:1]
     assert first.islower() or not re.match(r"[A-Z][a-z]+ ", signature.message) or _starts_with_a_name(signature.message)
-    assert signature.remedies
-    assert all(step.explanation for step in signature.remedies)
+    assert signature.steps
+    assert all(step.explanation for step in signature.steps)
 
 
-def texts_of(steps: Sequence[Remedy]) -> list[str]:
+def texts_of(steps: Sequence[RemedyStep]) -> list[str]:
     return [text for step in steps for text in (step.explanation, step.command, step.where)]
 
 

@@ -1,6 +1,7 @@
 """What the sources say about texts: which keys they ask for, and with which values."""
 
 import ast
+import gc
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -26,10 +27,15 @@ class Asked:
 @cache
 def trees() -> dict[str, ast.Module]:
     """Every source file, parsed, by path below the package."""
-    return {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(ROOT.rglob("*.py"))
-    }
+    gc.disable()  # half a million nodes that stay: to search them for garbage takes as long as to make them
+    try:
+        return {
+            path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+            for path in sorted(ROOT.rglob("*.py"))
+        }
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache

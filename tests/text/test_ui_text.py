@@ -31,12 +31,8 @@ def assert_it_exists_and_gets_its_values(call: Asked) -> None:
 
 
 @cases("area", AREAS)
-def test_both_languages_have_the_same_texts_with_the_same_values(area: str) -> None:
-    english, chinese = table("en", area), table("zh", area)
-    assert set(english) == set(chinese)
-    for name, template in english.items():
-        assert placeholders(template) == placeholders(chinese[name]), f"{area}.{name}"
-        assert KEY.fullmatch(f"{area}.{name}"), f"{area}.{name} cannot be asked for"
+def test_a_name_can_be_asked_for(area: str) -> None:
+    assert all(KEY.fullmatch(f"{area}.{name}") for name in table("en", area))
 
 
 @cases("area", AREAS)
@@ -60,10 +56,6 @@ def test_every_text_can_be_filled_in(area: str, language: str) -> None:
         filled = ui(f"{area}.{name}", language, **values)
         assert all(value in filled for value in values.values())
         assert not re.search(r"(?<!\{)\{\w+\}", filled)
-
-
-def test_no_area_exists_in_chinese_only() -> None:
-    assert {p.stem.removeprefix("ui_") for p in (TEXT / "zh_CN").glob("ui_*.toml")} <= set(AREAS)
 
 
 def test_an_unknown_key_is_our_own_mistake() -> None:

@@ -1,5 +1,5 @@
 """One job from the first node's word to its exit code: roll call, attempts, live diagnosis, end.
 
-`lead` is node 0's side and `member` the others'; both follow the same orders through `node`.  `orders` is what they say
-to each other.
+`coordinator` is node 0's side and `participant` the others'; both run their ranks through `node`.  `messages` is what
+they send each other.
 """

@@ -6,22 +6,21 @@ says where they will be kept.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import time
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from allready import __version__
 from allready.agent.context import AgentContext
-from allready.agent.jax_meeting import listen_in
+from allready.agent.line_server import LineServer
 from allready.agent.messages import Request
 from allready.evidence.secrets import masked
-from allready.messaging.wire import Hello, to_json
+from allready.messaging.wire import Hello
 from allready.proc.process import read_stat
 
 log = logging.getLogger(__name__)
@@ -29,104 +28,82 @@ log = logging.getLogger(__name__)
 VERSION = 1
 SOCKET = "control.sock"
 ABOUT = "job.json"
-LONGEST_LINE_BYTES = 4096
-LONGEST_COMMAND = 8192
+MAX_LINE_BYTES = 4096
+MAX_COMMAND = 8192
 MAX_WATCHERS = 32
 QUIET_S = 30.0
 """A client that asks nothing for this long is closed."""
 WATCHED_S = 4.0
-"""So long after the last question somebody is taken to be watching."""
+"""So long after the last question a client is taken to be watching."""
 
 
 class Control:
     """The server; `open`, and `close` always."""
 
-    def __init__(self, agent: AgentContext, about: dict[str, Any]) -> None:
-        self._agent = agent
+    def __init__(self, agent: AgentContext, hello: Hello) -> None:
+        self._agent, self._hello = agent, hello
         self._state = agent.state
-        self._about = about
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._about = self._describe()
+        self._server = LineServer(
+            lambda: _Watcher(self), quiet_s=QUIET_S, max_clients=MAX_WATCHERS, max_bytes=MAX_LINE_BYTES
+        )
         self._unwatch: asyncio.TimerHandle | None = None
 
-    @classmethod
-    async def open(cls, agent: AgentContext, hello: Hello) -> Self:
+    async def open(self) -> None:
         """Listen, and write `job.json`.  Where a socket cannot be had, there is only the file."""
-        request, run_dir = agent.request, agent.run_dir
+        run_dir = self._agent.run_dir
+        try:
+            await self._server.open(run_dir, SOCKET)
+        except OSError as error:
+            log.warning("no control socket, so `allready watch` cannot show this job: %s", error)
+        part = run_dir / f"{ABOUT}.part"
+        part.write_text(json.dumps(self._about), encoding="utf-8")
+        part.replace(run_dir / ABOUT)
+
+    async def close(self) -> None:
+        """End the server and every conversation."""
+        if self._unwatch is not None:
+            self._unwatch.cancel()
+        await self._server.close()
+
+    def _describe(self) -> dict[str, Any]:
+        agent, request = self._agent, self._agent.request
         command = masked(" ".join([request.command.target, *request.command.arguments]))
         own = read_stat(os.getpid())
-        about = {
+        return {
             "version": VERSION,
             "tool_version": __version__,
             "pid": os.getpid(),
             "job_id": request.job_id,
             "instance": agent.instance,
             "name": agent.name,
-            "node_rank": hello.node_rank,
-            "num_nodes": hello.num_nodes,
+            "node_rank": self._hello.node_rank,
+            "num_nodes": self._hello.num_nodes,
             "master_addr": request.master_addr,
             "master_port": request.master_port,
             "report_dir": str(agent.report_dir.absolute()),
             "started_s": time.time(),
-            "command": command[:LONGEST_COMMAND].split(" "),
+            "command": command[:MAX_COMMAND].split(" "),
             "framework": request.framework,
             "start_ticks": own.start_ticks if own is not None else 0,
             "diagnosis": request.diagnosis,
         }
-        control = cls(agent, about)
-        try:
-            sock = listen_in(run_dir, SOCKET, backlog=MAX_WATCHERS)
-            control._server = await asyncio.start_unix_server(control._serve, sock=sock, limit=LONGEST_LINE_BYTES)
-        except OSError as error:
-            log.warning("no control socket, so nobody can watch this job: %s", error)
-        part = run_dir / f"{ABOUT}.part"
-        part.write_text(json.dumps(about), encoding="utf-8")
-        part.replace(run_dir / ABOUT)
-        return control
 
-    async def close(self) -> None:
-        """End the server and every conversation."""
-        if self._unwatch is not None:
-            self._unwatch.cancel()
-        if self._server is not None:
-            self._server.close()
-        for writer in tuple(self._writers):
-            writer.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= MAX_WATCHERS:
-            writer.close()
-            return
-        self._writers.add(writer)
-        try:
-            while True:
-                async with asyncio.timeout(QUIET_S):
-                    line = await reader.readline()
-                if not line:
-                    return
-                writer.write(to_json(self._answer(line)) + b"\n")
-                async with asyncio.timeout(5.0):
-                    await writer.drain()
-        except (OSError, TimeoutError, ValueError):
-            return  # gone, quiet, or not our protocol
-        finally:
-            self._writers.discard(writer)
-            writer.close()
-
-    def _answer(self, line: bytes) -> Any:
+    def answer(self, line: bytes) -> dict[str, Any]:
+        """The answer to a watcher's line."""
         try:
             request = msgspec.json.decode(line)
         except msgspec.DecodeError:
             return {"error": "not JSON"}
         op = request.get("op") if isinstance(request, dict) else None
         if op == "state":
-            self._is_watched()
+            self._note_watcher()
             statuses = self._state.statuses
             return {
                 "job": self._about,
                 "now_s": time.time(),
                 "report": self._state.reports.last,
-                # Nobody who watches has a use for the single operations, which are most of it.
+                # A view has no use for the single operations, which are most of it.
                 "statuses": [replace(statuses[n], pace=()) for n in sorted(statuses)],
             }
         if op == "gather":
@@ -138,15 +115,29 @@ class Control:
         self._state.requests.put_nowait(Request(gather=True))
         return str((self._agent.report_dir / f"attempt{self._state.attempt}").absolute())
 
-    def _is_watched(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop = asyncio.get_running_loop()
-            if self._unwatch is None:
-                self._state.requests.put_nowait(Request(watch=True))
-            else:
-                self._unwatch.cancel()
-            self._unwatch = loop.call_later(WATCHED_S, self._nobody_watches)
+    def _note_watcher(self) -> None:
+        if self._unwatch is None:
+            self._state.requests.put_nowait(Request(watch=True))
+        else:
+            self._unwatch.cancel()
+        self._unwatch = asyncio.get_running_loop().call_later(WATCHED_S, self._stop_watching)
 
-    def _nobody_watches(self) -> None:
+    def _stop_watching(self) -> None:
         self._unwatch = None
         self._state.requests.put_nowait(Request(watch=False))
+
+
+class _Watcher:
+    """One connection of `allready watch`."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    async def answer(self, line: bytes) -> Any:
+        return self._control.answer(line)
+
+    def goes_on(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is kept for it."""

@@ -17,12 +17,13 @@ from allready.agent.assignment import Assignment, assign_ranks
 from allready.agent.closing import closed
 from allready.agent.compare import Comparison
 from allready.agent.context import AgentContext
-from allready.agent.decide import Decider, NextStep
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
 from allready.agent.ports import free_port
 from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
+from allready.launch.attempts import Attempts, RestartChoice
+from allready.launch.outcome import Outcome
 from allready.launch.ranks import RanksError
 from allready.launch.request import Note
 from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
@@ -66,7 +67,9 @@ class JobCoordinator:
         self._yields = yields
         self._table = NodeTable(agent.state)
         self._roll = RollCaller(check, is_complete=self._is_complete, on_message=self._table.take, gives_ranks=True)
-        self._decider = Decider(self._job, agent.report_dir)
+        self._tries = Attempts(max_restarts=self._job.max_restarts, backoff=self._job.backoff, folder=agent.report_dir)
+        for name in self._job.excluded_nodes:
+            self._tries.exclude(name, "--exclude-nodes")
         self._comparison = Comparison(self._roll.facts, started=check.inquiry.started)
         self._enough_since_s: float | None = None
         self.can_be_interrupted = False
@@ -78,7 +81,7 @@ class JobCoordinator:
         self._table.interrupt(signal, 0)
 
     async def run_job(self) -> JobEnd:
-        """From the open port to the job's end.  All nodes are told; everything of this process is closed."""
+        """From the open port to the job's end.  All nodes are notified; everything of this process is closed."""
         try:
             if self._yields:
                 await self._open_port_first()
@@ -180,7 +183,7 @@ class JobCoordinator:
             try:
                 assignment = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
             except RanksError as error:
-                job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._decider.attempt)
+                job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._tries.number)
                 return JobEnd(job=job, report=closed(self._last(), job), why=str(error))
             plan = await self._begin(assignment)
             supervisor = Supervisor(
@@ -192,10 +195,27 @@ class JobCoordinator:
                 comparison=self._comparison,
                 known=self._last,
             )
-            end = await supervisor.run(local)
-            step = self._decider.after(end, self._table.clock_offsets_s())
-            if not step.again or not await self._wait_for_nodes(step, local):
-                return JobEnd(job=step.job, report=closed(supervisor.report, step.job, notes=step.notes), why=step.why)
+            started_s = time.time()
+            outcome = await supervisor.run(local)
+            choice = self._tries.ended(
+                outcome,
+                started_s=started_s,
+                ended_s=time.time(),
+                num_nodes=plan.num_nodes,
+                world_size=plan.world_size,
+            )
+            if not choice.again or not await self._wait_for_nodes(choice, outcome.reason, local):
+                return self._end_of(outcome, supervisor.report)
+
+    def _end_of(self, outcome: Outcome, report: Report) -> JobEnd:
+        """The end of the job after its last attempt."""
+        tries = self._tries
+        job = JobOutcome(exit_code=outcome.exit_code, outcome=outcome.end, attempts=len(tries.record))
+        notes = [f"attempt {job.attempts - 1}: {outcome.end}: {outcome.reason}"] if job.attempts > 1 else []
+        if tries.problem:
+            notes.append(f"the record of attempts: {tries.problem}")
+        why = "" if outcome.end is EndCause.SUCCESS else outcome.reason
+        return JobEnd(job=job, report=closed(report, job, notes=notes), why=why)
 
     def _here(self) -> set[int]:
         return {*self._roll.hub.nodes, 0}
@@ -208,7 +228,7 @@ class JobCoordinator:
         if first != 0:  # the node of rank 0 keeps torch's store
             claims = self._roll.hub.roll(finished=True).claims
             address = next(c.address for c in claims if c.node_rank == first and c.refused is None)
-        attempt = self._decider.attempt
+        attempt = self._tries.number
         self._table.begin(attempt)
         plan = messages.Plan(
             attempt=attempt,
@@ -253,16 +273,16 @@ class JobCoordinator:
             addresses={n: o.addresses for n, o in self._table.offers.items()},
         )
 
-    async def _wait_for_nodes(self, step: NextStep, local: asyncio.Task[Any]) -> bool:
+    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[Any]) -> bool:
         """The back-off; then until enough nodes are here.  False: there is no other attempt."""
-        values = {"attempt": str(self._decider.attempt), "wait": f"{step.wait_s:.1f}", "why": step.why}
+        values = {"attempt": str(self._tries.number), "wait": f"{choice.wait_s:.1f}", "why": why}
         self._agent.say(Note(key="run.again", values=values))
         began = time.monotonic()
-        while time.monotonic() - began < step.wait_s + self._job.wait_s:
+        while time.monotonic() - began < choice.wait_s + self._job.wait_s:
             await self._roll.take_messages(timeout_s=TICK_S)
             if self._table.interruption is not None or local.done():
                 return False
-            if time.monotonic() - began < step.wait_s:
+            if time.monotonic() - began < choice.wait_s:
                 continue
             here = self._here()
             if len(here) >= self._job.min_nodes and here <= set(self._table.offers):

@@ -144,8 +144,9 @@ class Job:
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)
         self._sides.append(side)
-        control = await Control.open(agent, check.hello)
+        control = Control(agent, check.hello)
         try:
+            await control.open()
             return await side.run_job()
         finally:
             await control.close()
@@ -245,7 +246,7 @@ def _remove_stale_run_dirs() -> None:
 
 
 def _preload_torch() -> None:
-    """Import torch's launcher beside the roll call: it takes about a second.  What fails is told when it is needed."""
+    """Import torch's launcher during the roll call: it takes a second.  A failure is reported when it is needed."""
 
     def load() -> None:
         from allready.launch.elastic import preload

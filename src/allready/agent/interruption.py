@@ -56,7 +56,7 @@ class ReportHistory:
             self._reports.popleft()
 
     def before(self, time_s: float) -> Report | None:
-        """The newest that was made before; None when nothing was said yet."""
+        """The newest that was made before; None when there was none yet."""
         return next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
 
 

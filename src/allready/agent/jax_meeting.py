@@ -1,133 +1,184 @@
 """How the JAX processes of a job meet: each asks its node's agent, and node 0 knows who is here.
 
-`RankServer` is the socket of one node; what its ranks say goes to node 0 through the hub, and node 0's answer to all
-nodes.  `Meetings` is node 0's side.  In a rank: `allready.launch.jax_rendezvous`.
+Process 0's agent listens where JAX's coordinator will be, on the first free port of its list, and the agents of all
+other processes try to reach it there.  So no process joins a coordinator of an earlier attempt or of another job, a
+path that is blocked shows with its reason, and who is missing is known by number.  When all are ready the port is
+closed, and JAX opens it anew.  In a rank: `allready.launch.jax_rendezvous`.
 """
 
 import asyncio
 import contextlib
-import logging
-import os
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.agent import messages
-from allready.launch.jax_rendezvous import MAX_LINE_BYTES, SOCKET, backoff_s
+from allready.agent.line_server import LineServer
+from allready.launch.jax import listening, split_address
+from allready.launch.jax_rendezvous import SOCKET, backoff_s
 from allready.launch.request import RunRequest
-from allready.messaging.wire import to_json
-
-log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
 """A process asks ten times a second: one that has not for so long is stopped, or its machine hangs."""
+PROBE_S = 2.0
 SHARE_EVERY_S = 0.2
 MAX_RANKS = 1024
+MAX_LINE_BYTES = 65_536
 MAX_SHOWN = 8
 
 
 class RankServer:
-    """The socket of this node; `open`, and `close` always.
+    """The socket of one node's ranks; `open`, `begin` for each attempt, and `close` always.
 
     Args:
-        run_dir: of the agent; private.
-        send: gets messages for node 0; called in the loop's thread.
+        send: gets messages for node 0.
     """
 
-    def __init__(self, run_dir: Path, send: Callable[[str, Any], None]) -> None:
-        self._run_dir = run_dir
+    def __init__(self, send: Callable[[str, Any], None]) -> None:
         self._send = send
+        self._plan: messages.Plan | None = None
         self._meetings: dict[tuple[str, int], messages.Meeting] = {}
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._server = LineServer(self._rank, quiet_s=SILENT_S, max_clients=MAX_RANKS, max_bytes=MAX_LINE_BYTES)
 
-    async def open(self) -> None:
-        """Listen.
-
-        Raises:
-            OSError: a socket cannot be had.
-        """
-        sock = listen_in(self._run_dir, SOCKET, backlog=MAX_RANKS)
-        self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=MAX_LINE_BYTES)
+    async def open(self, run_dir: Path) -> None:
+        """Listen.  OSError: a socket cannot be had."""
+        await self._server.open(run_dir, SOCKET)
 
     async def close(self) -> None:
-        """End the server and every conversation."""
-        if self._server is not None:
-            self._server.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1.0)
+        """End every conversation."""
+        await self._server.close()
+
+    def begin(self, plan: messages.Plan) -> None:
+        """An attempt begins; nothing of the last one holds."""
+        self._plan = plan
+        self._meetings.clear()
 
     def update(self, meeting: messages.Meeting) -> None:
         """Node 0's answer, for the ranks that it concerns."""
         self._meetings[(meeting.coordinator, meeting.num_processes)] = meeting
 
-    def forget(self) -> None:
-        """Another attempt begins."""
-        self._meetings.clear()
+    def _rank(self) -> "_Rank":
+        assert self._plan is not None, "no rank runs before an attempt begins"
+        return _Rank(self._plan, self._meetings, self._send)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            await self._talk(reader, writer)
-        except (OSError, ValueError, msgspec.DecodeError) as error:
-            log.debug("a rank's conversation ended: %s", error)
-        except asyncio.CancelledError:
-            log.debug("a rank's conversation ended by close")  # asyncio's own callback would log a traceback
-        finally:
-            writer.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sent: messages.Waiting | None = None
-        number: int | None = None  # of the meeting that node 0 knows this process to take part in
-        over: int | None = None  # of one that was over before: JAX failed after it, and all meet again
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(SILENT_S):
-                        line = await reader.readline()
-                except TimeoutError:
-                    if sent is not None:
-                        self._send(messages.LEFT, sent)
-                    sent = None
-                    continue
-                if not line:
-                    return
-                waiting = msgspec.json.decode(line, type=messages.Waiting)
-                meeting = self._meetings.get((waiting.coordinator, waiting.num_processes))
-                if sent is None and meeting is not None and meeting.is_over:
-                    over = meeting.number
-                if meeting is not None and meeting.number == over:
-                    meeting = None
-                if waiting != sent or (meeting is not None and meeting.number != number):
-                    self._send(messages.WAITING, waiting)
-                    sent, number = waiting, meeting.number if meeting is not None else None
-                writer.write((to_json(meeting) if meeting is not None else b"{}") + b"\n")
-                async with asyncio.timeout(SILENT_S):
-                    await writer.drain()
-        finally:
-            if sent is not None:
-                self._send(messages.LEFT, sent)
+class _Rank:
+    """The conversation with one process.  What goes to node 0 of it: `sent`."""
+
+    def __init__(
+        self,
+        plan: messages.Plan,
+        meetings: dict[tuple[str, int], messages.Meeting],
+        send: Callable[[str, Any], None],
+    ) -> None:
+        self._plan, self._meetings, self._send = plan, meetings, send
+        self._sent: messages.Waiting | None = None
+        self._number: int | None = None  # of the meeting that node 0 knows this process to take part in
+        self._over: int | None = None  # of one that was over before: JAX failed after it, and all meet again
+        self._listener: asyncio.Server | None = None
+        self._address = ""  # where it listens
+        self._probe: asyncio.Task[str] | None = None
+
+    async def answer(self, line: bytes) -> Any:
+        """Node 0's newest word to this process."""
+        asked = msgspec.json.decode(line, type=messages.Waiting)
+        meeting = self._meetings.get((asked.coordinator, asked.num_processes))
+        if self._sent is None and meeting is not None and meeting.is_over:
+            self._over = meeting.number
+        if meeting is not None and meeting.number == self._over:
+            meeting = None
+        number = meeting.number if meeting is not None else None
+        waiting = await (self._listen(asked) if asked.process == 0 else self._reach(asked, meeting))
+        if waiting != self._sent or number not in {None, self._number}:
+            self._send(messages.WAITING, waiting)
+            self._sent, self._number = waiting, number
+        if meeting is not None and meeting.is_over:
+            await self._close_port()
+        return meeting or {}
+
+    def goes_on(self) -> bool:
+        """It may be stopped: it does not take part, and may come back."""
+        self._leave()
+        return True
+
+    def close(self) -> None:
+        """It has ended, or goes on."""
+        self._leave()
+        if self._listener is not None:
+            self._listener.close()
+        if self._probe is not None:
+            self._probe.cancel()
+
+    def _leave(self) -> None:
+        if self._sent is not None:
+            self._send(messages.LEFT, self._sent)
+        self._sent = None
+
+    async def _listen(self, asked: messages.Waiting) -> messages.Waiting:
+        plan, own = self._plan, split_address(asked.coordinator)
+        host, ports = (plan.coordinator, plan.coordinator_ports) if own is None else (own[0], (own[1],))
+        bind = split_address(asked.bind)
+        for port in ports:
+            sock = listening(port if bind is None else bind[1]) if self._listener is None else None
+            if sock is not None:
+                self._listener = await asyncio.start_server(self._show_token, sock=sock)
+                self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._listener is not None:
+            return replace(asked, address=self._address, is_ready=True)
+        held = ", ".join(map(str, ports if bind is None else (bind[1],)))
+        problem = f"port {held} of this machine is held by another program (an earlier coordinator?)"
+        return replace(asked, problem=problem)
+
+    async def _show_token(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._plan.token.encode())
+        writer.close()
+
+    async def _close_port(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._listener.wait_closed()
+
+    async def _reach(self, asked: messages.Waiting, meeting: messages.Meeting | None) -> messages.Waiting:
+        if meeting is None or not meeting.address:
+            return asked
+        done = self._probe is not None and self._probe.done()
+        problem = self._probe.result() if self._probe is not None and done else None
+        if problem == "":
+            return replace(asked, is_ready=True)
+        if self._probe is None or done:
+            self._probe = asyncio.ensure_future(probe(meeting.address, self._plan.token))
+        return replace(asked, problem=problem or "")
+
+
+async def probe(address: str, token: str) -> str:
+    """Why process 0 of this attempt is not reached at `address`; "" when it is."""
+    host, port = split_address(address) or ("", 0)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            with contextlib.closing(writer):
+                answer = await reader.read(len(token) + 1)
+    except ConnectionRefusedError:
+        return f"nothing listens at {address}"
+    except TimeoutError:
+        return f"no answer from {address} (a packet filter?)"
+    except OSError as error:
+        return f"{address}: {error.strerror or error}"
+    if answer == token.encode():
+        return ""
+    return f"another program answers at {address}, not process 0 of this job (an earlier coordinator?)"
 
 
 class Meetings:
-    """Node 0's side for one attempt: pure logic, the time is passed in.
-
-    Args:
-        job: attempts, time-out and back-off.
-        plan: the job's members.
-    """
+    """Node 0's side for one attempt: pure logic, the time is passed in."""
 
     def __init__(self, job: RunRequest, plan: messages.Plan) -> None:
-        self._job = job
-        self._plan = plan
+        self._job, self._plan = job, plan
         self._meetings: dict[tuple[str, int], _Meeting] = {}
         self._number = 0
         self._shared_s = float("-inf")
@@ -138,9 +189,9 @@ class Meetings:
         meeting = self._meetings.get(key)
         if kind == messages.LEFT:
             if meeting is not None:
-                meeting.leave(waiting)
+                meeting.here.pop(waiting.process, None)
             return
-        if meeting is None or (meeting.is_over and meeting.has_left(waiting.process)):
+        if meeting is None or (meeting.is_over and waiting.process not in meeting.here):
             self._number += 1
             meeting = self._meetings[key] = _Meeting(self._job, self._plan, waiting, self._number, now)
         meeting.join(waiting, now)
@@ -155,122 +206,70 @@ class Meetings:
 
 
 class _Meeting:
-    """The processes that name the same coordinator."""
+    """The processes that name the same coordinator; `here`: those that wait now."""
 
     def __init__(self, job: RunRequest, plan: messages.Plan, first: messages.Waiting, number: int, now: float) -> None:
+        self.here: dict[int, messages.Waiting] = {}
         self._job = job
-        self._number = number
-        self._coordinator, self._size = first.coordinator, first.num_processes
-        self._labels = _labels(plan.nodes) if first.num_processes == plan.world_size else []
-        self._here: dict[int, messages.Waiting] = {}
-        self._left: set[int] = set()
-        self._failed = 0
-        self._notes: tuple[str, ...] = ()
-        self._began = now
-        self._patience_until = now
-        self._attempt_ends = now + job.jax_timeout_s
-        self._go = self._give_up = ""
+        self._state = messages.Meeting(number=number, coordinator=first.coordinator, num_processes=first.num_processes)
         self._shared: messages.Meeting | None = None
+        is_whole = first.num_processes == plan.world_size
+        self._labels = [name for name, ranks in plan.nodes for _ in range(ranks)] if is_whole else []
+        self._began = self._patience_until = now
+        self._attempt_ends = now + job.jax_timeout_s
 
     @property
     def is_over(self) -> bool:
-        return bool(self._go or self._give_up)
-
-    def has_left(self, process: int) -> bool:
-        return process in self._left
+        return self._state.is_over
 
     def join(self, waiting: messages.Waiting, now: float) -> None:
-        if waiting.process not in self._here:
-            self._failed = max(self._failed, waiting.failed)
+        if waiting.process not in self.here:
+            self._state = replace(self._state, failed=max(self._state.failed, waiting.failed))
             self._patience_until = max(self._patience_until, now + waiting.patience_s)
-        self._here[waiting.process] = waiting
-        self._left.discard(waiting.process)
-
-    def leave(self, waiting: messages.Waiting) -> None:
-        self._here.pop(waiting.process, None)
-        self._left.add(waiting.process)
+        self.here[waiting.process] = waiting
 
     def news(self, now: float, *, is_due: bool) -> messages.Meeting | None:
         """The meeting, where it is another one than was shared last: at once when processes can go on by it."""
         if not self.is_over:
-            self._decide(now)
-        first = self._here.get(0)
-        meeting = messages.Meeting(
-            number=self._number,
-            coordinator=self._coordinator,
-            num_processes=self._size,
-            why=self._why(),
-            notes=self._notes,
-            address=first.address if first is not None else "",
-            failed=self._failed,
-            go=self._go,
-            give_up=self._give_up,
-        )
-        is_urgent = meeting.is_over or self._shared is None or meeting.address != self._shared.address
-        if meeting == self._shared or not (is_due or is_urgent):
+            first = self.here.get(0)
+            self._state = replace(self._state, why=self._why(), address=first.address if first is not None else "")
+            if len(self.here) == self._state.num_processes and all(w.is_ready for w in self.here.values()):
+                self._state = replace(self._state, go=self._state.address)
+            elif now >= self._attempt_ends:
+                self._fail(now)
+        state, shared = self._state, self._shared
+        is_urgent = state.is_over or shared is None or state.address != shared.address
+        if state == shared or not (is_due or is_urgent):
             return None
-        self._shared = meeting
-        return meeting
-
-    def _decide(self, now: float) -> None:
-        is_ready = len(self._here) == self._size and all(w.is_ready for w in self._here.values())
-        if is_ready:
-            self._go = self._here[0].address
-        elif now >= self._attempt_ends:
-            self._fail(now)
+        self._shared = state
+        return state
 
     def _fail(self, now: float) -> None:
-        job, why = self._job, self._why()
-        self._failed += 1
-        if self._failed >= job.jax_attempts and now >= self._patience_until:
-            attempts = "1 attempt" if self._failed == 1 else f"{self._failed} attempts"
-            self._give_up = f"{why} after {attempts} ({now - self._began:.0f} s)"
+        job, why, failed = self._job, self._state.why, self._state.failed + 1
+        self._state = replace(self._state, failed=failed)
+        if failed >= job.jax_attempts and now >= self._patience_until:
+            attempts = "1 attempt" if failed == 1 else f"{failed} attempts"
+            self._state = replace(self._state, give_up=f"{why} after {attempts} ({now - self._began:.0f} s)")
             return
-        backoff = job.jax_backoff
-        wait_s = backoff_s((backoff.base_s, backoff.most_s, backoff.jitter), min(self._failed, job.jax_attempts) - 1)
-        total = max(job.jax_attempts, self._failed)
-        self._notes += (f"attempt {self._failed} of {total}: {why}; again in {wait_s:.1f} s",)
+        backoff = (job.jax_backoff.base_s, job.jax_backoff.most_s, job.jax_backoff.jitter)
+        wait_s = backoff_s(backoff, min(failed, job.jax_attempts) - 1)
+        note = f"attempt {failed} of {max(job.jax_attempts, failed)}: {why}; again in {wait_s:.1f} s"
+        self._state = replace(self._state, notes=(*self._state.notes, note))
         self._attempt_ends = now + wait_s + job.jax_timeout_s
 
     def _why(self) -> str:
         """Who or what is waited for."""
-        missing = [n for n in range(self._size) if n not in self._here]
+        size = self._state.num_processes
+        missing = [n for n in range(size) if n not in self.here]
         if missing:
             noun, verb = ("process", "is") if len(missing) == 1 else ("processes", "are")
-            return f"{noun} {self._listed(missing)} {verb} missing, {len(self._here)} of {self._size} are here"
-        not_ready = [n for n, waiting in sorted(self._here.items()) if not waiting.is_ready]
-        problem = next((w.problem for n in not_ready if (w := self._here[n]).problem), "")
+            return f"{noun} {self._listed(missing)} {verb} missing, {len(self.here)} of {size} are here"
+        not_ready = [n for n, waiting in sorted(self.here.items()) if not waiting.is_ready]
+        problem = next((w.problem for n in not_ready if (w := self.here[n]).problem), "not yet")
         if 0 in not_ready:
             return f"process {self._listed([0])}: {problem}"
-        return f"process {self._listed(not_ready)} does not reach process {self._listed([0])}: {problem or 'not yet'}"
+        return f"process {self._listed(not_ready)} does not reach process {self._listed([0])}: {problem}"
 
     def _listed(self, processes: Sequence[int]) -> str:
         names = [f"{n} ({self._labels[n]})" if n < len(self._labels) else str(n) for n in processes[:MAX_SHOWN]]
         return ", ".join(names) + (f" and {len(processes) - MAX_SHOWN} more" if len(processes) > MAX_SHOWN else "")
-
-
-def _labels(nodes: Sequence[tuple[str, int]]) -> list[str]:
-    """The node of each process."""
-    return [name for name, number in nodes for _ in range(number)]
-
-
-def listen_in(folder: Path, name: str, *, backlog: int) -> socket.socket:
-    """A listening Unix socket; a path too long for an address is reached through a descriptor of its folder.
-
-    Raises:
-        OSError: it cannot be had.
-    """
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            (folder / name).unlink()  # of this agent, before it took part in another's job
-        sock.bind(f"/proc/self/fd/{descriptor}/{name}")
-        sock.listen(backlog)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    finally:
-        os.close(descriptor)
-    return sock

@@ -84,16 +84,22 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A JAX process as it describes itself; see `launch.jax_rendezvous.Standing`."""
+    """A JAX process that waits for the others.  `coordinator`, `bind`: what the script gives, "" where it is ours;
+    `failed`: attempts that JAX itself used up; `patience_s`: go on at least so long (the script's own time-out).
+
+    Its agent adds `address` (where it listens for process 0), `is_ready` (it listens, or process 0 is reached) and
+    `problem` (why not).
+    """
 
     process: Annotated[int, Meta(ge=0)]
     num_processes: Annotated[int, Meta(ge=1, le=1 << 22)]
     coordinator: str = ""
+    bind: str = ""
+    failed: int = 0
+    patience_s: float = 0.0
     address: str = ""
     is_ready: bool = False
     problem: str = ""
-    failed: int = 0
-    patience_s: float = 0.0
 
 
 class Meeting(Struct, frozen=True, kw_only=True):

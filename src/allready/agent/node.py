@@ -46,7 +46,7 @@ class NodeAgent:
         self._context = context
         self._sampler = Sampler(node, context) if context.request.diagnosis else None
         is_jax = context.request.framework == "jax"
-        self._ranks = RankServer(context.run_dir, self._report) if is_jax else None
+        self._ranks = RankServer(self._report) if is_jax else None
         self._attempt: LocalAttempt | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gathers: set[asyncio.Task[Any]] = set()
@@ -59,7 +59,7 @@ class NodeAgent:
             ExchangeError: the connection to node 0 broke; the ranks still run.
         """
         if self._ranks is not None:
-            await self._ranks.open()
+            await self._ranks.open(self._context.run_dir)
         beside = {self._spawn(self._pass_on_requests())}
         if self._sampler is not None:
             beside.add(self._spawn(self._sampler.run()))
@@ -100,8 +100,8 @@ class NodeAgent:
                 self._spawn(self._stop(self._attempt, stop.signal))
 
     def interrupt(self, signal: str) -> None:
-        """A person or a scheduler ends this node's agent: node 0 is told, and has the ranks ended when it has kept what
-        they were doing.  They are ended here where it does not, and at once by another signal."""
+        """A person or a scheduler ends this node's agent: node 0 is notified, and has the ranks ended when it has kept
+        what they were doing.  They are ended here where it does not, and at once by another signal."""
         attempt = self._attempt
         if attempt is not None and self._is_interrupted:
             attempt.stop(signal)
@@ -111,7 +111,7 @@ class NodeAgent:
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
 
     async def gather_now(self) -> NodeEvidence | None:
-        """A last look at everything, for a node that has lost node 0: evidence is kept, and not sent."""
+        """A last gathering of everything, for a node that has lost node 0: evidence is kept, and not sent."""
         if self._sampler is None or self._attempt is None:
             return None
         evidence = await self._sampler.gather(Gather(number=0, why="node 0 was lost"))
@@ -170,7 +170,7 @@ class NodeAgent:
             await self._attempt.wait()
             self._attempt.close()
         if self._ranks is not None:
-            self._ranks.forget()
+            self._ranks.begin(plan)
         if self._sampler is not None:
             self._sampler.pause()
         self._context.state.attempt = plan.attempt

@@ -14,7 +14,7 @@ from allready.agent.context import AgentState
 from allready.agent.interruption import Interruption
 from allready.errors import ExchangeError
 from allready.messaging.channel import LOST, convert
-from allready.model import NodeEvidence, NodeStatus, ProcessState
+from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Lost:
     """The connection to a node's agent broke."""
 
     node: int
-    why: str
+    loss: Loss
 
 
 News = NodeStatus | NodeEvidence | Lost
@@ -42,7 +42,7 @@ class NodeTable:
         self.offers: dict[int, messages.Offer] = {}
         self.statuses: dict[int, NodeStatus] = {}
         self.ended: dict[int, messages.Ended] = {}
-        self.lost: dict[int, str] = {}
+        self.lost: dict[int, Loss] = {}
         self.answered: set[int] = set()  # nodes that have answered a question in this attempt
         self.watched: set[int] = set()
         self.is_evidence_wanted = False
@@ -110,8 +110,8 @@ class NodeTable:
         elif kind == LOST:
             self.offers.pop(node, None)
             self.watched.discard(node)
-            self.lost[node] = str(body)
-            self._news.append(Lost(node, str(body)))
+            self.lost[node] = body
+            self._news.append(Lost(node, body))
 
     def _take_request(self, node: int, request: messages.Request) -> None:
         if request.stop is not None:

@@ -16,8 +16,9 @@ from allready.agent.local_verdict import LocalView
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
+from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
-from allready.model import EndCause, JobOutcome, NodeStatus, Report, UncheckedKind
+from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.joining import Joiner, world_of_one
 from allready.preflight.check.participant import leaving
@@ -72,7 +73,7 @@ class JobParticipant:
                 finish = await agent.follow()
                 return JobEnd(job=finish.job, report=closed(self._last(), finish.job), why=finish.why)
             except ExchangeError as error:
-                return await self._without_node_0(agent, view, link, str(error))
+                return await self._without_node_0(agent, view, link, loss_of(error))
             finally:
                 for task in tasks:
                     task.cancel()
@@ -125,7 +126,7 @@ class JobParticipant:
             elif is_shown and before is not None:
                 state.reports.publish(before)
 
-    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, why: str) -> JobEnd:
+    async def _without_node_0(self, agent: NodeAgent, view: LocalView, link: Link, loss: Loss) -> JobEnd:
         """Node 0's agent is gone: keep what can be seen here, end the ranks, and judge alone."""
         reports = self._context.state.reports
         last = self._last()
@@ -135,17 +136,17 @@ class JobParticipant:
             report = closed(interrupted(last, self._interruption), job)
             await agent.end_ranks()
             reports.publish(report, is_final=True)
-            return JobEnd(job=job, report=report, why=f"interrupted; node 0 was lost: {why}")
+            return JobEnd(job=job, report=report, why=f"interrupted; node 0 was lost: {loss}")
         evidence = None
         with contextlib.suppress(OSError, ExchangeError):
             evidence = await agent.gather_now()
         local = view.judge(time.time(), silent_s=link.silent_s, evidence=evidence)
         await agent.end_ranks()
         if local is None:
-            local = await self._joiner.judge_loss(why)
+            local = await self._joiner.judge_loss(loss)
         else:
             reports.publish(local)
-        return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {why}")
+        return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
 
     def _last(self) -> Report:
         reports, inquiry = self._context.state.reports, self._check.inquiry

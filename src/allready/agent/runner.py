@@ -21,8 +21,8 @@ from allready.live.environment import WRAPPER, beacon_environment, installed_tor
 from allready.live.node.handle import RankHandle
 from allready.model import ProcessEnd
 
-LOOK_BEFORE_END_S = 2.5
-"""After a rank has failed, the others are looked at for at most this long before they are ended."""
+GATHER_BEFORE_END_S = 2.5
+"""After a rank has failed, the others are sampled for at most this long before they are ended."""
 
 
 class Runner:
@@ -109,7 +109,7 @@ class Runner:
             self._group.signal(number)
 
     def wake(self) -> None:
-        """Have `run` look at its `stop`."""
+        """Have `run` check its `stop`."""
         self._group.wake()
 
     def close(self) -> None:
@@ -125,65 +125,65 @@ class Runner:
             from allready.launch.elastic import run_attempt
 
         def before_stop(_ends: Mapping[int, ProcessEnd]) -> None:
-            """A rank has failed: the others live until node 0 has heard what they were doing."""
+            """A rank has failed: the others live until node 0 has received what they were doing."""
             if self._request.diagnosis:
-                stop.wait(LOOK_BEFORE_END_S + 1.0)
+                stop.wait(GATHER_BEFORE_END_S + 1.0)
 
         return run_attempt(plan, self._group, stop=stop, on_started=started, before_stop=before_stop)
 
     def _plan(self) -> AttemptPlan:
-        request, told = self._request, self._orders
+        request, orders = self._request, self._orders
         environ = dict(os.environ)
         env: dict[str, str] = dict(request.environment)
         notes: list[Note] = []
-        for added, said in (
+        for added, remarks in (
             planning.omp_threads(environ | env, request.nproc_per_node),
             planning.visible_devices(environ | env, request.devices),
         ):
             env |= added
-            notes += said
+            notes += remarks
         rank_env: dict[int, dict[str, str]] = {}
-        for number, rank in enumerate(told.ranks):
-            own, said = planning.nccl_log(
+        for number, rank in enumerate(orders.ranks):
+            own, remarks = planning.nccl_log(
                 environ | env, self._log_dirs[rank], request.nccl_log, request.nccl_log_subsystems
             )
-            notes += said if number == 0 else []
+            notes += remarks if number == 0 else []
             rank_env[number] = own
         wrapper: tuple[str, ...] = ()
         if not request.command.is_program and (request.diagnosis or request.framework == "jax"):
             wrapper = (WRAPPER,)  # JAX's part needs it, with or without a beacon
-            for number in range(len(told.ranks)):
+            for number in range(len(orders.ranks)):
                 rank_env[number] |= {"ALLREADY_PARENT_PID": str(os.getpid())}
         if wrapper and request.diagnosis:
             env |= beacon_environment(environ | env, torch_version=installed_torch())
-            for number, rank in enumerate(told.ranks):
+            for number, rank in enumerate(orders.ranks):
                 run_paths.make_rank_dir(self._run_dir, rank)
                 rank_env[number] |= rank_environment(self._run_dir, rank)
         if request.framework == "jax":
             self._jax(environ | env, rank_env)
-        if told.attempt == 0:
+        if orders.attempt == 0:
             for note in notes:
                 self._say(note)
         return AttemptPlan(
             command=request.command,
-            num_nodes=told.num_nodes,
-            node_rank=told.place,
-            nproc_per_node=len(told.ranks),
-            log_dirs=tuple(self._log_dirs[rank] for rank in told.ranks),
-            first_rank=told.ranks[0],
-            world_size=told.world_size,
-            job_id=told.job_id,
-            rdzv_id=f"{told.job_id}-{told.instance}-{told.attempt}",
-            attempt=told.attempt,
-            max_restarts=told.max_restarts,
-            master_addr=told.master_addr,
-            store_port=told.store_port,
+            num_nodes=orders.num_nodes,
+            node_rank=orders.place,
+            nproc_per_node=len(orders.ranks),
+            log_dirs=tuple(self._log_dirs[rank] for rank in orders.ranks),
+            first_rank=orders.ranks[0],
+            world_size=orders.world_size,
+            job_id=orders.job_id,
+            rdzv_id=f"{orders.job_id}-{orders.instance}-{orders.attempt}",
+            attempt=orders.attempt,
+            max_restarts=orders.max_restarts,
+            master_addr=orders.master_addr,
+            store_port=orders.store_port,
             local_addr=request.local_addr,
             role=request.role,
             wrapper=wrapper,
             env=env,
             rank_env=rank_env,
-            split=frozenset(n for n in range(len(told.ranks)) if self._show.needs_split(n)),
+            split=frozenset(n for n in range(len(orders.ranks)) if self._show.needs_split(n)),
             copies=self._copies(),
             virtual_local_rank="virtual_local_rank" in request.torchrun,
             monitor_interval_s=request.monitor_interval_s,
@@ -202,20 +202,21 @@ class Runner:
         }
 
     def _jax(self, env: Mapping[str, str], rank_env: dict[int, dict[str, str]]) -> None:
+        from allready.facts.gpu import count_visible
+        from allready.facts.live import LiveHost
         from allready.launch.jax import jax_environment
 
-        told = self._orders
-        for number, rank in enumerate(told.ranks):
+        orders = self._orders
+        for number, rank in enumerate(orders.ranks):
             rank_env[number] |= jax_environment(
                 self._request,
                 process_id=rank,
                 local_rank=number,
-                nodes=told.nodes,
-                host=told.coordinator,
-                ports=told.coordinator_ports,
-                token=told.token,
+                num_processes=orders.world_size,
+                host=orders.coordinator,
+                port=orders.coordinator_ports[0],
                 run_dir=str(self._run_dir),
-                num_gpus=len(self._request.devices) or _num_gpus(),
+                num_gpus=len(self._request.devices) or count_visible(LiveHost(), timeout_s=5.0),
                 environ=env,
             )
 
@@ -232,18 +233,6 @@ def _show_of(request: RunRequest) -> logs.Show:
         quiet_ranks=frozenset(request.quiet_ranks),
         local_ranks=frozenset(request.shown_local_ranks),
     )
-
-
-def _num_gpus() -> int:
-    """GPUs that the ranks see; 0 where none can be asked."""
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=5.0).visible)
-    except FactUnavailable:
-        return 0
 
 
 def _gpu_of(local_rank: int, devices: tuple[str, ...]) -> int | None:

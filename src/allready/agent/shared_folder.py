@@ -2,11 +2,11 @@
 
     DIR/allready-JOB/node-INSTANCE.json   one per node: who it is, a counter that grows, and where node 0 listens
 
-Who is missing, given a rank twice or told another number of nodes is found out at the roll call, as for nodes that know
-node 0's name.  A file appears whole or not at all (written under another name, then renamed).  Clocks are never
-compared: a file of an earlier run is one whose counter does not grow while we look.  NFS may show an old state for
-seconds; so the folder is opened anew every half second, our own writing makes the client ask its server again, and a
-node counts as gone only after `STALE_S`.
+Who is missing, given a rank twice or started with another number of nodes is found out at the roll call, as for nodes
+that know node 0's name.  A file appears whole or not at all (written under another name, then renamed).  Clocks are
+never compared: a file of an earlier run is one whose counter does not grow while it is read.  NFS may show an old state
+for seconds; so the folder is opened anew every half second, our own writing makes the client ask its server again, and
+a node counts as gone only after `STALE_S`.
 """
 
 import asyncio

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.compare import Comparison
-from allready.agent.decide import AttemptEnd
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
-from allready.agent.runner import LOOK_BEFORE_END_S
+from allready.agent.runner import GATHER_BEFORE_END_S
 from allready.errors import ExchangeError
+from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
 from allready.model import Confidence, FaultClass, NodeEvidence, NodeStatus, Report, Status
 from allready.preflight.check.roll_call import RollCaller
@@ -29,6 +29,7 @@ CALM_TICK_S = 0.5
 AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 EXPLAINED_S = 0.3
+_STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
 SLOW = frozenset({FaultClass.SLOW_COMP, FaultClass.SLOW_COMM, FaultClass.SLOW_MIXED, FaultClass.SLOW_NOCULPRIT})
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
@@ -76,7 +77,7 @@ class Supervisor:
         self._known = known
         self._report: Report | None = None
 
-    async def run(self, local: asyncio.Task[Any]) -> AttemptEnd:
+    async def run(self, local: asyncio.Task[Any]) -> Outcome:
         """Follow the attempt to its end on all nodes.
 
         Args:
@@ -85,7 +86,6 @@ class Supervisor:
         Raises:
             ExchangeError: node 0's own part ended early.
         """
-        started_s = time.time()
         while True:
             await self._roll.take_messages(timeout_s=CALM_TICK_S if self._is_calm() else TICK_S)
             is_over = self._living_nodes() <= set(self._table.ended)
@@ -107,13 +107,22 @@ class Supervisor:
                 )
         if self._monitor is not None and not self._is_final:
             await self._send(self._monitor.finish(time.monotonic(), time.time()))
-        return AttemptEnd(
-            started_s=started_s,
-            ends=dict(self._table.ended),
-            world_size=self._plan.world_size,
-            lost=self._lost(),
-            stop=self._stop,
-            report=self._report,
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        ended = self._table.ended.values()
+        problem = next((e for e in ended if e.problem), None)
+        stop = self._stop
+        return outcome_of(
+            (end for node in ended for end in node.ends),
+            clock_offsets_s=self._table.clock_offsets_s(),
+            lost_nodes=self._lost(),
+            stopped_by=_STOPPED_BY.get(stop.cause, "") if stop is not None else "",
+            stop_signal=stop.signal if stop is not None and stop.cause is messages.StopCause.INTERRUPTED else "",
+            problem=problem.problem or "" if problem else "",
+            problem_kind=problem.problem_kind if problem else "",
+            verdict=self._report.verdict if self._report is not None else None,
+            retry_user_errors=self._job.retry_user_errors,
         )
 
     @property
@@ -126,7 +135,7 @@ class Supervisor:
         return not is_due and (self._monitor is None or self._monitor.is_calm)
 
     def _lost(self) -> dict[int, str]:
-        return {n: why for n, why in self._table.lost.items() if n in self._nodes}
+        return {n: str(loss) for n, loss in self._table.lost.items() if n in self._nodes}
 
     def _living_nodes(self) -> set[int]:
         return set(self._nodes - set(self._table.lost))
@@ -146,7 +155,7 @@ class Supervisor:
                 if item.time_s - item.status.clock_offset_s <= until_s:
                     monitor.take_evidence(item, now)
             elif item.node in self._nodes and until_s == float("inf"):
-                monitor.lose(item.node, item.why, now)
+                monitor.lose(item.node, item.loss, now)
 
     async def _judge(self, now: float) -> None:
         monitor = self._monitor
@@ -176,7 +185,7 @@ class Supervisor:
         await hub.send(None, messages.VERDICT, messages.Verdict(report=report, is_final=is_final))
 
     async def _share(self, now: float) -> None:
-        """JAX processes are told who is here; nodes that are watched get the statuses of all nodes."""
+        """JAX processes get the list of those present; nodes that are watched get the statuses of all nodes."""
         hub = self._roll.hub
         while self._table.waiting:
             self._meetings.take(*self._table.waiting.popleft(), now)
@@ -205,7 +214,7 @@ class Supervisor:
         if self._table.has_failed() or self._lost():
             if self._failed_s is None:
                 self._failed_s = now
-            if now - self._failed_s > LOOK_BEFORE_END_S or self._is_explained(now - self._failed_s):
+            if now - self._failed_s > GATHER_BEFORE_END_S or self._is_explained(now - self._failed_s):
                 return messages.StopCause.RANK_FAILED
         return messages.StopCause.HUNG if self._hangs_and_must_end(now) else None
 
@@ -231,7 +240,7 @@ class Supervisor:
             return False
         if self._hung_s is None:
             self._hung_s = now
-        return self._living_nodes() <= self._table.answered or now - self._hung_s > LOOK_BEFORE_END_S
+        return self._living_nodes() <= self._table.answered or now - self._hung_s > GATHER_BEFORE_END_S
 
     # A signal
 

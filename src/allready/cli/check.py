@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, add_common, count, port_range, positive_s, size_bytes
+from allready.cli.options import (
+    add_both_spellings,
+    add_common,
+    configure_logging,
+    count,
+    count_gpus,
+    port_range,
+    positive_s,
+    size_bytes,
+)
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
 from allready.model import Report, Status, UncheckedKind
@@ -95,7 +104,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
         )
         return EXIT_HEALTHY
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     request = _request(args, layout)
     from allready.cli.output import Output
 
@@ -163,18 +172,7 @@ def _layout(args: argparse.Namespace) -> Layout:
         "job_id": args.job_id,
         "devices": devices,
     }
-    return lay_out(flags, os.environ, count_gpus=_count_gpus, backend=args.backend, framework=args.framework)
-
-
-def _count_gpus() -> int:
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
-    except FactUnavailable:
-        return 0
+    return lay_out(flags, os.environ, count_gpus=count_gpus, backend=args.backend, framework=args.framework)
 
 
 def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
@@ -203,8 +201,6 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         isolate=args.isolate,
         grow=args.grow,
         stage_deadline_s=args.stage_timeout,
-        report_dir=str(Path(args.report_dir).absolute()) if args.report_dir else None,
-        explicit_port="master_port" in layout.launch.sources,
     )
 
 
@@ -217,7 +213,7 @@ def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         valid = ", ".join((*STAGES, *COLLECTIVE_STAGES))
         raise UsageError(f"--stages {text!r}: {', '.join(unknown) or 'nothing'} is not a stage; there are {valid}")
     single = tuple(part for part in asked if part in COLLECTIVE_STAGES)
-    # Nodes must have met before anything else can be looked at.
+    # Nodes must have met before anything else can be checked.
     chosen = {"roll", "facts", *(part for part in asked if part in STAGES), *(["collectives"] if single else [])}
     return tuple(stage for stage in STAGES if stage in chosen), single
 
@@ -229,10 +225,3 @@ def _nnodes(text: str) -> int:
     if high and high != low:
         raise argparse.ArgumentTypeError(f"{text}: a roll call needs one number, not a range; how many do you expect?")
     return int(low)
-
-
-def _configure_logging(verbose: int) -> None:
-    import logging
-
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

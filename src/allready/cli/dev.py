@@ -1,7 +1,7 @@
-"""For developers: `python -m allready.cli.dev new-rule AREA NAME` writes a rule, its test and its Chinese text.
+"""For developers, in a checkout: `python -m allready.cli.dev new-rule AREA NAME` and `... untranslated`.
 
-What it writes works and passes: a rule that compares one fact between all nodes, the commonest form.  Change the fact
-and the words from there; the tests say at once what no longer fits.
+A new rule and its test work and pass: it compares one fact between all nodes, the commonest form.  Change the fact and
+the words from there; the tests show at once what no longer fits.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
 from allready.judging.registry import AREAS, load
 
@@ -90,27 +91,9 @@ def test_says_which_node_it_could_not_check() -> None:
     assert outcome.unchecked == {1: "permission denied"}
 '''
 
-CHINESE = '''\
-
-[CODE]
-title = "各节点的操作系统不一致"
-message = "各节点的操作系统不一致：{split}"
-remedy = "无需处理，除非恰好只有这些节点出问题；对照命令：cat /etc/os-release"
-page = """
-## 检查内容
-每个节点上操作系统的名称。
-## 影响
-系统不同，库的默认行为也可能不同。
-## 手工确认
-在每个节点上执行 `cat /etc/os-release`。
-## 何时无害
-作业在各节点上都运行于同一个容器镜像时。
-"""
-'''
-
 
 def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
-    """Write the three files below the checkout `root`; gives the new code and the files.
+    """Write both files below the checkout `root`; gives the new code and the files.
 
     Raises:
         UsageError: no such area, not a name, or there is such a rule already; nothing is written.
@@ -121,8 +104,7 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
         raise UsageError(f"{name!r}: write the name in lower case with underscores, like mtu_differs")
     rule = root / "src" / "allready" / "rules" / area / f"{name}.py"
     test = root / "tests" / "rules" / area / f"test_{name}.py"
-    chinese = root / "src" / "allready" / "text" / "zh_CN" / f"{area}.toml"
-    if not chinese.is_file() or not test.parent.is_dir():
+    if not rule.parent.is_dir() or not test.parent.is_dir():
         raise UsageError(f"{root} is not a checkout of allready; run this from an editable install of one")
     taken = [path for path in (rule, test) if path.exists()]
     if taken:
@@ -131,9 +113,7 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
     code = f"{codes[-1][:3]}{int(codes[-1][3:]) + 1:03d}"
     rule.write_text(_filled(RULE, code, name), encoding="utf-8")
     test.write_text(_filled(TEST, code, name), encoding="utf-8")
-    with chinese.open("a", encoding="utf-8") as file:
-        file.write(_filled(CHINESE, code, name))
-    return code, [rule, test, chinese]
+    return code, [rule, test]
 
 
 def _filled(template: str, code: str, name: str) -> str:
@@ -147,11 +127,18 @@ def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
     """Run one command; 0, or 2 when it cannot be done."""
     parser = argparse.ArgumentParser(prog="python -m allready.cli.dev", description="for developers, in a checkout")
     commands = parser.add_subparsers(dest="command", required=True)
-    text = "write a rule that works, its test and its Chinese text, to be changed from there"
+    text = "write a rule that works, and its test, to be changed from there"
     command = commands.add_parser("new-rule", help=text, description=text)
     command.add_argument("area", help=", ".join(AREAS))
     command.add_argument("name", help="like mtu_differs")
+    text = "list texts that have no Chinese yet and are shown in English; exit code 1 when there are any"
+    commands.add_parser("untranslated", help=text, description=text)
     arguments = parser.parse_args(argv)
+    if arguments.command == "untranslated":
+        missing = list(untranslated())
+        for line in missing:
+            print(line)
+        return 1 if missing else 0
     try:
         code, files = new_rule(root, arguments.area, arguments.name)
     except AllreadyError as error:
@@ -159,7 +146,7 @@ def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
         return 2
     for path in files:
         print(f"{code}: {path.relative_to(root)}")
-    print("then: make docs")
+    print(f"then: allready explain {code}; .venv/bin/pytest -q {files[1].relative_to(root)}")
     return 0
 
 

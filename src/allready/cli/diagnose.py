@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from allready.cli.diagnose_common import read_options, refuse_nothing, report_on
 from allready.cli.diagnose_time import since
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, add_common, count, positive_s
+from allready.cli.options import add_both_spellings, add_common, configure_logging, count, positive_s
 from allready.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
         raise UsageError("--follow goes with files and folders, not with --baseline or standard input")
     if args.until_idle and not args.follow:
         raise UsageError("--until-idle goes with --follow")
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     if args.follow:
         from allready.cli.diagnose_follow import follow
 
@@ -233,10 +232,3 @@ def marker(text: str) -> str:
     if not pattern.groups:
         raise argparse.ArgumentTypeError(rf"{text!r} has no group for the number; write for example 'step (\d+)'")
     return text
-
-
-def _configure_logging(verbose: int) -> None:
-    import logging
-
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -8,13 +8,15 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
 from allready.judging.registry import placeholders
-from allready.model import Confidence, Culprits, Finding, clock_time
-from allready.model.fill import NOBODY, fill, fill_steps, placeholders_of, steps_of
+from allready.model import Confidence, Culprits, Finding, Remedy, clock_time
+from allready.model.fill import NOBODY, fill, fill_steps, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
 from allready.text.catalog import choose_language, remedy_text, say
@@ -103,7 +105,7 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
         "title": finding.title,
         "message": finding.message,
         "remedy": finding.remedy,
-        "remedies": [{"where": r.where, "command": r.command, "explanation": r.explanation} for r in finding.remedies],
+        "remedies": msgspec.to_builtins(finding.remedies),
         "variables": list(signature.variables),
         "fill": finding.values,
     }
@@ -111,10 +113,10 @@ def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Pre
 
 def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
     assert signature.code is not None
-    names = placeholders(signature.message) | placeholders_of(signature.remedies)
+    names = placeholders(signature.message) | placeholders_of(signature.steps)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
     filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
-    remedies = fill_steps(signature.remedies, filled)
+    remedies = fill_steps(signature.steps, filled)
     return Finding(
         code=signature.code,
         severity=signature.severity,
@@ -225,7 +227,7 @@ def _in_language(meaning: Mapping[str, Any], language: str) -> tuple[str, str, s
         culprits=Culprits(),
         message=meaning["message"],
         remedy=meaning["remedy"],
-        remedies=steps_of(meaning),
+        remedies=tuple(Remedy(**step) for step in meaning["remedies"]),
         title=meaning["title"],
         values=dict(meaning["fill"]),
     )

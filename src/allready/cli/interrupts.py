@@ -26,7 +26,7 @@ def this_process_ends_here() -> None:
 
 @contextlib.contextmanager
 def noted_signals(on_signal: Callable[[int], object] = lambda _: None) -> Iterator[list[int]]:
-    """Of the main thread: signals are kept in the list and told to `on_signal`; they end nothing.
+    """Of the main thread: signals are kept in the list and passed to `on_signal`; they end nothing.
 
     SIGHUP stays ignored under nohup.  The handlers from before are put back.
     """

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 from typing import Any
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -74,3 +75,19 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--lang", choices=("en", "zh"), help="language of the report (default: from the locale)")
     group.add_argument("-v", "--verbose", action="count", default=0, help="more evidence; twice: debug log")
     group.add_argument("-q", "--quiet", action="store_true", help="only the verdict")
+
+
+def configure_logging(verbose: int) -> None:
+    """Our own log on standard error: warnings; with -vv everything."""
+    import logging
+
+    level = logging.DEBUG if verbose > 1 else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+
+
+def count_gpus() -> int:
+    """GPUs that a process of this node sees; 0 where none can be asked."""
+    from allready.facts.gpu import count_visible
+    from allready.facts.live import LiveHost
+
+    return count_visible(LiveHost(), timeout_s=10.0)

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import logging
 import os
 import socket
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_common
+from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
 from allready.launch.request import Note
 from allready.report.safe import encodable, plain
@@ -52,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.launch.flags import request_from
 
-    _configure_logging(args.verbose)
+    configure_logging(args.verbose)
     if getattr(args, "hosts", None):
         return _run_on_hosts(args, interrupts)
-    request = request_from(args, os.environ, count_gpus=_count_gpus)
+    request = request_from(args, os.environ, count_gpus=count_gpus)
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
@@ -149,13 +148,13 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
             target.write(encodable(line, getattr(target, "encoding", None) or "utf-8") + "\n")
             target.flush()
         except (OSError, ValueError):
-            return  # nobody reads any more; the job goes on
+            return  # the reader is gone; the job goes on
 
-    def note(said: Note) -> None:
-        sys.stderr.write(f"allready run: {plain(ui(said.key, language, **said.values), most=2000)}\n")
+    def write(note: Note) -> None:
+        sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
-        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=note))
+        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=write))
         with interrupts.cancelling(task.cancel):
             try:
                 return int(await task)
@@ -167,19 +166,3 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
 def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
-
-
-def _count_gpus() -> int:
-    from allready.errors import FactUnavailable
-    from allready.facts.gpu import collect_gpu
-    from allready.facts.live import LiveHost
-
-    try:
-        return len(collect_gpu(LiveHost(), timeout_s=10.0).visible)
-    except FactUnavailable:
-        return 0
-
-
-def _configure_logging(verbose: int) -> None:
-    level = logging.DEBUG if verbose > 1 else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")

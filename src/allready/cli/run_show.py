@@ -1,4 +1,4 @@
-"""What `allready run` shows and writes: ranks' lines on stdout, its own words on stderr, the report's files."""
+"""What `allready run` shows and writes: ranks' lines on stdout, its own lines on stderr, the report's files."""
 
 import argparse
 import logging
@@ -25,7 +25,7 @@ from allready.text.ui import ui
 log = logging.getLogger(__name__)
 
 WAITING_AGAIN_S = 30.0
-"""What the ranks wait for is said again after this, if it is another rank; a fault is said at once."""
+"""What the ranks wait for is repeated after this, if it is another rank; a fault is shown at once."""
 
 
 class RunShow:
@@ -38,7 +38,7 @@ class RunShow:
         self._language = choose_language(args.lang)
         self._last: Report | None = None
         self._shown: tuple[Any, ...] | None = None
-        self._waited_said_s = float("-inf")
+        self._shown_waiting_s = float("-inf")
         self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
         self._is_narrating = True
 
@@ -54,19 +54,19 @@ class RunShow:
                 self._write(ui("run.goes_on", self._language))
             self._shown = None
             return
-        said = (report.status, verdict.culprits)
+        state = (report.status, verdict.culprits)
         if report.status is Status.INTERRUPTED:
-            if said != self._shown:
-                self._shown = said
+            if state != self._shown:
+                self._shown = state
                 self._write(ui("run.interrupted", self._language, sentence=sentence(report, self._language)))
             return
         if report.status is Status.WAITING:
             now = time.monotonic()
-            if said != self._shown and (now - self._waited_said_s >= WAITING_AGAIN_S or self._shown is None):
-                self._shown, self._waited_said_s = said, now
+            if state != self._shown and (now - self._shown_waiting_s >= WAITING_AGAIN_S or self._shown is None):
+                self._shown, self._shown_waiting_s = state, now
                 self._write(ui("run.waiting", self._language, sentence=sentence(report, self._language)))
             return
-        fault = (*said, verdict.code, verdict.confidence)
+        fault = (*state, verdict.code, verdict.confidence)
         if fault != self._shown:
             self._shown = fault
             self._block(report)

@@ -43,7 +43,7 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CONF_NAME = re.compile(r"NCCL_[A-Z0-9_]+")
-# Base64 as tokens have it.  "/" is left out, or every long path would look like one.
+# Base64 as tokens have it.  "/" is left out, or every long path would match.
 _LONG_WORD = re.compile(r"[A-Za-z0-9+_\-]{40,}=*")
 _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
@@ -69,7 +69,7 @@ def is_read(name: str) -> bool:
 
 
 def redact(name: str, value: str) -> str:
-    """The value with everything that looks like a secret replaced by "(redacted)"; all of it if the name does."""
+    """The value with every likely secret replaced by "(redacted)"; all of it if the name does."""
     if _SECRET_NAME.search(name):
         return REDACTED if value else value
     return _LONG_WORD.sub(_if_random, _SECRET_VALUE.sub(REDACTED, value))

@@ -8,14 +8,13 @@ from itertools import islice
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
 from allready.facts.iptables import parse_iptables
-from allready.facts.nft import parse_nft
-from allready.facts.packet_filter import OUTBOUND, WATCHED, FilterChain, drop_rules, dropped_ports, is_active
+from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
+from allready.facts.packet_filter import OUTBOUND, FilterChain, drop_rules, dropped_ports, is_active
 from allready.model import FirewallFacts
 from allready.proc.process import status_bits
 
 CAP_NET_ADMIN = 12
 MAX_DROPS = 64
-MAX_RULE_CHARS = 300
 MAX_PORT_RANGES = 256
 SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
 
@@ -34,7 +33,7 @@ def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
             f"reading the packet filter needs root (CAP_NET_ADMIN){f'; {manager} is in use here' if manager else ''}"
         )
     why: list[str] = []
-    nft = _read(host, "nft list ruleset", timeout_s / 2, parse_nft, why)
+    nft = _read_nft(host, timeout_s / 2, why)
     chains, tool = dict(nft or {}), "nft"
     # Tables that iptables keeps inside nftables are listed by nft with holes; those of old kernels not at all.
     commands = ["iptables-save"] if nft is None or any(map(_is_iptables, nft)) else []
@@ -56,15 +55,27 @@ def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
         return FirewallFacts(tool=None)
     return FirewallFacts(
         tool=_manager(chains) or tool,
-        drops=_drops(chains, WATCHED),
+        drops=tuple(islice(drop_rules(chains), MAX_DROPS)),
         dropped_ports=dropped_ports(chains)[:MAX_PORT_RANGES],
-        out_drops=_drops(chains, OUTBOUND),
         out_dropped_ports=dropped_ports(chains, OUTBOUND)[:MAX_PORT_RANGES],
     )
 
 
-def _drops(chains: dict[str, FilterChain], hooks: frozenset[str]) -> tuple[str, ...]:
-    return tuple(text[:MAX_RULE_CHARS] for text in islice(drop_rules(chains, hooks), MAX_DROPS))
+def _read_nft(host: Host, timeout_s: float, why: list[str]) -> dict[str, FilterChain] | None:
+    """nftables' chains.  The text is what people know and what reports show; JSON says without doubt what it means."""
+    listed: list[str] = []
+
+    def parse(text: str) -> dict[str, FilterChain]:
+        listed.append(text)
+        return parse_nft(text)
+
+    chains = _read(host, "nft -a list ruleset", timeout_s / 2, parse, why)
+    if chains is None:
+        return None
+    exact = _read(
+        host, "nft -j list ruleset", timeout_s / 2, lambda text: parse_nft_json(text, rule_texts(listed[0])), []
+    )
+    return chains if exact is None else exact
 
 
 def _read(

@@ -43,6 +43,14 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
     )
 
 
+def count_visible(host: Host, *, timeout_s: float) -> int:
+    """GPUs that a process of this node sees; 0 where none can be asked."""
+    try:
+        return len(collect_gpu(host, timeout_s=timeout_s).visible)
+    except FactUnavailable:
+        return 0
+
+
 def has_driver(host: Host) -> bool:
     """Whether an NVIDIA driver shows itself: /proc/driver/nvidia, /dev/nvidiactl, or /dev/dxg (WSL)."""
     try:

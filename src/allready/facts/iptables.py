@@ -3,11 +3,19 @@
 import re
 import shlex
 
-from allready.facts.packet_filter import ALL_PORTS, FilterChain, FilterRule, port_bits
+from allready.facts.packet_filter import Condition, FilterChain, FilterRule, filter_rule
 
 HOOKS = {"INPUT": "input", "PREROUTING": "prerouting", "OUTPUT": "output", "POSTROUTING": "postrouting"}
 FILTERING_TABLES = frozenset({"filter", "raw", "mangle", "security"})
 ENDING = {"ACCEPT": "accept", "DROP": "drop", "REJECT": "reject", "RETURN": "return"}
+CONDITIONS = {
+    "-p": "protocol", "-i": "interface", "-o": "interface", "-s": "saddr", "-d": "daddr",
+    "--source": "saddr", "--destination": "daddr",
+    "--dport": "dport", "--dports": "dport", "--destination-port": "dport",
+    "--sport": "sport", "--sports": "sport", "--source-port": "sport", "--source-ports": "sport",
+    "--ctstate": "state", "--state": "state",
+}  # fmt: skip
+SILENT = frozenset({"-m", "--comment", "--reject-with", "--log-prefix", "--log-level"})
 MAX_LINES = 100_000
 
 
@@ -19,10 +27,10 @@ def parse_iptables(text: str, space: str = "ip") -> dict[str, FilterChain]:
         if line.startswith("*"):
             table = line[1:].strip()
         elif table in FILTERING_TABLES and (head := re.match(r":(\S+) (\S+)", line)):
-            hook = HOOKS.get(head[1])
             chains[f"{space} {table} {head[1]}"] = FilterChain(
+                name=head[1],
                 label="" if table == "filter" else f"-t {table}",
-                hook=hook,
+                hook=HOOKS.get(head[1]),
                 family="ip",
                 policy="drop" if head[2] == "DROP" else "accept",
             )
@@ -30,11 +38,10 @@ def parse_iptables(text: str, space: str = "ip") -> dict[str, FilterChain]:
             chain = chains.get(f"{space} {table} {line.split()[1]}") if len(line.split()) > 1 else None
             if chain is not None:
                 chain.rules.append(_rule(line, f"{space} {table}"))
-    for key, chain in chains.items():
+    for chain in chains.values():
         if chain.hook and chain.policy == "drop":
-            name = key.rpartition(" ")[2]
-            # Reported as its own rule, because "-P INPUT DROP" is how an administrator knows it.
-            chain.rules.append(FilterRule(text=f"-P {name} DROP", verdict="drop"))
+            # As its own rule, because "-P INPUT DROP" is how an administrator knows it.
+            chain.rules.append(filter_rule(f"-P {chain.name} DROP", "drop", (), is_policy=True))
             chain.policy = "accept"
     return chains
 
@@ -43,53 +50,31 @@ def _rule(line: str, table: str) -> FilterRule:
     try:
         words = shlex.split(line)
     except ValueError:
-        return FilterRule(text=line, verdict="none")
-    ports = ALL_PORTS
-    certain, never, routine = True, False, False
+        return filter_rule(line, "none", ())
+    conditions: list[Condition] = []
     verdict, target = "none", None
     at, negated = 2, False
     while at < len(words):
         word, value = words[at], words[at + 1] if at + 1 < len(words) else ""
         at += 2
-        match word:
-            case "!":
-                negated = True
-                at -= 1
-                continue
-            case "-p":
-                never |= (value in {"tcp", "all", "6", "0"}) == negated
-            case "-i" | "-o":
-                never |= value == "lo" and not negated
-                routine |= never
-            case "--dport" | "--dports" | "--destination-port":
-                bits = _ports(value)
-                ports &= ~bits & ALL_PORTS if negated else bits
-            case "--ctstate" | "--state":
-                if ("NEW" in value.split(",")) == negated:
-                    never = routine = True
-            case "--syn":
-                at -= 1
-                never |= negated
-            case "-m" | "--comment" | "--reject-with" | "--log-prefix" | "--log-level":
-                pass
-            case "-j" | "-g":
-                if value in ENDING:
-                    verdict = ENDING[value]
-                else:
-                    verdict, target = ("jump" if word == "-j" else "goto"), f"{table} {value}"
-            case _:
-                certain = False
-                if not value or value.startswith("-"):
-                    at -= 1  # an option without a value
+        if word == "!":
+            negated = True
+            at -= 1
+            continue
+        if word in CONDITIONS:
+            values = tuple(v.lower() for v in value.split(","))
+            conditions.append(Condition(CONDITIONS[word], values, negated=negated))
+        elif word == "--syn":
+            at -= 1
+            conditions.append(Condition("flags", ("syn",), negated=negated))
+        elif word in {"-j", "-g"}:
+            if value in ENDING:
+                verdict = ENDING[value]
+            else:
+                verdict, target = ("jump" if word == "-j" else "goto"), f"{table} {value}"
+        elif word not in SILENT:
+            conditions.append(Condition(""))
+            if not value or value.startswith("-"):
+                at -= 1  # an option without a value
         negated = False
-    return FilterRule(
-        text=line, verdict=verdict, target=target, ports=ports, certain=certain, never=never, routine=routine
-    )
-
-
-def _ports(text: str) -> int:
-    bits = 0
-    for part in text.split(","):
-        if match := re.fullmatch(r"(\d{1,5})(?::(\d{1,5}))?", part):
-            bits |= port_bits(int(match[1]), int(match[2] or match[1]))
-    return bits
+    return filter_rule(line, verdict, conditions, target=target)

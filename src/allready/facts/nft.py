@@ -1,38 +1,232 @@
-"""Read `nft list ruleset`."""
+"""Read `nft -j list ruleset`, and `nft list ruleset` where nft was built without JSON.
 
+Both become the same conditions and verdicts; `facts/packet_filter.py` weighs them.
+"""
+
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from allready.facts.packet_filter import ALL_PORTS, FilterChain, FilterRule, port_bits
+from allready.errors import FactUnavailable
+from allready.facts.packet_filter import Condition, FilterChain, FilterRule, filter_rule
 
-_WORDS = re.compile(r'"[^"]*"|\{[^{}]*\}|[^\s{}"]+')
-_QUOTED = re.compile(r'"[^"]*"')
-_VERDICTS = frozenset({"accept", "drop", "reject", "jump", "goto", "return", "continue", "queue"})
-_OTHER_PROTOCOLS = frozenset({"udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah", "igmp"})
+VERDICTS = frozenset({"accept", "drop", "reject", "jump", "goto", "return", "continue", "queue"})
+SILENT = frozenset({"counter", "log", "comment"})  # statements that decide nothing
 MAX_LINES = 100_000
 
-Sets = dict[str, int]  # name of a set -> its ports
+_FIELDS = {
+    ("meta", "iif"): "interface", ("meta", "iifname"): "interface",
+    ("meta", "oif"): "interface", ("meta", "oifname"): "interface",
+    ("meta", "l4proto"): "protocol", ("ip", "protocol"): "protocol", ("ip6", "nexthdr"): "protocol",
+    ("meta", "nfproto"): "family", ("ct", "state"): "state", ("tcp", "flags"): "flags",
+    ("ip", "saddr"): "saddr", ("ip6", "saddr"): "saddr", ("ip", "daddr"): "daddr", ("ip6", "daddr"): "daddr",
+    ("tcp", "dport"): "dport", ("th", "dport"): "dport", ("tcp", "sport"): "sport", ("th", "sport"): "sport",
+}  # fmt: skip
+"""What is compared, as nft calls it -> what `Condition` calls it."""
+
+_OTHER_PROTOCOLS = frozenset({"udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah", "igmp"})
+
+Sets = Mapping[str, tuple[str, ...]]  # name of a set -> its elements
+Verdict = tuple[str, str | None]  # with the chain that jump and goto lead to
+Field = tuple[str, str]
+UNNAMED = ("", "")  # what is compared is no field that has a meaning here
 
 
-def parse_nft(text: str) -> dict[str, FilterChain]:
-    """Chains by "family table chain"; what is not understood makes a rule uncertain, never wrong."""
-    sections = list(_sections(text))
-    sets = {key: _ports(_elements(lines), {}) for kind, key, lines in sections if kind == "set"}
+def _condition(left: Field, op: str, values: tuple[str, ...], sets: Sets) -> Iterator[Condition]:
+    """What `left` (its words, without a mask) compared with values means."""
+    what = _FIELDS.get(left)
+    if left[0] in _OTHER_PROTOCOLS:
+        yield Condition("protocol", left[:1])
+    elif what is None or op not in {"==", "!=", "in"}:
+        yield Condition("")
+    else:
+        if left[0] == "tcp":
+            yield Condition("protocol", ("tcp",))
+        known = tuple(v for value in values for v in (sets.get(value[1:], ()) if value[:1] == "@" else (value,)))
+        yield Condition(what, known, negated=op == "!=")
+
+
+def _rules(
+    text: str,
+    conditions: Sequence[Condition],
+    verdicts: Iterable[tuple[Sequence[Condition], Verdict]],
+    *,
+    table: str,
+    handle: int | None,
+) -> Iterator[FilterRule]:
+    """One rule per verdict; of a verdict map each has a condition of its own."""
+    for own, (verdict, target) in verdicts:
+        yield filter_rule(
+            text, verdict, [*conditions, *own], target=f"{table} {target}" if target else None, handle=handle
+        )
+
+
+# JSON
+
+
+def parse_nft_json(listed: str, texts: Mapping[tuple[str, int], str]) -> dict[str, FilterChain]:
+    """Chains by "family table chain"; what is not understood makes a rule uncertain, never wrong.
+
+    Args:
+        listed: what `nft -j list ruleset` prints.
+        texts: (chain, handle) -> the rule as `nft -a list ruleset` prints it.
+
+    Raises:
+        FactUnavailable: this is not nft's JSON.
+    """
+    try:
+        items = json.loads(listed)["nftables"]
+        return _chains_of_json([item for item in items if isinstance(item, dict)], texts)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise FactUnavailable(f"nft -j list ruleset: {type(error).__name__}: {error}") from error
+
+
+def _chains_of_json(items: Sequence[Any], texts: Mapping[tuple[str, int], str]) -> dict[str, FilterChain]:
+    chains: dict[str, FilterChain] = {}
+    sets: dict[str, dict[str, tuple[str, ...]]] = {}
+    dormant = {f"{t['family']} {t['name']}" for item in items if (t := item.get("table")) and _is_dormant(t)}
+    for item in items:
+        if "set" in item:
+            one = item["set"]
+            sets.setdefault(f"{one['family']} {one['table']}", {})[one["name"]] = _values(one.get("elem", []))
+        elif "chain" in item and f"{item['chain']['family']} {item['chain']['table']}" not in dormant:
+            one = item["chain"]
+            key = f"{one['family']} {one['table']} {one['name']}"
+            # Chains of the types nat and route do not filter.
+            hook = one.get("hook") if one.get("type") == "filter" else None
+            policy = one.get("policy", "accept")
+            chains[key] = FilterChain(name=key, label=key, family=one["family"], hook=hook, policy=policy)
+    for item in items:
+        if "rule" in item:
+            one = item["rule"]
+            table = f"{one['family']} {one['table']}"
+            key, handle = f"{table} {one['chain']}", int(one["handle"])
+            if key in chains:
+                text = texts.get((key, handle), f"handle {handle}")
+                chains[key].rules += _rules_of_json(one["expr"], text, sets.get(table, {}), table, handle)
+    return chains
+
+
+def _is_dormant(table: Mapping[str, Any]) -> bool:
+    """nft 1.0.6 writes the table's name where the flag should stand."""
+    flags = table.get("flags", [])
+    return bool({"dormant", table["name"]} & set([flags] if isinstance(flags, str) else flags))
+
+
+def _rules_of_json(
+    expressions: Sequence[Mapping[str, Any]], text: str, sets: Sets, table: str, handle: int
+) -> Iterator[FilterRule]:
+    conditions: list[Condition] = []
+    for expression in expressions:
+        [(name, body)] = expression.items()
+        if name in VERDICTS:
+            yield from _rules(text, conditions, [((), _verdict_of_json(expression))], table=table, handle=handle)
+            return
+        if name == "match":
+            right = _values(body["right"])
+            conditions += _condition(_left_of_json(body["left"]), body.get("op", "=="), right, sets)
+        elif name == "vmap":
+            left = _left_of_json(body["key"])
+            data = body["data"]
+            entries = data["set"] if isinstance(data, dict) else []
+            cases = [
+                (list(_case(left, _values(key), sets)), _verdict_of_json(verdict))
+                for key, verdict in entries
+                if set(verdict) & VERDICTS
+            ]
+            yield from _rules(text, conditions, cases, table=table, handle=handle)
+        elif name not in SILENT:
+            conditions.append(Condition(""))
+
+
+def _case(left: Field, values: tuple[str, ...], sets: Sets) -> Iterator[Condition]:
+    """The condition of one entry of a verdict map.  That of one real interface does not hold for all of them."""
+    found = list(_condition(left, "==", values, sets))
+    yield from found
+    if any(c.what == "interface" and "lo" not in c.values for c in found):
+        yield Condition("")
+
+
+def _verdict_of_json(expression: Mapping[str, Any]) -> Verdict:
+    [(name, body)] = expression.items()
+    return name, body["target"] if name in {"jump", "goto"} else None
+
+
+def _left_of_json(left: Any) -> Field:
+    """What is compared: `("tcp", "dport")`."""
+    if not isinstance(left, dict):
+        return UNNAMED
+    [(kind, body)] = left.items()
+    if kind == "payload" and "field" in body:
+        return body["protocol"], body["field"]
+    if kind in {"meta", "ct"}:
+        return kind, body["key"]
+    if kind == "&":  # a mask: of TCP's flags, which are looked at
+        return _left_of_json(body[0])
+    return UNNAMED
+
+
+def _values(right: Any) -> tuple[str, ...]:
+    """All values of the right side of a comparison, ranges and networks as nft prints them."""
+    if isinstance(right, list):
+        return tuple(v for item in right for v in _values(item))
+    if not isinstance(right, dict):
+        return (str(right),)
+    [(kind, body)] = [(k, b) for k, b in right.items() if k in {"set", "range", "prefix", "elem", "|", "concat"}][:1]
+    if kind == "range":
+        return (f"{body[0]}-{body[1]}",)
+    if kind == "prefix":
+        return (f"{body['addr']}/{body['len']}",)
+    if kind == "concat":
+        return (" . ".join(map(str, body)),)
+    return _values(body["val"] if kind == "elem" else body)
+
+
+# Text
+
+
+def rule_texts(listed: str) -> dict[tuple[str, int], str]:
+    """(chain, handle) -> each rule of `nft -a list ruleset`, without counters."""
+    found: dict[tuple[str, int], str] = {}
+    for kind, key, lines in _sections(listed):
+        for line in lines if kind == "chain" else ():
+            text, handle = _text_and_handle(line)
+            if handle is not None:
+                found[key, handle] = text
+    return found
+
+
+def _text_and_handle(line: str) -> tuple[str, int | None]:
+    """A rule without its counters and its number."""
+    text, mark, number = line.rpartition(" # handle ")
+    is_numbered = bool(mark) and number.isdecimal()
+    text = re.sub(r"counter packets \d+ bytes \d+ ?", "", text if is_numbered else line)
+    return text, int(number) if is_numbered else None
+
+
+def parse_nft(listed: str) -> dict[str, FilterChain]:
+    """Chains by "family table chain" of `nft list ruleset`, as `parse_nft_json` gives them."""
+    sections = list(_sections(listed))
+    sets: dict[str, dict[str, tuple[str, ...]]] = {}
+    for kind, key, lines in sections:
+        if kind == "set":
+            elements = next((line.partition("=")[2] for line in lines if line.startswith("elements =")), "")
+            table, _, name = key.rpartition(" ")
+            sets.setdefault(table, {})[name] = _list(elements)
     chains: dict[str, FilterChain] = {}
     for kind, key, lines in sections:
         if kind != "chain" or key.startswith("dormant "):
             continue
+        chain = FilterChain(name=key, label=key, family=key.partition(" ")[0])
         table = key.rpartition(" ")[0]
-        chain = FilterChain(label=key, family=key.partition(" ")[0])
-        local = {name.rpartition(" ")[2]: ports for name, ports in sets.items() if name.rpartition(" ")[0] == table}
         for line in lines:
-            head = re.match(r"type \w+ hook (\w+)(?: devices? .*?)? priority [^;]+;(?: policy (\w+);)?", line)
+            head = re.match(r"type (\w+) hook (\w+)(?: devices? .*?)? priority [^;]+;(?: policy (\w+);)?", line)
             if head:
-                chain.hook, chain.policy = head[1], head[2] or "accept"
-                if not line.startswith("type filter"):
-                    chain.hook = None  # nat and route chains do not filter
+                chain.hook = head[2] if head[1] == "filter" else None
+                chain.policy = head[3] or "accept"
             elif line and line[0] != "#":
-                chain.rules.extend(_rules(line, table, local))
+                chain.rules += _rules_of_text(line, sets.get(table, {}), table)
         chains[key] = chain
     return chains
 
@@ -61,179 +255,60 @@ def _sections(text: str) -> Iterator[tuple[str, str, list[str]]]:
             key = None
         else:
             whole = f"{whole} {line}".strip()
-            bare = _QUOTED.sub("", whole)
+            bare = re.sub(r'"[^"]*"', "", whole)
             if bare.count("{") <= bare.count("}"):
                 lines.append(whole)
                 whole = ""
 
 
-def _elements(lines: list[str]) -> str:
-    return next((line.partition("=")[2].strip() for line in lines if line.startswith("elements =")), "")
+def _list(text: str) -> tuple[str, ...]:
+    """`{ 22, 80-90 }`, `established,related` or one word."""
+    return tuple(part.strip().strip('"') for part in text.strip("{} ").split(",") if part.strip())
 
 
-def _rules(line: str, table: str, sets: Sets) -> Iterator[FilterRule]:
-    rule = _Rule(line, table, sets)
-    rule.read()
-    yield from rule.results
-
-
-class _Rule:
-    """One line, read from left to right: conditions, then the verdict."""
-
-    def __init__(self, line: str, table: str, sets: Sets) -> None:
-        self._line = re.sub(r"counter packets \d+ bytes \d+ ?", "", line)
-        self._words = _WORDS.findall(line)
-        self._table = table
-        self._sets = sets
-        self._ports = ALL_PORTS
-        self._certain = True
-        self._never = False
-        self._routine = False
-        self.results: list[FilterRule] = []
-
-    def read(self) -> None:
-        """Fill `results`: one rule, or one per entry of a verdict map, or none where no verdict stands."""
-        words = self._words
-        at = 0
-        while at < len(words):
-            word = words[at]
-            after = words[at + 1 : at + 4]
-            if word in _VERDICTS:
-                self._result(word, after[0] if after and word in {"jump", "goto"} else None, self._ports)
-                return
-            at += self._condition(word, [*after, "", "", ""][:3])
-
-    def _condition(self, word: str, after: list[str]) -> int:
-        """Weigh what stands at `word`; how many words it takes."""
-        if word in {"iif", "iifname", "oif", "oifname"}:
-            return 1 + self._interface(after)
-        if word == "ct" and after[0] == "state":
-            return 2 + self._state(after[1:])
-        if (word, after[0]) in {("meta", "l4proto"), ("ip", "protocol"), ("ip6", "nexthdr")}:
-            return 2 + self._protocol(after[1:])
-        if word == "meta" and after[0] == "nfproto":
-            self._never |= after[1] == "ipv6"
-            return 3
-        if word in {"tcp", "th"} and after[0] == "dport":
-            return 2 + self._dport(after[1:])
-        if word == "tcp" and after[0] == "flags":
-            return 2 + self._flags()
-        if word == "counter":
-            return 5 if after[0] == "packets" else 1
-        if word in {"comment", "log", "prefix", "level", "group"}:
-            return 1 if word == "log" else 2
-        if word in _OTHER_PROTOCOLS:
-            self._never = True
-            return 2
-        if word == "vmap":
-            self._map(after[0], None)
-            return 2
-        if word == "#":  # a handle, or what nft could not print
-            self._certain &= after[0] == "handle"
-            return len(self._words)
-        self._certain = False
-        return 1
-
-    def _interface(self, after: list[str]) -> int:
-        negated = after[0] == "!="
-        name = after[1 if negated else 0].strip('"')
-        if name == "vmap":
-            return 0
-        # A rule for one real interface is taken as one for all: connections do come in there.
-        if name == "lo" and not negated:
-            self._never = self._routine = True
-        return 2 if negated else 1
-
-    def _state(self, after: list[str]) -> int:
-        if after[0] == "vmap":
-            self._map(after[1], "new")
-            return 2
-        negated = after[0] == "!="
-        states = set(re.findall(r"\w+", after[1 if negated else 0]))
-        if ("new" in states) == negated:
-            self._never = self._routine = True
-        return 2 if negated else 1
-
-    def _protocol(self, after: list[str]) -> int:
-        negated = after[0] == "!="
-        names = set(re.findall(r"[\w-]+", after[1 if negated else 0]))
-        self._never |= ("tcp" in names or "6" in names) == negated
-        return 2 if negated else 1
-
-    def _dport(self, after: list[str]) -> int:
-        if after[0] == "vmap":
-            for entry in after[1].strip("{} ").split(","):
-                port, _, verdict = entry.partition(":")
-                self._result(verdict.strip(), None, self._ports & _ports(port, self._sets))
-            self._never = True  # the rest of the line has no verdict of its own
-            return 2
-        negated = after[0] == "!="
-        bits = _ports(after[1 if negated else 0], self._sets)
-        if not bits:
-            self._certain = False  # a set that we could not read
-        else:
-            self._ports &= ~bits & ALL_PORTS if negated else bits
-        return 2 if negated else 1
-
-    def _flags(self) -> int:
-        """`tcp flags syn / fin,syn,rst,ack` and the like: a SYN, or what is none."""
-        rest = self._line.partition("tcp flags ")[2]
-        text = re.split(r" (?:tcp|ct|ip|meta|limit|counter|log|jump|goto|accept|drop|reject|return)\b", rest)[0]
-        wanted = text.partition("/")[0] if "/" in text else text.partition("==")[2] or text
-        if "!=" in text or "syn" not in wanted:
-            self._never = self._routine = True
-        return len(_WORDS.findall(text))
-
-    def _map(self, entries: str, wanted: str | None) -> None:
-        """A verdict map: the entry that concerns us, or all of them, uncertain."""
-        for entry in entries.strip("{} ").split(","):
-            key, _, verdict = entry.rpartition(" : ")
-            words = verdict.split()
-            if not words or (wanted is not None and wanted not in re.findall(r"\w+", key)):
-                continue
-            if wanted is None:
-                self._certain = False
-            if key.strip(' "') != "lo":
-                self._result(words[0], words[1] if len(words) > 1 else None, self._ports)
-
-    def _result(self, verdict: str, target: str | None, ports: int) -> None:
-        if verdict not in _VERDICTS:
+def _rules_of_text(line: str, sets: Sets, table: str) -> Iterator[FilterRule]:
+    """The statements of one line, from left to right; none where no verdict stands."""
+    text, handle = _text_and_handle(line)
+    words = re.findall(r'"[^"]*"|\{[^{}]*\}|[^\s{}"]+', text)
+    conditions: list[Condition] = []
+    while words:
+        if words[0] in VERDICTS:
+            target = words[1] if words[0] in {"jump", "goto"} and len(words) > 1 else None
+            yield from _rules(text, conditions, [((), (words[0], target))], table=table, handle=handle)
             return
-        self.results.append(
-            FilterRule(
-                text=self._line,
-                verdict=verdict,
-                target=f"{self._table} {target}" if target else None,
-                ports=ports,
-                certain=self._certain,
-                never=self._never,
-                routine=self._routine,
-            )
-        )
+        if words[0] in SILENT:
+            del words[: 1 if words[0] != "comment" else 2]
+            while words and words[0] in {"prefix", "level", "group"}:  # of a log
+                del words[:2]
+            continue
+        left = _left_of_text(words)
+        if left == UNNAMED:
+            conditions.append(Condition(""))
+            del words[:1]
+        elif words[:1] == ["vmap"] and len(words) > 1:
+            cases = [
+                (list(_case(left, _list(key), sets)), (verdict.split()[0], (verdict.split()[1:] or [None])[0]))
+                for key, _, verdict in (entry.rpartition(" : ") for entry in words[1].strip("{} ").split(","))
+                if verdict.split()[:1] and verdict.split()[0] in VERDICTS
+            ]
+            yield from _rules(text, conditions, cases, table=table, handle=handle)
+            del words[:2]
+        else:
+            op = words.pop(0) if words[:1] and words[0] in {"!=", "==", "<", ">", "<=", ">="} else "=="
+            conditions += _condition(left, op, _list(words.pop(0)) if words else (), sets)
 
 
-def _ports(text: str, sets: Sets) -> int:
-    """The ports of "22", "{ 22, 80-90 }", "@name" or a service's name; 0 where it is none of these."""
-    bits = 0
-    for part in text.strip("{} ").split(","):
-        word = part.strip()
-        if word.startswith("@"):
-            bits |= sets.get(word[1:], 0)
-        elif match := re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", word):
-            bits |= port_bits(int(match[1]), int(match[2] or match[1]))
-        elif word in _SERVICES:
-            bits |= 1 << _SERVICES[word]
-    return bits
-
-
-_SERVICES = {
-    "ssh": 22,
-    "http": 80,
-    "https": 443,
-    "domain": 53,
-    "ftp": 21,
-    "telnet": 23,
-    "smtp": 25,
-    "sunrpc": 111,
-    "nfs": 2049,
-}
+def _left_of_text(words: list[str]) -> Field:
+    """Takes what is compared from the front of `words`, with a mask of flags; nothing where it is nothing known."""
+    if words[0] in {"iif", "iifname", "oif", "oifname"}:
+        return "meta", words.pop(0)
+    if words[0] not in {"meta", "ct", "ip", "ip6", "tcp", "th"} | _OTHER_PROTOCOLS or len(words) < 2:
+        return UNNAMED
+    left = (words.pop(0), words.pop(0))
+    if left == ("tcp", "flags"):
+        # `tcp flags syn / fin,syn,rst,ack` and `tcp flags & (fin | syn) == syn`: which flags must be set.
+        if words[1:2] == ["/"]:
+            del words[1:3]
+        elif words[:1] == ["&"]:
+            del words[: next((n for n, word in enumerate(words) if word in {"==", "!="}), len(words))]
+    return left

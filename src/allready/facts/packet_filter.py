@@ -3,24 +3,46 @@
 Ports are sets of 0 to 65535, as the bits of one integer: union is |, intersection is &.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from allready.model import DropRule
 
 ALL_PORTS = (1 << 65536) - 1
 MAX_DEPTH = 16
 MAX_STEPS = 50_000
+MAX_RULE_CHARS = 300
+MAX_VALUES = 64
 INBOUND = frozenset({"input", "prerouting", "ingress"})
 OUTBOUND = frozenset({"output", "postrouting"})
 WATCHED = INBOUND | OUTBOUND  # forwarding is for other machines' packets
 DROPPING = frozenset({"drop", "reject"})
+SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telnet": 23, "smtp": 25, "sunrpc": 111,
+            "nfs": 2049}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a packet must have for a rule to apply.
+
+    what: "interface", "state" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP that are set),
+    "dport", "sport", "daddr", "saddr"; anything else is a condition that is not weighed.
+    """
+
+    what: str
+    values: tuple[str, ...] = ()
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterRule:
     """One rule.  `never`: it cannot concern a new TCP connection from another machine."""
 
-    text: str
     verdict: str  # accept, drop, reject, jump, goto, return, none
+    drop: DropRule  # the same rule as what is reported of it, if it drops packets
     target: str | None = None  # key of the chain that jump and goto lead to
     ports: int = ALL_PORTS
     certain: bool = True  # False: it has conditions (an address, a length, a rate) that we do not weigh
@@ -32,11 +54,88 @@ class FilterRule:
 class FilterChain:
     """A chain; one with a hook is where the kernel begins."""
 
-    label: str
+    name: str  # as its tool calls it
+    label: str = ""  # in front of its rules in reports
     hook: str | None = None
     family: str = "inet"
     policy: str = "accept"
     rules: list[FilterRule] = field(default_factory=list)
+
+
+def filter_rule(
+    text: str,
+    verdict: str,
+    conditions: Iterable[Condition],
+    *,
+    target: str | None = None,
+    handle: int | None = None,
+    is_policy: bool = False,
+) -> FilterRule:
+    """Weigh the conditions of one rule: which new TCP connections from elsewhere it decides, and what it reports."""
+    ports = source_ports = ALL_PORTS
+    certain, never, routine, is_conditional = True, False, False, False
+    names: dict[str, tuple[str, ...]] = {}
+    for condition in conditions:
+        values, negated = condition.values, condition.negated
+        match condition.what:
+            case "interface":
+                # A rule for one real interface is taken as one for all: connections do come in there.
+                if "lo" in values and not negated:
+                    never = routine = True
+            case "state" | "flags":
+                if (("new" if condition.what == "state" else "syn") in values) == negated:
+                    never = routine = True
+                is_conditional = True
+            case "protocol":
+                never |= bool({"tcp", "all", "6", "0"} & set(values)) == negated
+            case "family":
+                never |= ("ipv6" in values) != negated
+            case "dport" | "sport" as what:
+                bits = ports_of(values)
+                if not bits:  # a set that could not be read
+                    certain, is_conditional = False, True
+                chosen = (~bits & ALL_PORTS if negated else bits) if bits else ALL_PORTS
+                ports, source_ports = (ports & chosen, source_ports) if what == "dport" else (ports, chosen)
+                certain &= what == "dport"
+            case "saddr" | "daddr":
+                certain = False
+                is_conditional |= negated
+            case _:
+                certain, is_conditional = False, True
+        if not negated:
+            names[condition.what] = values
+    return FilterRule(
+        verdict=verdict,
+        target=target,
+        ports=ports,
+        certain=certain,
+        never=never,
+        routine=routine,
+        drop=DropRule(
+            text=text,
+            verdict=verdict,
+            handle=handle,
+            is_policy=is_policy,
+            protocol=", ".join(names.get("protocol", ())),
+            interface=", ".join(names.get("interface", ())),
+            sources=names.get("saddr", ())[:MAX_VALUES],
+            destinations=names.get("daddr", ())[:MAX_VALUES],
+            source_ports=() if source_ports == ALL_PORTS else tuple(port_ranges(source_ports))[:MAX_VALUES],
+            ports=() if ports == ALL_PORTS else tuple(port_ranges(ports))[:MAX_VALUES],
+            is_conditional=is_conditional,
+        ),
+    )
+
+
+def ports_of(values: Iterable[str]) -> int:
+    """The ports of "22", "80-90", "80:90" or a service's name; 0 where none of the values is one of these."""
+    bits = 0
+    for value in values:
+        if match := re.fullmatch(r"(\d{1,5})(?:[-:](\d{1,5}))?", value):
+            bits |= port_bits(int(match[1]), int(match[2] or match[1]))
+        elif value in SERVICES:
+            bits |= 1 << SERVICES[value]
+    return bits
 
 
 def port_bits(low: int, high: int) -> int:
@@ -68,14 +167,15 @@ def dropped_ports(chains: dict[str, FilterChain], hooks: frozenset[str] = INBOUN
     return () if walk.steps > MAX_STEPS else tuple(port_ranges(dropped))
 
 
-def drop_rules(chains: dict[str, FilterChain], hooks: frozenset[str] = WATCHED) -> Iterator[str]:
-    """Rules that drop or reject packets to or from this machine, with the chain they stand in."""
-    for chain in _reachable(chains, hooks):
-        for rule in chain.rules:
-            if rule.verdict in DROPPING and not rule.routine:
-                yield f"{chain.label}: {rule.text}" if chain.label else rule.text
-        if chain.hook in hooks and chain.policy == "drop":
-            yield f"{chain.label}: policy drop"
+def drop_rules(chains: dict[str, FilterChain]) -> Iterator[DropRule]:
+    """Rules and policies that drop or reject packets to or from this machine, with the chain they stand in."""
+    for chain, hooks in _reached(chains):
+        rules = [r.drop for r in chain.rules if r.verdict in DROPPING and not r.routine]
+        if chain.hook in WATCHED and chain.policy == "drop":
+            rules.append(DropRule(text="policy drop", verdict="drop", is_policy=True))
+        for rule in rules:
+            text = f"{chain.label}: {rule.text}" if chain.label else rule.text
+            yield replace(rule, text=text[:MAX_RULE_CHARS], chain=chain.name, hooks=hooks)
 
 
 def is_active(chains: dict[str, FilterChain]) -> bool:
@@ -83,15 +183,16 @@ def is_active(chains: dict[str, FilterChain]) -> bool:
     return any(chain.rules or chain.policy == "drop" for chain in chains.values() if chain.hook in WATCHED)
 
 
-def _reachable(chains: dict[str, FilterChain], hooks: frozenset[str]) -> Iterable[FilterChain]:
-    found: dict[str, FilterChain] = {}
-    waiting = [key for key, chain in chains.items() if chain.hook in hooks]
+def _reached(chains: dict[str, FilterChain]) -> Sequence[tuple[FilterChain, tuple[str, ...]]]:
+    """Chains that packets to or from this machine come to, each with the hooks from which they do."""
+    found: dict[str, set[str]] = {}
+    waiting = [(key, chain.hook) for key, chain in chains.items() if chain.hook in WATCHED]
     while waiting:
-        key = waiting.pop(0)
-        if key in chains and key not in found:
-            found[key] = chains[key]
-            waiting.extend(rule.target for rule in chains[key].rules if rule.target)
-    return found.values()
+        key, hook = waiting.pop(0)
+        if key in chains and hook is not None and hook not in found.setdefault(key, set()):
+            found[key].add(hook)
+            waiting += [(rule.target, hook) for rule in chains[key].rules if rule.target]
+    return [(chains[key], tuple(sorted(hooks))) for key, hooks in found.items()]
 
 
 class _Walk:

@@ -93,8 +93,8 @@ def host_is_silent(contact: MasterContactFacts, net: NetFacts | None) -> bool:
     On a connected subnet nobody but the machine itself can answer for its address; EHOSTUNREACH there is a
     neighbour that does not.  Beyond a router the same errno is the router's word about the route.
     """
-    kernels_own = ("ENETUNREACH", "EINVAL", "EACCES", "EPERM", "ENETDOWN", "Network is unreachable")
-    if contact.outcome != "no_route" or any(word in contact.detail for word in kernels_own):
+    kernels_own = {"ENETUNREACH", "EINVAL", "EACCES", "EPERM", "ENETDOWN"}
+    if contact.outcome != "no_route" or contact.error in kernels_own:
         return False
     return net is not None and contact.address is not None and on_link(net, contact.address)
 
@@ -121,7 +121,7 @@ def datagram_callers(roll: RollCall) -> dict[int, Caller]:
 
 def is_rejected(caller: Caller) -> bool:
     """A datagram caller whose TCP connection was refused although we listen: a packet filter rejects it."""
-    return caller.kind == "datagram" and caller.detail.startswith("refused")
+    return caller.kind == "datagram" and caller.tcp == "refused"
 
 
 def half_open_callers(roll: RollCall) -> tuple[tuple[int, ...], tuple[Caller, ...]]:

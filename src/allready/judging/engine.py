@@ -95,7 +95,7 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
     try:
         hits = tuple(rule.body(**arguments))
         for hit in hits:
-            fill(rule.message, hit.values), fill_steps(rule.remedies, hit.values)
+            fill(rule.message, hit.values), fill_steps(rule.steps, hit.values)
     except Exception:
         log.exception("rule %s crashed", rule.code)
         return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
@@ -139,7 +139,8 @@ def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
 
 
 def _finding(rule: Rule, hit: Hit) -> Finding:
-    remedies = fill_steps(rule.remedies, hit.values)
+    remedies = fill_steps(rule.steps, hit.values)
+    repeated = {step.each for step in rule.steps}
     return Finding(
         code=rule.code,
         severity=hit.severity or rule.severity,
@@ -151,6 +152,6 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
         remedies=remedies,
         evidence=hit.evidence,
         title=rule.title,
-        values={name: str(value) for name, value in hit.values.items()},
+        values={name: str(value) for name, value in hit.values.items() if name not in repeated},
         fault_time=hit.fault_time,
     )

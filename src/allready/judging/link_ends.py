@@ -123,7 +123,7 @@ def silent_nodes(live: Live) -> frozenset[int]:
 
 def closed(live: Live, node: int) -> bool:
     """Whether the connection of a node's agent was closed: then its host answered, and a process ended."""
-    return node in live.lost and not live.lost[node].startswith("no sign of life")
+    return node in live.lost and not live.lost[node].is_silent
 
 
 def stuck_ends(live: Live) -> tuple[Stuck, ...]:

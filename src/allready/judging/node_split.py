@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from allready.judging.majority import Split
+from allready.judging.values import NodeCommand
 from allready.model import ranges
 
 MAX_GROUPS = 4
@@ -65,13 +66,11 @@ def assign(name: str, value: str) -> str:
     return f"unset {name}" if value == UNSET else f"export {name}={shlex.quote(value)}"
 
 
-def exports(variable: str, names: Mapping[int, str]) -> str:
-    """`export V=eth0`, or where nodes need different values `export V=eth0 [0,1]; export V=ens3 [2]`."""
-    split = Split.by(names)
-    if len(split) == 1:
-        return f"export {variable}={split.groups[0][0]}"
-    shown = [f"export {variable}={value} [{members(nodes)}]" for value, nodes in split.groups[:MAX_GROUPS]]
-    return "; ".join(shown) + (f"; … +{len(split) - MAX_GROUPS}" if len(split) > MAX_GROUPS else "")
+def exports(variable: str, names: Mapping[int, str], nodes: Iterable[int] = ()) -> list[NodeCommand]:
+    """`export V=eth0` for each group of nodes that need the same value; for `nodes` where no value is known."""
+    if not names:
+        return [(f"export {variable}=IFNAME", tuple(nodes))]
+    return [(f"export {variable}={shlex.quote(value)}", members) for value, members in Split.by(names).groups]
 
 
 def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MAX_EVIDENCE) -> list[int]:

@@ -34,7 +34,7 @@ from allready.model import (
     Live,
     PerNode,
     Reachability,
-    Remedy,
+    RemedyStep,
     RollCall,
     RunEvidence,
     Severity,
@@ -98,7 +98,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     fault_class: FaultClass
     title: str
     message: str
-    remedy: str | Remedy | tuple[Remedy, ...]
+    remedy: str | RemedyStep | tuple[RemedyStep, ...]
     since: str
     layer: Layer
     explains: tuple[str, ...] = ()
@@ -131,12 +131,11 @@ class Rule(Struct, frozen=True, kw_only=True):
         return rule
 
     @property
-    def remedies(self) -> tuple[Remedy, ...]:
-        """The steps of the remedy, as templates; a plain sentence is one step without a command."""
+    def steps(self) -> tuple[RemedyStep, ...]:
+        """The steps of the remedy; a plain sentence is one step without a command."""
         if isinstance(self.remedy, str):
-            return (Remedy(explanation=self.remedy),)
-        steps = self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
-        return tuple(replace(step, step=number) for number, step in enumerate(steps))
+            return (RemedyStep(explanation=self.remedy),)
+        return self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
 
     @property
     def name(self) -> str:
@@ -146,7 +145,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def placeholders(self) -> set[str]:
         """Names of the values that message and remedy need."""
-        return placeholders(self.message) | placeholders_of(self.remedies)
+        return placeholders(self.message) | placeholders_of(self.steps)
 
 
 RULES: dict[str, Rule] = {}

@@ -54,7 +54,7 @@ def register() -> None:
             fault_class=signature.fault_class,
             title=signature.title,
             message=signature.message,
-            remedy=signature.remedies,
+            remedy=signature.steps,
             since=signature.since,
             layer=Layer(signature.layer),
             is_launcher_summary=signature.is_launcher_summary,
@@ -73,7 +73,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
-        needed = placeholders(signature.message) | placeholders_of(signature.remedies)
+        needed = placeholders(signature.message) | placeholders_of(signature.steps)
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)
 

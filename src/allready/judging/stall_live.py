@@ -62,7 +62,7 @@ def facts_of_live(case: Analysis, rank: int) -> RankFacts:
             signal=status.signal,
             ended_s=None if status.ended_s is None else status.ended_s - offset_s(live, live.node_of_rank().get(rank)),
             frozen_s=_frozen_s(live, status),
-            heartbeat_age_s=status.beat_age_s,
+            heartbeat_age_s=status.heartbeat_age_s,
             call=call,
             waits_for_server=is_remote,
             storage_s=_storage_s(live, status, is_remote=is_remote),
@@ -95,8 +95,8 @@ def _frozen_s(live: Live, status: RankStatus) -> float:
     if not status.is_frozen:
         return 0.0
     held = held_s(live, status.rank, lambda s: s.is_frozen) or 0.0
-    if status.beat_age_s is not None:  # pulses that every sample falls into: its beacon has written between them
-        held = min(held, status.beat_age_s + HEARTBEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
+    if status.heartbeat_age_s is not None:  # pulses that every sample falls into: its beacon has written between them
+        held = min(held, status.heartbeat_age_s + HEARTBEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
     return held
 
 
@@ -184,7 +184,7 @@ def _shown(
 ) -> tuple[Evidence, ...]:
     """The process's state, its stacks and its children as evidence."""
     cpu = "" if status.cpu_share is None else f", {status.cpu_share:.0%} of a processor"
-    beat = "" if status.beat_age_s is None else f", beacon {status.beat_age_s:.1f} s ago"
+    beat = "" if status.heartbeat_age_s is None else f", beacon {status.heartbeat_age_s:.1f} s ago"
     found = [
         Evidence(
             source=f"rank {rank}",

@@ -43,6 +43,17 @@ def on_nodes(world: World, node_ranks: Sequence[int]) -> str:
     return world.labels(sorted(set(node_ranks))) or "?"
 
 
+NodeCommand = tuple[str, tuple[int, ...]]
+"""A command, and the nodes on which it is to be run."""
+
+MAX_COMMANDS = 4
+
+
+def commands(world: World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
+    """Values `command` and `on` of a remedy's step that is there for each group of nodes with another command."""
+    return tuple({"command": text, "on": on_nodes(world, nodes)} for text, nodes in list(of_nodes)[:MAX_COMMANDS])
+
+
 def wants_nccl(node: int, launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> bool:
     """Whether the job will use NCCL: asked for on this node, or not said and every node has GPUs that it may use."""
     if launch[node].backend in {"nccl", "gloo"}:

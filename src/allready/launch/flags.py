@@ -19,7 +19,7 @@ from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
 from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
 from allready.launch.option_sources import OptionSources
-from allready.launch.rendezvous import Meeting
+from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
 
 DEFAULT_GRACE_S = 30.0
@@ -104,20 +104,20 @@ def request_from(
     settings = read_config(args.config, args.node_name) if args.config else Settings()
     options = OptionSources(args, environ, settings)
     command = _command(args, options, settings)
-    meeting = Meeting(options)
-    layout = _layout(options, meeting, environ, settings, count_gpus)
+    rendezvous = Rendezvous(options)
+    layout = _layout(options, rendezvous, environ, settings, count_gpus)
     launch, sources = layout.launch, layout.launch.sources
     framework = _framework(options, command)
-    least, most = _num_nodes(options, meeting, launch.num_nodes)
-    node_rank = _node_rank(options, meeting, sources, launch.node_rank, most)
+    least, most = _num_nodes(options, rendezvous, launch.num_nodes)
+    node_rank = _node_rank(options, rendezvous, sources, launch.node_rank, most)
     devices = _devices(options, launch.nproc_per_node, framework)
-    master_addr, master_port = _master(options, meeting, layout, environ, most)
+    master_addr, master_port = _master(options, rendezvous, layout, environ, most)
     start_rank = options.value("start_rank")
     if start_rank is not None and least != most:
         raise UsageError(
             f"{options.where('start_rank')}: with {least} to {most} nodes the ranks are not known beforehand"
         )
-    wait_s = options.value("wait") or meeting.wait_s or DEFAULT_WAIT_S
+    wait_s = options.value("wait") or rendezvous.wait_s or DEFAULT_WAIT_S
     log_dir = options.value("log_dir")
     report_dir = getattr(args, "report_dir", None)
     subsystems = options.value("nccl_log_subsystems")
@@ -130,7 +130,7 @@ def request_from(
         start_rank=start_rank,
         master_addr=master_addr,
         master_port=master_port,
-        is_master=_is_master(meeting, settings, node_rank, most),
+        is_master=_is_master(rendezvous, settings, node_rank, most),
         job_id=launch.job_id,
         scheduler=launch.scheduler,
         framework=framework,
@@ -236,7 +236,7 @@ def _command(args: argparse.Namespace, options: OptionSources, settings: Setting
 
 def _layout(
     options: OptionSources,
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     environ: Mapping[str, str],
     settings: Settings,
     count_gpus: Callable[[], int],
@@ -249,14 +249,14 @@ def _layout(
     devices = options.value("devices") or ()
     if nproc is None and devices:
         nproc = spare or len(devices)  # devices that are named go before the scheduler
-    num_nodes = 1 if meeting.standalone and not asked else asked and asked[1]
-    node_rank = None if meeting.is_agreed else options.by_hand("node_rank")
+    num_nodes = 1 if rendezvous.standalone and not asked else asked and asked[1]
+    node_rank = None if rendezvous.is_agreed else options.by_hand("node_rank")
     flags = {
         "num_nodes": num_nodes,
         "node_rank": 0 if num_nodes == 1 and node_rank is None else node_rank,
         "nproc_per_node": as_number(nproc, count_gpus),
-        "master_addr": meeting.addr,
-        "master_port": meeting.port or None,
+        "master_addr": rendezvous.addr,
+        "master_port": rendezvous.port or None,
         "job_id": options.by_hand("rdzv_id"),
     }
     filed = options.filed("nnodes")
@@ -292,19 +292,19 @@ def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | N
     return num_gpus or num_cpus
 
 
-def _num_nodes(options: OptionSources, meeting: Meeting, num_nodes: int) -> tuple[int, int]:
-    if meeting.standalone and num_nodes > 1:
+def _num_nodes(options: OptionSources, rendezvous: Rendezvous, num_nodes: int) -> tuple[int, int]:
+    if rendezvous.standalone and num_nodes > 1:
         raise UsageError(f"--standalone is for one node, {options.where('nnodes')} gives {num_nodes}")
     asked = options.by_hand("nnodes") or options.filed("nnodes")
     return (asked[0], num_nodes) if asked and asked[1] == num_nodes else (num_nodes, num_nodes)
 
 
 def _node_rank(
-    options: OptionSources, meeting: Meeting, sources: Mapping[str, str], found: int, num_nodes: int
+    options: OptionSources, rendezvous: Rendezvous, sources: Mapping[str, str], found: int, num_nodes: int
 ) -> int | None:
     if num_nodes == 1:
         return 0
-    if meeting.is_agreed:  # torchrun, too: c10d agrees on the order itself
+    if rendezvous.is_agreed:  # torchrun, too: c10d agrees on the order itself
         if options.by_hand("node_rank") is not None:
             options.note("node_rank_agreed", source=options.where("node_rank"))
         filed: int | None = options.filed("node_rank")
@@ -313,13 +313,13 @@ def _node_rank(
 
 
 def _master(
-    options: OptionSources, meeting: Meeting, layout: Layout, environ: Mapping[str, str], num_nodes: int
+    options: OptionSources, rendezvous: Rendezvous, layout: Layout, environ: Mapping[str, str], num_nodes: int
 ) -> tuple[str, int]:
     launch, sources = layout.launch, layout.launch.sources
     if num_nodes == 1:
-        by_hand = meeting.addr or options.filed("master_addr")
-        named = meeting.port or options.filed("master_port")
-        if named is None and not meeting.standalone and sources.get("master_port") == "MASTER_PORT":
+        by_hand = rendezvous.addr or options.filed("master_addr")
+        named = rendezvous.port or options.filed("master_port")
+        if named is None and not rendezvous.standalone and sources.get("master_port") == "MASTER_PORT":
             named = launch.master_port
         return by_hand or "127.0.0.1", named or 0
     if "master_addr" not in sources and not options.value("sync_dir"):
@@ -332,12 +332,12 @@ def _master(
     return launch.master_addr, launch.master_port if "master_port" in sources else DEFAULT_MASTER_PORT
 
 
-def _is_master(meeting: Meeting, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
+def _is_master(rendezvous: Rendezvous, settings: Settings, node_rank: int | None, num_nodes: int) -> bool | None:
     if num_nodes == 1:
         return True
-    if meeting.is_host is not None:
-        return meeting.is_host
-    if settings.is_master is not None and meeting.addr is None:
+    if rendezvous.is_host is not None:
+        return rendezvous.is_host
+    if settings.is_master is not None and rendezvous.addr is None:
         return settings.is_master
     return None if node_rank is None else node_rank == 0
 

@@ -6,13 +6,14 @@ them, and `allready.launch.jax_rank` fills them in where the script gives nothin
 """
 
 import random
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from allready.errors import UsageError
 from allready.launch import jax_rank
 from allready.launch.jax_rank import VARIABLE
-from allready.launch.jax_rendezvous import Orders, listening
+from allready.launch.jax_rendezvous import Orders
 from allready.launch.request import RunRequest
 
 HOOK = "ALLREADY_RANK_HOOK"
@@ -57,10 +58,9 @@ def jax_environment(
     *,
     process_id: int,
     local_rank: int,
-    nodes: Sequence[tuple[str, int]],
+    num_processes: int,
     host: str,
-    ports: Sequence[int],
-    token: str,
+    port: int,
     run_dir: str,
     num_gpus: int = 0,
     environ: Mapping[str, str] | None = None,
@@ -71,20 +71,17 @@ def jax_environment(
         request: this node's orders (attempts, time-out, back-off, ranks per node).
         process_id: the global rank.
         local_rank: on this node.
-        nodes: (name, number of ranks) of all nodes, in the order of the global ranks.
+        num_processes: of the job.
         host: name or address of process 0's node, as the others reach it.
-        ports: of `coordinator_ports`, from process 0's node.
-        token: of this attempt, from node 0.
+        port: the first of `coordinator_ports`, from process 0's node.
         run_dir: of this node's agent, whose socket the rank asks.
         num_gpus: GPUs that a rank of this node sees, where the orders name no devices; 0: not known.
         environ: what the rank has already; a JAX_LOCAL_DEVICE_IDS of the user stands.
     """
     orders = Orders(
         process=process_id,
-        num_processes=sum(number for _, number in nodes),
-        host=host,
-        ports=tuple(ports),
-        token=token,
+        num_processes=num_processes,
+        address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         run_dir=run_dir,
         attempts=request.jax_attempts,
         timeout_s=request.jax_timeout_s,
@@ -93,8 +90,8 @@ def jax_environment(
     added = {
         VARIABLE: orders.to_json(),
         HOOK: jax_rank.__name__,
-        "JAX_COORDINATOR_ADDRESS": orders.address(orders.ports[0]),
-        "JAX_NUM_PROCESSES": str(orders.num_processes),
+        "JAX_COORDINATOR_ADDRESS": orders.address,
+        "JAX_NUM_PROCESSES": str(num_processes),
         "JAX_PROCESS_ID": str(process_id),
     }
     named = sum(len(entry.split(",")) for entry in request.devices)
@@ -129,3 +126,29 @@ def _is_free(port: int) -> bool:
     if listener is not None:
         listener.close()
     return listener is not None
+
+
+def listening(port: int) -> socket.socket | None:
+    """A listener on all addresses, None if the port is taken.
+
+    Without SO_REUSEPORT, on purpose: gRPC sets it, and would share the port with a coordinator that is still there.
+    """
+    has_both = socket.has_dualstack_ipv6()
+    sock = socket.socket(socket.AF_INET6 if has_both else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if has_both:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("::" if has_both else "0.0.0.0", port))  # noqa: S104 - as JAX's own does
+        sock.listen(1024)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """`host:port`, with or without brackets around IPv6; None where there is no port."""
+    host, _, port = address.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdecimal() and 0 < int(port) < 65536 else None

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -45,7 +46,7 @@ def install() -> bool:
 
 
 class _Finder:
-    """Steps aside when JAX's module is looked for, and lets it be wrapped when it is there."""
+    """Steps aside when JAX's module is searched for, and lets it be wrapped when it is there."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -106,10 +107,9 @@ def _initialize(original: Callable[..., Any], orders: Orders, args: tuple[Any, .
         return original(*args, **kwargs)
     process, number = given.get("process_id", orders.process), given.get("num_processes", orders.num_processes)
     if not (isinstance(process, int) and isinstance(number, int) and 0 <= process < number):
-        filled = {"coordinator_address": orders.address(orders.ports[0]), **given}
+        filled = {"coordinator_address": orders.address, **given}
         return original(**{**filled, "num_processes": number, "process_id": process})  # JAX says what is wrong
-    chosen, is_ours = _chosen(orders, given, process, number)
-    return _attempts(original, chosen, is_ours, given, set(names))
+    return _attempts(original, _chosen(orders, given, process, number), given, set(names))
 
 
 def _is_up() -> bool:
@@ -117,26 +117,27 @@ def _is_up() -> bool:
     return getattr(_state(), "client", None) is not None
 
 
-def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) -> tuple[Orders, bool]:
-    """The orders after the script's own arguments; and whether the coordinator is ours, so that its port may change."""
-    ours = orders.address(orders.ports[0])
+def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) -> Orders:
+    """The orders after the script's own arguments."""
+    ours = orders.address
     address = str(given.get("coordinator_address") or os.environ.get("JAX_COORDINATOR_ADDRESS") or ours)
-    for name, said, planned in (
+    for name, own, planned in (
         ("process_id", process, orders.process),
         ("num_processes", number, orders.num_processes),
         ("coordinator_address", address, ours),
     ):
-        if said != planned:
-            say(f"the script says {name}={said}, allready run planned {planned}; the script's word holds")
-    chosen = orders.with_ids(process=process, num_processes=number)
-    if address == ours:
-        return chosen, True
-    return chosen.with_address(address, str(given.get("coordinator_bind_address", ""))), False
+        if own != planned:
+            say(f"the script sets {name}={own}, allready run planned {planned}; the script's value holds")
+    return replace(
+        orders,
+        process=process,
+        num_processes=number,
+        coordinator="" if address == ours else address,
+        bind="" if address == ours else str(given.get("coordinator_bind_address", "")),
+    )
 
 
-def _attempts(
-    original: Callable[..., Any], orders: Orders, is_ours: bool, given: dict[str, Any], names: set[str]
-) -> Any:
+def _attempts(original: Callable[..., Any], orders: Orders, given: dict[str, Any], names: set[str]) -> Any:
     started = time.monotonic()
     patience_s = float(given.get("initialization_timeout", 0) or 0)
     failed = 0
@@ -145,7 +146,7 @@ def _attempts(
             address, failed = meet(orders, failed=failed, patience_s=patience_s - (time.monotonic() - started))
         except GiveUpError as error:
             raise _runtime_error()(f"DEADLINE_EXCEEDED: jax.distributed.initialize: {error}") from None
-        arguments = _arguments(orders, given, names, address if is_ours else orders.given_address)
+        arguments = _arguments(orders, given, names, orders.coordinator or address)
         _prepare_cpu()
         try:
             return original(**arguments)
@@ -178,7 +179,7 @@ def _arguments(orders: Orders, given: dict[str, Any], names: set[str], address: 
 
 
 def _prepare_cpu() -> None:
-    """Older versions know no collectives between CPU processes unless told; GPUs never read it."""
+    """Older versions know no collectives between CPU processes unless set; GPUs never read it."""
     jax = sys.modules.get("jax")
     if jax is None or _COLLECTIVES.upper() in os.environ:
         return

@@ -36,7 +36,7 @@ LAST_REPORT = "if-killed"
 _READ_BYTES = 256 * 1024
 _MESSAGE_BYTES = 60_000
 _TELL_EVERY_S = 0.02
-_LOOK_EVERY_S = 1.0
+_POLL_EVERY_S = 1.0
 _ENDING_S = 10.0
 _ENVIRON_BYTES = 4 << 20
 _BACKLOG_BYTES = 8 << 20  # of what neither the disk nor the agent takes now
@@ -127,7 +127,7 @@ class LogRelay:
     def run(self) -> None:
         """Until the agent sends B or is gone."""
         while True:
-            wait_s = _LOOK_EVERY_S
+            wait_s = _POLL_EVERY_S
             if self.dirty:
                 wait_s = max(0.0, self.told_s + _TELL_EVERY_S - time.monotonic())
             elif self.backlog:

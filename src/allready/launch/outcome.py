@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from allready.judging.layers import Layer
 from allready.model import (
     Confidence,
     Death,
@@ -304,7 +305,7 @@ def _main_event(events: list[Event]) -> Event | None:
     signatures = _signatures()
     known = [e for e in events if e.signature in signatures and e.role in order]
     known = [e for e in known if signatures[e.signature].severity is not Severity.INFO or e.role is Role.CASCADE]
-    return min(known, key=lambda e: (order[e.role], signatures[e.signature].depth), default=None)
+    return min(known, key=lambda e: (order[e.role], Layer(signatures[e.signature].layer).position), default=None)
 
 
 def _own_death(deaths: list[Death]) -> Death | None:

@@ -12,8 +12,8 @@ _TRUE, _FALSE = {"1", "true", "t", "yes", "y"}, {"0", "false", "f", "no", "n"}  
 _UNDERSTOOD = {"is_host", "join_timeout", "timeout", "rank"}
 
 
-class Meeting:
-    """`addr` and `port` as given by hand, None where nobody options.
+class Rendezvous:
+    """`addr` and `port` as given by hand, None where no option gives them.
 
     `is_agreed`: torchrun's c10d, where node ranks are not given but agreed.  `is_host`: rdzv_conf's word on whether
     this node is the master.

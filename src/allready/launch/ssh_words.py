@@ -123,7 +123,7 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
             )
         if not _is_harmless(name, environ[name]):
             raise UsageError(
-                f"--pass-env {name}: looks like a secret, and every user of the node could read it there; "
+                f"--pass-env {name}: this is a likely secret, and every user of the node could read it there; "
                 "put it into a file that the script reads, or into the node's own environment"
             )
         passed[name] = environ[name]

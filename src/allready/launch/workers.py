@@ -34,7 +34,7 @@ _F_SETPIPE_SZ = 1031
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
-_LOOK_S = 0.02  # where the kernel has no pidfd
+_POLL_S = 0.02  # where the kernel has no pidfd
 STOP_POLL_S = 0.2
 """How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
@@ -314,7 +314,7 @@ class WorkerGroup:
                     if running.pidfd >= 0:
                         poll.register(running.pidfd, select.POLLIN)
             is_blind = any(running.pidfd < 0 for running in living)
-            for fd, _ in poll.poll(_LOOK_S * 1000 if is_blind else None):
+            for fd, _ in poll.poll(_POLL_S * 1000 if is_blind else None):
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
             for running in living:

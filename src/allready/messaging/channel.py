@@ -14,11 +14,25 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.model import Loss, LossReason
 
 T = TypeVar("T")
 
 LOST = "lost"
-"""Kind of the event that the hub receives when a node's connection breaks; its body is the reason."""
+"""Kind of the event that the hub receives when a node's connection breaks; its body is a `Loss`."""
+
+
+class ConnectionLostError(ExchangeError):
+    """The connection to node 0 is gone; `loss` says how."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__(str(loss))
+        self.loss = loss
+
+
+def loss_of(error: Exception) -> Loss:
+    """How the connection ended that raised this."""
+    return error.loss if isinstance(error, ConnectionLostError) else Loss(reason=LossReason.CLOSED, text=str(error))
 
 
 class HubSide(Protocol):
@@ -34,7 +48,7 @@ class HubSide(Protocol):
         ...
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        """The next message of any node: (node_rank, kind, body), or (node_rank, LOST, why).
+        """The next message of any node: (node_rank, kind, body), or (node_rank, LOST, Loss).
 
         Raises:
             DeadlineExceeded: nothing came within `timeout_s`; nothing is lost.
@@ -132,12 +146,13 @@ class MemoryNode:
     def break_off(self, why: str) -> None:
         """Lose the connection, as seen from both sides."""
         self.gone = True
-        self._hub.inbox.put_nowait((self._node_rank, LOST, why))
-        self.inbox.put_nowait((LOST, why))
+        loss = Loss(reason=LossReason.LEFT, text=why)
+        self._hub.inbox.put_nowait((self._node_rank, LOST, loss))
+        self.inbox.put_nowait((LOST, loss))
 
     async def send(self, kind: str, body: Any) -> None:
         if self.gone:
-            raise ExchangeError("the connection to node 0 is gone")
+            raise ConnectionLostError(Loss(reason=LossReason.CLOSED, text="the connection to node 0 is gone"))
         self._hub.inbox.put_nowait((self._node_rank, kind, _through_json(body)))
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
@@ -147,7 +162,7 @@ class MemoryNode:
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s} s") from None
         if kind == LOST:
-            raise ExchangeError(f"the connection to node 0 is gone: {body}")
+            raise ConnectionLostError(body)
         return kind, body
 
 

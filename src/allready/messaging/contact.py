@@ -128,6 +128,7 @@ class Contact:
         address: str | None = None,
         service: Service | None = None,
         rejected_by: str | None = None,
+        error: str | None = None,
     ) -> None:
         self.facts = replace(
             self.facts,
@@ -140,6 +141,7 @@ class Contact:
             waited_s=round(self.waited_s, 3),
             heard_by_datagram=self._caller.heard,
             rejected_by=rejected_by,
+            error=error,
         )
 
     def _misnamed(self, address: str) -> bool:
@@ -156,7 +158,7 @@ class Contact:
             device = unanswered_arp(address)
             if device is not None:
                 detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
-                self._set("no_route", detail=detail, addresses=addresses, address=address)
+                self._set("no_route", detail=detail, addresses=addresses, address=address, error="EHOSTUNREACH")
                 return None
             await self._call(address, "silent", timeout_s=0.6)
             self._set(
@@ -170,7 +172,8 @@ class Contact:
             # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
             by = error.sender if isinstance(error, _Rejected) and outcome == "refused" else None
-            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by)
+            name = errno.errorcode.get(error.errno or 0)
+            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by, error=name)
             if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
                 await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
                 await self._look_nearby(address)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST
+from allready.messaging.channel import LOST, ConnectionLostError, loss_of
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -28,13 +28,12 @@ from allready.messaging.wire import (
     read_frame,
     to_json,
 )
-from allready.model import Caller, Claim, PortHolder, RollCall
+from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
 
 log = logging.getLogger(__name__)
 
 BEAT_S = 2.0  # a sign of life is sent this often
 SILENCE_S = 10.0  # a peer without one for this long is lost (a stopped process, a vanished machine)
-_SILENT = "no sign of life"
 RETURN_S = 4.0  # a node whose connection broke tries again within this, if it is still alive
 _GREETING_S = 5.0  # a client that says nothing for this long is a stranger
 _SEND_S = 10.0
@@ -66,7 +65,7 @@ class Hub:
         self._refused: list[_Peer] = []
         self._claims: list[Claim] = [self._claim_of(me, "")]
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, Loss] = {}
         self._last_loss = float("-inf")
         self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
         self._local: LocalNode | None = None
@@ -131,8 +130,9 @@ class Hub:
             wait_limit_s=self._wait_limit_s,
             finished=finished,
             lost=tuple(sorted(self._lost)),
-            lost_why=tuple(why for _, why in sorted(self._lost.items())),
-            lost_silently=tuple(sorted(n for n, why in self._lost.items() if why.startswith(_SILENT))),
+            lost_why=tuple(str(loss) for _, loss in sorted(self._lost.items())),
+            lost_silently=tuple(sorted(n for n, loss in self._lost.items() if loss.is_silent)),
+            losses=tuple(loss for _, loss in sorted(self._lost.items())),
         )
 
     def note_half_open(self, addresses: Sequence[str]) -> None:
@@ -148,10 +148,6 @@ class Hub:
         if self.clash_since is None:
             self.clash_since = time.monotonic()
         self.changed.set()
-
-    def why_lost(self, node_rank: int) -> str | None:
-        """Why a node that had joined is gone."""
-        return self._lost.get(node_rank)
 
     def close_roll(self, holder: PortHolder) -> None:
         """The roll call is over: who cannot be let in from now on is refused at once.
@@ -236,6 +232,7 @@ class Hub:
                     node_rank=call.node_rank,
                     name=call.name[:255],
                     detail=call.contact[:200],
+                    tcp=call.contact[:20],
                     hears_us=call.hears_us,
                 )
             )
@@ -282,10 +279,10 @@ class Hub:
             await self._read(peer, reader)
         except ExchangeError as error:
             if peer is not None and peer.claim.refused is None:
-                self._lose(peer, str(error))
+                self._lose(peer, loss_of(error))
         except OSError as error:
             if peer is not None and peer.claim.refused is None:
-                self._lose(peer, f"the connection broke: {error}")
+                self._lose(peer, Loss(reason=LossReason.CLOSED, text=f"the connection broke: {error}"))
         except asyncio.CancelledError:
             # Only `close` cancels.  The task ends well, because asyncio's own callback of it would log a traceback.
             log.debug("connection of %s ended by close", address)
@@ -394,21 +391,21 @@ class Hub:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(reader)
             except TimeoutError:
-                raise ExchangeError(f"{_SILENT} for {SILENCE_S:.0f} s") from None
+                raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
             if kind == "clock":
                 await self._send_frame(peer, encode("clock", [body, time.time()]))
             elif kind == "leaving":
-                raise ExchangeError(str(body)[:200])
+                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(body)[:200]))
             elif kind != "beat":
                 self._inbox.put_nowait((rank, kind, body))
 
-    def _lose(self, peer: _Peer, why: str) -> None:
+    def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
             del self._peers[rank]
-            self._lost[rank] = why
+            self._lost[rank] = loss
             self._last_loss = time.monotonic()
-            self._inbox.put_nowait((rank, LOST, why))
+            self._inbox.put_nowait((rank, LOST, loss))
             self.changed.set()
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:

@@ -9,10 +9,11 @@ from collections import deque
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.messaging.channel import ConnectionLostError, loss_of
 from allready.messaging.hub import BEAT_S, SILENCE_S
 from allready.messaging.tcp_state import TCP_INFO_BYTES, TcpState, tcp_state
 from allready.messaging.wire import encode, read_frame
-from allready.model import ONLY_HEARD, ClockFacts
+from allready.model import ClockFacts, Loss, LossReason
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Link:
         self._writer = writer
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
-        self._broken: str | None = None
+        self._broken: Loss | None = None
         self._heard = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
@@ -46,7 +47,7 @@ class Link:
 
     async def send(self, kind: str, body: Any) -> None:
         if self._broken is not None:
-            raise ExchangeError(self._broken)
+            raise ConnectionLostError(self._broken)
         try:
             async with asyncio.timeout(10.0):
                 self._writer.write(encode(kind, body))
@@ -56,15 +57,15 @@ class Link:
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         if self._broken is not None and self._inbox.empty():
-            raise ExchangeError(self._broken)
+            raise ConnectionLostError(self._broken)
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 kind, body = await self._inbox.get()
         except TimeoutError:
             raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
         if kind == "broken":
-            self._broken = str(body)
-            raise ExchangeError(self._broken)
+            self._broken = body
+            raise ConnectionLostError(body)
         return kind, body
 
     async def measure_clock(self, *, timeout_s: float = 2.0) -> ClockFacts:
@@ -114,9 +115,10 @@ class Link:
                 elif kind != "beat":
                     self._inbox.put_nowait((kind, body))
         except TimeoutError:
-            self._inbox.put_nowait(("broken", f"no sign of life from node 0 for {SILENCE_S:.0f} s{self._hint()}"))
+            reason = LossReason.ONE_WAY if self._arrives_alone() else LossReason.SILENT
+            self._inbox.put_nowait(("broken", Loss(reason=reason, silent_s=SILENCE_S)))
         except (ExchangeError, LookupError, TypeError) as error:
-            self._inbox.put_nowait(("broken", str(error)))
+            self._inbox.put_nowait(("broken", loss_of(error)))
 
     def _state(self) -> TcpState:
         sock = self._writer.get_extra_info("socket")
@@ -125,11 +127,11 @@ class Link:
         except (AttributeError, OSError):  # closed, or no socket of the kernel
             return TcpState()
 
-    def _hint(self) -> str:
+    def _arrives_alone(self) -> bool:
         """Node 0 repeats what it sent, and it arrives: node 0 gets no acknowledgement, so our way to it is broken."""
         state = self._state()
         came = len(self._num_segments) == _SAMPLES and state.num_segments > self._num_segments[0]
-        return f"; {ONLY_HEARD}" if came and state.num_unacked > 0 and state.num_timeouts >= 2 else ""
+        return came and state.num_unacked > 0 and state.num_timeouts >= 2
 
     async def _beat(self) -> None:
         with contextlib.suppress(ExchangeError):

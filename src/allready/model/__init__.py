@@ -9,8 +9,8 @@ from allready.model.events import Role as Role
 from allready.model.events import SourceRecord as SourceRecord
 from allready.model.events import clock_time as clock_time
 from allready.model.events import wall_clock as wall_clock
-from allready.model.facts import ONLY_HEARD as ONLY_HEARD
 from allready.model.facts import ClockFacts as ClockFacts
+from allready.model.facts import DropRule as DropRule
 from allready.model.facts import EnvFacts as EnvFacts
 from allready.model.facts import FirewallFacts as FirewallFacts
 from allready.model.facts import Gpu as Gpu
@@ -21,6 +21,8 @@ from allready.model.facts import Interface as Interface
 from allready.model.facts import InterfaceChoice as InterfaceChoice
 from allready.model.facts import LaunchFacts as LaunchFacts
 from allready.model.facts import LimitFacts as LimitFacts
+from allready.model.facts import Loss as Loss
+from allready.model.facts import LossReason as LossReason
 from allready.model.facts import MasterContactFacts as MasterContactFacts
 from allready.model.facts import MasterPortFacts as MasterPortFacts
 from allready.model.facts import NameFacts as NameFacts
@@ -41,6 +43,7 @@ from allready.model.finding import Hit as Hit
 from allready.model.finding import NotChecked as NotChecked
 from allready.model.finding import Reason as Reason
 from allready.model.finding import Remedy as Remedy
+from allready.model.finding import RemedyStep as RemedyStep
 from allready.model.finding import Severity as Severity
 from allready.model.finding import UncheckedKind as UncheckedKind
 from allready.model.fleet import NODE_FACTS as NODE_FACTS

@@ -3,6 +3,8 @@
 Units are in the names.  Absent values are None ("not known"), never 0.
 """
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 
@@ -190,13 +192,43 @@ class ScriptFacts(Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class DropRule(Struct, frozen=True, kw_only=True):
+    """A rule of a node's packet filter, or the policy of a chain, that drops or rejects packets.
+
+    Its conditions: empty ones do not narrow it.  Addresses and ports are those of the packet, as the filter sees it.
+    """
+
+    text: str  # as its tool prints it, after the chain that it stands in: evidence
+    verdict: str  # drop or reject
+    chain: str = ""  # "inet filter input" of nft, "INPUT" of iptables
+    hooks: tuple[str, ...] = ()  # where the kernel comes to it from: input, output, prerouting, postrouting, ingress
+    handle: int | None = None  # nft's number of the rule in its chain
+    is_policy: bool = False  # what happens to everything that no rule of the chain decides
+    protocol: str = ""  # tcp, udp, ...
+    interface: str = ""
+    sources: tuple[str, ...] = ()  # addresses and networks
+    destinations: tuple[str, ...] = ()
+    source_ports: tuple[tuple[int, int], ...] = ()  # inclusive ranges
+    ports: tuple[tuple[int, int], ...] = ()
+    is_conditional: bool = False  # it has further conditions: a state, a rate, a length, what is not of an address
+
+    @property
+    def is_outbound(self) -> bool:
+        """Whether it concerns packets that leave."""
+        return any(hook in {"output", "postrouting"} for hook in self.hooks)
+
+    @property
+    def is_by_address_alone(self) -> bool:
+        """Whether it drops everything of the addresses that it names: then nothing of a connection gets through."""
+        return not (self.ports or self.source_ports or self.is_conditional) and self.protocol in {"", "tcp"}
+
+
 class FirewallFacts(Struct, frozen=True, kw_only=True):
     """Local packet filter, as far as this user may read it."""
 
     tool: str | None  # nft, iptables, firewalld, ufw; None: none found active
-    drops: tuple[str, ...] = ()  # rules (as printed) that drop or reject packets
+    drops: tuple[DropRule, ...] = ()
     dropped_ports: tuple[tuple[int, int], ...] = ()  # inclusive TCP destination-port ranges dropped on input
-    out_drops: tuple[str, ...] = ()  # those of `drops` that concern packets which leave
     out_dropped_ports: tuple[tuple[int, int], ...] = ()  # as dropped_ports, of connections that begin here
 
 
@@ -220,8 +252,33 @@ class MasterPortFacts(Struct, frozen=True, kw_only=True):
     holder: PortHolder | None = None
 
 
-ONLY_HEARD = "its packets arrive here, and it acknowledges none of ours"
-"""In the `detail` of a connection that is lost: the way from node 0 works, the way to it does not."""
+class LossReason(StrEnum):
+    """How a connection between node 0 and another node ended, as one of them met it."""
+
+    SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
+    ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
+    CLOSED = "closed"  # it was closed, or broke with an error of the network (`text`)
+    LEFT = "left"  # the peer said why it goes (`text`)
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """A connection between node 0 and another node that ended before it should have."""
+
+    reason: LossReason
+    text: str = ""
+    silent_s: float | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing ended it: a stopped process, a lost machine and a broken path all look like this."""
+        return self.reason in {LossReason.SILENT, LossReason.ONE_WAY}
+
+    def __str__(self) -> str:
+        """In English, for logs and evidence."""
+        if not self.is_silent:
+            return self.text or "the connection was closed"
+        one_way = "; its packets arrive here, and it acknowledges none of ours"
+        return f"no heartbeat for {self.silent_s:.0f} s{one_way if self.reason is LossReason.ONE_WAY else ''}"
 
 
 class MasterContactFacts(Struct, frozen=True, kw_only=True):
@@ -248,6 +305,8 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     address: str | None = None  # the one tried last
     detail: str = ""
+    error: str | None = None  # the connection's errno by name, ECONNREFUSED, where the kernel gave one
+    loss: Loss | None = None  # lost: how
     service: str | None = None
     attempts: int = 0
     waited_s: float = 0.0

@@ -11,9 +11,7 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
-from allready.model.finding import Remedy
+from allready.model.finding import Remedy, RemedyStep
 
 UNKNOWN = "?"
 NOBODY = "a process"
@@ -88,24 +86,25 @@ def fill(
     return template.format_map(said)
 
 
-def steps_of(entry: Mapping[str, Any]) -> tuple[Remedy, ...]:
+def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
     """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each.
 
     Raises:
         TypeError: a step has a key that no step has, or no explanation.
     """
     if "remedies" in entry:
-        return tuple(Remedy(**step, step=number) for number, step in enumerate(entry["remedies"]))
-    return (Remedy(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
+        return tuple(RemedyStep(**step) for step in entry["remedies"])
+    return (RemedyStep(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
 
 
-def placeholders_of(steps: Iterable[Remedy]) -> set[str]:
-    """Names in braces in any text of the steps."""
-    texts = (text for step in steps for text in (step.explanation, step.command, step.where))
+def placeholders_of(steps: Iterable[RemedyStep]) -> set[str]:
+    """Names in braces in any text of the steps, without those of a step that is repeated for each of some values."""
+    single = (step for step in steps if not step.each)
+    texts = (text for step in single for text in (step.explanation, step.command, step.where))
     return set().union(*map(placeholders, texts))
 
 
-def fill_steps(steps: Sequence[Remedy], values: Mapping[str, object], **nowhere: str) -> tuple[Remedy, ...]:
+def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tuple[Remedy, ...]:
     """The steps of a remedy with `values`, without those whose command or place has an empty value.
 
     A place of which a value is not known is left out.  In a command what is not known stands as a word in capitals, and
@@ -115,17 +114,27 @@ def fill_steps(steps: Sequence[Remedy], values: Mapping[str, object], **nowhere:
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
-    said = {name: str(value) for name, value in values.items()}
-    safe = {name: text if _SAFE.fullmatch(text) else UNKNOWN for name, text in said.items()}
-    return tuple(
-        replace(
-            step,
-            explanation=fill(step.explanation, values, is_command=True, **nowhere),
-            command=fill(step.command, said if _WHOLE.fullmatch(step.command) else safe, is_command=True),
-            where=fill_place(step.where, values),
-        )
-        for step in steps
-        if all(said[name] for name in placeholders(step.command) | placeholders(step.where))
+    found: list[Remedy] = []
+    for number, step in enumerate(steps):
+        rows = values[step.each] if step.each else ({},)
+        assert isinstance(rows, Sequence)
+        found += [made for row in rows if (made := _filled(step, number, values, row)) is not None]
+    return tuple(found)
+
+
+def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Mapping[str, object]) -> Remedy | None:
+    said = {name: str(value) for name, value in (*values.items(), *row.items())}
+    if not all(said[name] for name in placeholders(step.command) | placeholders(step.where)):
+        return None
+    safe = (
+        said if _WHOLE.fullmatch(step.command) else {n: v if _SAFE.fullmatch(v) else UNKNOWN for n, v in said.items()}
+    )
+    return Remedy(
+        where=fill_place(step.where, said),
+        command=fill(step.command, safe, is_command=True),
+        explanation=fill(step.explanation, said, is_command=True),
+        step=number,
+        values={name: str(value) for name, value in row.items()},
     )
 
 

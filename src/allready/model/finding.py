@@ -93,19 +93,32 @@ class Hit(Struct, frozen=True, kw_only=True):
     fault_time: str | None = None  # ISO-8601, when the fault began, if known
 
 
-class Remedy(Struct, frozen=True, kw_only=True):
-    """One step towards the fix.  In a rule its texts are templates with named placeholders, in a finding they are
-    filled in.
+class RemedyStep(Struct, frozen=True, kw_only=True):
+    """One step towards the fix, as a rule states it: templates with named placeholders.
 
-    `where`: the machine that it is done on ("node 1 (gpu02)", "every node"); empty where that does not matter.
-    `command`: one line to paste into a shell there, with everything known filled in; empty where there is none.
-    `step`: which of the rule's steps it is, from 0, so that the same step is found in another language.
+    `where`: the machine that it is done on ("node {node}", "every node"); empty where that does not matter.
+    `command`: one line to paste into a shell there; empty where there is none.
+    `each`: a value of the hit that is a sequence of mappings: the step is there once for each, with its values besides.
     """
 
     explanation: str
     command: str = ""
     where: str = ""
+    each: str = ""
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """A step towards the fix with everything known filled in.
+
+    `step`: which of the rule's steps it is, from 0, and `values` what it has besides the finding's own: by these the
+    same step is written in another language.
+    """
+
+    where: str = ""
+    command: str = ""
+    explanation: str
     step: int = 0
+    values: dict[str, str] = {}
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ These are gathered on node 0 (or made up in a test) and are evidence like the fa
 
 from msgspec import Struct
 
+from allready.model.facts import Loss
 from allready.model.process import ProcessState
 
 
@@ -68,6 +69,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     node_rank: int | None = None
     name: str | None = None
     detail: str = ""
+    tcp: str = ""  # of a datagram caller: what becomes of its TCP connection, as in MasterContactFacts
     hears_us: bool | None = None  # datagram callers say whether our datagrams reach them
 
 
@@ -81,7 +83,8 @@ class RollCall(Struct, frozen=True, kw_only=True):
     wait_limit_s: float = 60.0
     finished: bool = True  # all came, or the waiting ended; False: still waiting
     lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
-    lost_why: tuple[str, ...] = ()  # what ended their connections, in the order of `lost`; () when not known
+    lost_why: tuple[str, ...] = ()  # what ended their connections in words, in the order of `lost`; () when not known
+    losses: tuple[Loss, ...] = ()  # the same as data
     lost_silently: tuple[int, ...] = ()  # those of `lost` that just fell silent, without closing the connection
     partial: bool = False  # claims were left out (what a refused node of a large job is sent): nobody is absent by it
 

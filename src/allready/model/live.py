@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from allready.model.facts import Loss
 from allready.model.process import ProcessState
 
 
@@ -34,11 +35,11 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
-    `beat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped or
-    something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or two;
-    `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest group.
-    `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and `site_since_s`
-    since when (wall clock) its whole stack has been the same.
+    `heartbeat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped
+    or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
+    two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
+    group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
+    `site_since_s` since when (wall clock) its whole stack has been the same.
     """
 
     rank: int
@@ -46,7 +47,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     process_state: ProcessState = ProcessState.NOT_STARTED
     phase: str = "unknown"
-    beat_age_s: float | None = None
+    heartbeat_age_s: float | None = None
     cpu_share: float | None = None
     children_cpu_share: float | None = None
     rss_bytes: int | None = None
@@ -150,8 +151,6 @@ class LinkRow(Struct, frozen=True, kw_only=True):
     has_carrier: bool = True
     sent_bytes: int = 0
     received_bytes: int = 0
-    sent_bytes_per_s: float | None = None
-    received_bytes_per_s: float | None = None
     speed_mbit_per_s: int | None = None
     num_errors: int = 0
     num_dropped: int = 0
@@ -266,7 +265,7 @@ class Live(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     statuses: Mapping[int, NodeStatus] = {}
     heard_s: Mapping[int, float] = {}
-    lost: Mapping[int, str] = {}  # node -> why its connection ended
+    lost: Mapping[int, Loss] = {}  # node -> how the connection of its agent ended
     evidence: Mapping[int, NodeEvidence] = {}
     history: Mapping[int, tuple[NodeStatus, ...]] = {}
     addresses: Mapping[int, tuple[str, ...]] = {}

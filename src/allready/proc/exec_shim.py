@@ -12,10 +12,8 @@ _PR_SET_PDEATHSIG = 1
 _SIGKILL = 9
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends.
-
-    It may have ended before: check the parent's pid afterwards.
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends; ends it now where `parent` has ended.
 
     Raises:
         ImportError: an interpreter without ctypes.
@@ -23,6 +21,25 @@ def die_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    if os.getppid() != parent and not _runs(parent):  # it died before the request
+        os._exit(1)
+
+
+def _runs(pid: int) -> bool:
+    """By a pidfd: it is readable once the process has ended, also as a zombie."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except (OSError, AttributeError):  # a kernel without pidfds
+        return True
+    import select
+
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    has_ended = bool(poll.poll(0))
+    os.close(pidfd)
+    return not has_ended
 
 
 def shim_command(program: str, *arguments: str) -> tuple[str, ...]:
@@ -33,11 +50,9 @@ def shim_command(program: str, *arguments: str) -> tuple[str, ...]:
 def main(argv: list[str]) -> None:
     """Never returns.  Exit codes are a shell's: 127 where there is no such program, 126 where it cannot be run."""
     try:  # noqa: SIM105 - contextlib is one import more
-        die_with_parent()
+        die_with_parent(int(argv[1]))
     except ImportError:
         pass  # the agent's own clean-up remains
-    if os.getppid() != int(argv[1]):  # the agent died before the request
-        os._exit(1)
     try:
         os.execv(argv[2], argv[2:])  # noqa: S606 - the agent's own argv
     except OSError as error:

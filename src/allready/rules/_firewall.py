@@ -1,18 +1,17 @@
-"""The command that opens ports, made from facts that other machines sent."""
+"""What a node's packet filter does to others, and the commands that open it; facts come from other machines."""
 
 import ipaddress
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from allready.judging.node_split import members
-from allready.model import FirewallFacts
-from allready.rules.net._interfaces import parse_network
+from allready.judging.values import NodeCommand
+from allready.model import DropRule, FirewallFacts
 
 DEFAULT_NFT_CHAIN = "inet filter input"
+DEFAULT_NFT_OUT_CHAIN = "inet filter output"
 
 PortRange = int | tuple[int, int]
-
 MAX_PEERS = 8
 MAX_COMMANDS = 3
 _TOOLS = ("nft", "iptables", "ufw", "firewalld")
@@ -24,53 +23,71 @@ def opening(
     firewall: Mapping[int, FirewallFacts] | None,
     ports: tuple[int, int],
     peers: Sequence[str],
-) -> str:
-    """What to type as root on `nodes` to let `peers` connect to these ports; nodes with one tool share one command.
+) -> list[NodeCommand]:
+    """What lets `peers` connect to these ports of `nodes`; nodes with one tool share one command.
 
     Where the filter could not be read the command is iptables'.
     """
-    good = [p for p in peers if parse_network(p) is not None][:MAX_PEERS]
+    good = [p for p in peers if _is_network(p)][:MAX_PEERS]
     span = (max(1, min(ports)), min(65535, max(ports)))
-    by_tool: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    by_tool: dict[tuple[str, str], list[int]] = {}
     for node in nodes:
         facts = firewall.get(node) if firewall else None
-        tool = facts.tool if facts and facts.tool in _TOOLS else None
-        key = (tool or "", facts.drops[:1] if facts and tool == "nft" else ())
-        by_tool.setdefault(key, []).append(node)
+        tool = facts.tool if facts is not None and facts.tool in _TOOLS else ""
+        chain = nft_chain(rule_for(facts, span)) if facts is not None and tool == "nft" else ""
+        by_tool.setdefault((tool or "", chain), []).append(node)
     known = {key: found for key, found in by_tool.items() if key[0]} or by_tool
-    commands = [
-        (open_command(tool or _FALLBACK, [span], good, drops=drops), found)
-        for (tool, drops), found in list(known.items())[:MAX_COMMANDS]
+    return [
+        (open_command(tool or _FALLBACK, [span], good, chain=chain), tuple(found))
+        for (tool, chain), found in list(known.items())[:MAX_COMMANDS]
     ]
-    if len(commands) == 1:
-        return commands[0][0]
-    return "; ".join(f"{command} [{members(found)}]" for command, found in commands)
 
 
-def opening_outward(nodes: Iterable[int], firewall: Mapping[int, FirewallFacts], ports: tuple[int, int]) -> str:
-    """What to type as root on `nodes`, whose filters stop their own connections, to reach these ports of others."""
-    lines: dict[str, list[int]] = {}
+def opening_outward(
+    nodes: Iterable[int], firewall: Mapping[int, FirewallFacts], ports: tuple[int, int]
+) -> list[NodeCommand]:
+    """What lets `nodes`, whose own filters stop their connections, reach these ports of others."""
+    by_command: dict[str, list[int]] = {}
     for node in nodes:
         facts = firewall.get(node)
-        nft = facts is not None and facts.tool == "nft"
-        command = (
-            _nft(4, (), [ports], facts.out_drops if facts else (), default="inet filter output")
-            if nft
-            else (f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT")
-        )
-        lines.setdefault(command, []).append(node)
-    shown = list(lines.items())[:MAX_COMMANDS]
-    return shown[0][0] if len(shown) == 1 else "; ".join(f"{command} [{members(found)}]" for command, found in shown)
+        if facts is not None and facts.tool == "nft":
+            chain = nft_chain(rule_for(facts, ports, outward=True)) or DEFAULT_NFT_OUT_CHAIN
+            command = _nft(4, (), [ports], chain)
+        else:
+            command = f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT"
+        by_command.setdefault(command, []).append(node)
+    return [(command, tuple(found)) for command, found in list(by_command.items())[:MAX_COMMANDS]]
 
 
-def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, drops: Sequence[str] = ()) -> str:
+def rule_for(firewall: FirewallFacts, ports: tuple[int, int], *, outward: bool = False) -> DropRule | None:
+    """The rule to show for dropped ports: one that names them, else a policy, else the first of that direction."""
+    rules = [r for r in firewall.drops if r.is_outbound == outward] or list(firewall.drops)
+    low, high = ports
+    naming = (r for r in rules if any(first <= high and low <= last for first, last in r.ports))
+    return next(naming, next((r for r in rules if r.is_policy), rules[0] if rules else None))
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def nft_chain(rule: DropRule | None) -> str:
+    """The chain of a rule as a command may name it; empty where it is no such name."""
+    return rule.chain if rule is not None and _CHAIN.fullmatch(rule.chain) else ""
+
+
+def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, chain: str = "") -> str:
     """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
 
     Args:
         tool: `FirewallFacts.tool`: nft, iptables, ufw or firewalld.
         ports: single ports or inclusive ranges; at least one.
         peers: addresses or networks; () for everybody.
-        drops: `FirewallFacts.drops`, from which nft's chain is taken.
+        chain: of nft, `nft_chain` of the rule that drops.
 
     Raises:
         ValueError: a peer is no address, a port is no port, or the tool is another one.
@@ -85,7 +102,7 @@ def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *,
     groups = [(family, found) for family, found in by_family.items() if found] or [(4, [])]
     match tool:
         case "nft":
-            lines = [_nft(family, found, spans, drops) for family, found in groups]
+            lines = [_nft(family, found, spans, chain or DEFAULT_NFT_CHAIN) for family, found in groups]
         case "iptables":
             lines = [_iptables(family, found, spans) for family, found in groups]
         case "ufw":
@@ -97,15 +114,7 @@ def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *,
     return " && ".join(lines)
 
 
-def _nft(
-    family: int,
-    peers: Sequence[str],
-    spans: Sequence[tuple[int, int]],
-    drops: Sequence[str],
-    *,
-    default: str = DEFAULT_NFT_CHAIN,
-) -> str:
-    chain = next((c for d in drops if _CHAIN.fullmatch(c := d.partition(": ")[0])), default)
+def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], chain: str) -> str:
     ports = _nft_set([str(low) if low == high else f"{low}-{high}" for low, high in spans])
     source = f"{'ip' if family == 4 else 'ip6'} saddr {_nft_set(peers)} " if peers else ""
     rule = f"{source}tcp dport {ports} accept"

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.model import Confidence, Event, FaultClass, Remedy, Role, Severity
+from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.signatures import conditions
 from allready.signatures.case import UNCHANGED, Case, EventsById, case_from, compiled
@@ -94,7 +94,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     since: str = "0.1"
     title: str = ""
     message: str = ""
-    remedies: tuple[Remedy, ...] = ()
+    steps: tuple[RemedyStep, ...] = ()
     page: str = ""
 
     def role_of(self, text: str, values: Mapping[str, str], front: str, *, has_progress: bool = False) -> Role:
@@ -170,7 +170,7 @@ def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
         texts = {slot: str(entry[slot]).strip() for slot in ("title", "message", "page")}
         texts |= {
             "code": entry["code"],
-            "remedies": steps_of(entry),
+            "steps": steps_of(entry),
             "severity": Severity(entry["severity"]),
             "fault_class": FaultClass(entry["fault_class"]),
             "layer": str(entry["layer"]),

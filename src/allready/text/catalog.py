@@ -7,13 +7,13 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 import functools
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Finding, Remedy
+from allready.model import Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
 from allready.text.ui import ui
 
@@ -58,6 +58,11 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def folder(language: str) -> str:
+    """The folder of a language's texts below this package."""
+    return _FOLDERS[language]
+
+
 def translated(language: str, area: str, code: str, slot: str) -> str | None:
     """The template of one slot in `language`; None where that lacks it."""
     text = entries(language, area).get(code, {}).get(slot)
@@ -80,36 +85,31 @@ def say(finding: Finding, slot: str, language: str) -> str:
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     """The steps of a finding's remedy in `language`: its commands are the same, explanation and place are not."""
-    english = finding.remedies or (Remedy(explanation=finding.remedy),)
     steps = steps_of(_codes(language).get(finding.code, {}))
+    english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
         return tuple(
-            replace(
-                step,
-                explanation=fill(
-                    steps[step.step].explanation,
-                    finding.values,
-                    is_command=True,
-                    nowhere=_NOWHERE[language],
-                    nobody=_NOBODY[language],
-                ),
-                where=fill_place(steps[step.step].where, finding.values),
-            )
-            if step.step < len(steps)
-            else step
-            for step in english
+            _translated(remedy, steps[remedy.step], finding.values | remedy.values, language)
+            if remedy.step < len(steps)
+            else remedy
+            for remedy in english
         )
     except (KeyError, ValueError, IndexError):
         return english
 
 
-def remedy_parts(remedy: Remedy, language: str) -> tuple[str, str, str]:
+def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], language: str) -> Remedy:
+    explanation = fill(step.explanation, values, is_command=True, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    return replace(remedy, explanation=explanation, where=fill_place(step.where, values) if remedy.where else "")
+
+
+def remedy_parts(remedy: Remedy | RemedyStep, language: str) -> tuple[str, str, str]:
     """Place, explanation and command of one step, with what stands between them: joined, they are a sentence."""
     colon = ui("report.colon", language)
     where = ui("report.remedy_place", language, where=remedy.where) + colon if remedy.where else ""
     return where, remedy.explanation + (colon if remedy.command else ""), remedy.command
 
 
-def remedy_text(remedies: Iterable[Remedy], language: str) -> str:
+def remedy_text(remedies: Iterable[Remedy | RemedyStep], language: str) -> str:
     """All steps in one line."""
     return ui("report.semicolon", language).join("".join(remedy_parts(remedy, language)) for remedy in remedies)

@@ -10,6 +10,12 @@ from importlib import resources
 _FOLDERS = {"en": "en", "zh": "zh_CN"}
 
 
+def areas() -> list[str]:
+    """All areas that have texts."""
+    names = (file.name for file in (resources.files("allready.text") / "en").iterdir())
+    return sorted(name.removeprefix("ui_").removesuffix(".toml") for name in names if name.startswith("ui_"))
+
+
 @functools.cache
 def table(language: str, area: str) -> dict[str, str]:
     """All texts of one area in `language`; empty when there is no such file."""

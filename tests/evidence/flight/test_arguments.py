@@ -166,6 +166,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @examples(JSON | st.lists(st.tuples(st.text(max_size=3), JSON, JSON, JSON, JSON, JSON), max_size=4))
 def test_no_rows_are_read_as_none_and_nothing_breaks(told: Any) -> None:
     for key, value in given_of(told).items():
@@ -184,6 +185,7 @@ def test_numbers_that_no_tensor_has_are_none() -> None:
     assert [i for (_, i), g in given_of(many).items() if g.splits is None] == [MAX_SPLITS // 2000]
 
 
+@pytest.mark.thorough
 def test_many_ranks_and_operations_are_compared_within_bounds() -> None:
     """Splits that are never the same: only so many pairs are looked at, the first operations first."""
     ranks = 200

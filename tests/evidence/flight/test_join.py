@@ -616,6 +616,7 @@ def test_a_dump_without_members_joins_the_group_that_others_describe() -> None:
     assert found.roots == (2,)
 
 
+@pytest.mark.thorough
 def test_many_ranks_with_rings_that_begin_anywhere_are_compared_quickly() -> None:
     template = ops(300)
     dumps: list[FlightDump] = []

@@ -9,6 +9,8 @@ import pytest
 from allready.evidence.flight.reader import read_dump
 from tests.judging.joined import Joined, joined_dumps
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 RANKS = 3
 RANK_PROGRAM = """
 import json, os, sys, time

@@ -385,6 +385,7 @@ def test_what_is_no_dump_is_said_not_raised() -> None:
         assert sum(d.num_entries for d in reading.dumps) == 0
 
 
+@pytest.mark.thorough
 def test_groups_of_absurd_sizes_take_little_time_and_memory() -> None:
     ranks = str(list(range(0, 400_000, 2)))
     groups = {str(i): {"name": str(i), "desc": "", "ranks": ranks} for i in range(4000)}
@@ -410,6 +411,7 @@ TOP = st.sampled_from(["pg_config", "pg_status", "version", "comm_lib_version"])
 FIELDS = st.sampled_from(sorted(entry(1)))
 
 
+@pytest.mark.thorough
 @QUICK
 @given(st.lists(st.dictionaries(FIELDS, JUNK, max_size=6), max_size=5), st.dictionaries(TOP, JUNK, max_size=3))
 def test_any_content_gives_a_reading(changes: list[dict[str, Any]], top: dict[str, Any]) -> None:

@@ -148,6 +148,7 @@ def _hostile() -> Iterator[tuple[str, bytes]]:
     yield "a dict of itself", b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesh\x00u."
 
 
+@pytest.mark.thorough
 @cases("name", [name for name, _ in _hostile()])
 def test_hostile_pickles_take_little_time(name: str) -> None:
     data = next(d for n, d in _hostile() if n == name)
@@ -173,6 +174,7 @@ for name, data in _hostile():
 """
 
 
+@pytest.mark.thorough
 def test_hostile_pickles_take_little_memory() -> None:
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
@@ -184,6 +186,7 @@ def test_hostile_pickles_take_little_memory() -> None:
     assert max(map(int, peaks.values())) < 300, peaks
 
 
+@pytest.mark.thorough
 def test_a_cut_pickle_gives_what_stands_before_the_cut() -> None:
     data = recorded("link_down")["fr_0"]
     whole = load(data).value["entries"]
@@ -259,6 +262,7 @@ TOKENS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(QUICK, max_examples=400)
 @given(TOKENS)
 def test_any_order_of_harmless_tokens_is_survived(tokens: list[bytes]) -> None:
@@ -283,6 +287,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @QUICK
 @given(VALUES, st.integers(0, 5))
 def test_plain_data_is_read_as_it_is(value: Any, protocol: int) -> None:

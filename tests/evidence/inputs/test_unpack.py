@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from allready.evidence.inputs import Found, Limits, Source, find, unpack
 from allready.evidence.inputs.tar import BLOCK
 from allready.model import SourceRecord
 from tests.cases import cases
+from tests.clock import Stopwatch
 from tests.evidence.inputs.contents import contents, make_tar, make_zip
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -249,6 +249,7 @@ def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     assert "more than 20 members" in found.why(path)
 
 
+@pytest.mark.thorough
 def test_logs_that_shrink_a_lot_are_no_bombs(tmp_path: Path) -> None:
     log = b"".join(b"gpu01:1:1 [0] NCCL INFO AllReduce: opCount %x comm 0x55 stream 0x5\n" % i for i in range(60_000))
     for packer, pack in PACKERS.items():
@@ -263,17 +264,17 @@ def test_a_long_name_in_a_tar_takes_no_memory(tmp_path: Path) -> None:
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 40
     path = tmp_path / "t"
     path.write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(BLOCK * 4))
-    begun = time.monotonic()
+    begun = Stopwatch()
     assert "cut" in contents(path).why(path)
-    assert time.monotonic() - begun < 1.0
+    assert begun.s < 1.0
 
 
 def test_very_many_tiny_gzip_members_take_no_square_of_time(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(b"") * 20_000 + gzip.compress(b"end\n"))
-    begun = time.monotonic()
+    begun = Stopwatch()
     assert contents(path).data == {str(path): b"end\n"}
-    assert time.monotonic() - begun < 5.0
+    assert begun.s < 5.0
 
 
 def test_a_zip_that_says_it_is_larger_than_it_is(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ import psutil
 import pytest
 
 from allready.evidence.inputs.workers import Lost, Workers
+from tests.clock import Deadline, Stopwatch
+
+pytestmark = pytest.mark.jobs
 
 
 def square(task: int, took: Callable[[int], None]) -> Iterator[tuple[int, bool]]:
@@ -126,7 +129,7 @@ def sleeping(_task: int, _took: Callable[[int], None]) -> Iterator[tuple[int, bo
 
 
 def test_leaving_ends_workers_that_are_busy() -> None:
-    begun = time.monotonic()
+    begun = Stopwatch()
     with Workers(2, sleeping) as workers:
         run = workers.run([1, 2, 3])
         timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -138,7 +141,7 @@ def test_leaving_ends_workers_that_are_busy() -> None:
         finally:
             timer.join()
             signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - begun < 5
+    assert begun.s < 5
     assert not workers_left()
 
 
@@ -151,9 +154,9 @@ def test_workers_begin_before_anybody_asks_for_answers(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     with Workers(1, telling) as workers:
         answers = workers.run([str(begun)])
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while not begun.exists():
-            assert time.monotonic() < deadline
+            assert not deadline.passed()
             time.sleep(0.01)
         assert list(answers) == [str(begun)]
 
@@ -163,9 +166,9 @@ def test_workers_are_ended_before_they_are_left() -> None:
         workers.run([1, 2])
         busy = workers_left()
         workers.end()
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while any(worker.status() != psutil.STATUS_ZOMBIE for worker in busy):
-            assert time.monotonic() < deadline
+            assert not deadline.passed()
             time.sleep(0.01)
     assert not workers_left()
 
@@ -197,7 +200,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed() -> None:
         assert len(pids) == 2
         time.sleep(0.3)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = Deadline(10)
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-        assert time.monotonic() < deadline, "workers stayed behind"
+        assert not deadline.passed(), "workers stayed behind"
         time.sleep(0.1)

@@ -52,6 +52,7 @@ def log_of(rank: int, *, seed: int = 1, front: str = "", num: int = 150) -> byte
     return "\n".join(lines).encode() + b"\n"
 
 
+@pytest.mark.thorough
 @cases("chunk", [1 << 18, 1 << 20])
 @cases("front", ["", "[rank0]: ", "2025-03-01T12:34:56.123456789Z "])
 def test_a_log_gives_the_same_after_any_other_logs(front: str, chunk: int) -> None:

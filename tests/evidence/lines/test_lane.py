@@ -136,6 +136,7 @@ def test_a_long_log_of_one_rank_goes_fast_after_its_first_chunk(counted: Counted
     assert counted.usual <= 3
 
 
+@pytest.mark.thorough
 def test_any_log_gives_what_the_usual_way_gives(counted: Counted) -> None:
     @settings(max_examples=120, deadline=None)
     @given(data=st.data())
@@ -288,6 +289,7 @@ def test_lines_that_were_kept_fast_count_where_later_ones_repeat_them(counted: C
     assert counted.fast
 
 
+@pytest.mark.thorough
 def test_logs_of_no_use_are_seldom_tried_and_do_not_close_the_lane(
     counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

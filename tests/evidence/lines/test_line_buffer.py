@@ -206,6 +206,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found.num_byt
 """
 
 
+@pytest.mark.thorough
 @cases(
     ("unit", "megabytes"),
     [

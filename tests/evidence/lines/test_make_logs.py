@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cases import cases
 from tests.evidence.lines import reference
 
@@ -15,6 +17,7 @@ def made(folder: Path, *options: str) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.thorough
 @cases(
     ("options", "num_files", "num_processes"),
     [

@@ -70,6 +70,7 @@ def test_agrees_with_regular_expressions_on_recorded_logs(path: Path) -> None:
     reference.check(scanned(data, chunk=1), data)
 
 
+@pytest.mark.thorough
 @cases("seed", range(12))
 def test_agrees_with_regular_expressions_on_interleaved_processes(seed: int) -> None:
     data = mixed(seed)
@@ -83,6 +84,7 @@ CUTS = {
 }
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None)
 @given(**CUTS)
 @example(seed=33602, chunk=1, borders=[1])  # a marker alone in the first part, and the same of nobody in the second
@@ -106,6 +108,7 @@ def assert_no_difference(seed: int, chunk: int, borders: list[int]) -> None:
     assert comparable(in_parts(data, borders, chunk=chunk)) == comparable(whole)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_hostile_bytes_give_the_same_as_regular_expressions(data: st.DataObject) -> None:
@@ -135,6 +138,7 @@ def test_any_bytes_at_all_are_counted(blob: bytes, chunk: int) -> None:
     reference.check(found, blob)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("templates", [200_000, 300])
 def test_every_operation_may_have_another_size(templates: int) -> None:
     """Experts send as many tokens as they have."""

@@ -5,6 +5,7 @@ import random
 import tarfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from allready.model import Origin
 from tests.cases import cases
 from tests.clock import timed
 from tests.evidence.log import test_endings, test_nccl, test_tracebacks
+
+pytestmark = pytest.mark.thorough
 
 RUNS = Path(__file__).resolve().parents[2] / "fixtures" / "runs"
 SEEN = [

@@ -168,6 +168,7 @@ def test_a_cut_answer_does_not_swallow_the_next_one() -> None:
     assert [len(a.groups[0].positions) for a in reading.ras] == [1, 3]
 
 
+@pytest.mark.thorough
 def test_many_samples_keep_the_first_and_the_last_within_bounds() -> None:
     ranks = [{"rank": r, "collective_counts": {"AllReduce": 1}} for r in range(1000)]
     text = "\n".join(json.dumps(report(ranks=ranks, size=1000)) for _ in range(130))

@@ -14,6 +14,7 @@ from allready.live.beacon.state import CellState
 from allready.live.environment import WRAPPER, beacon_environment, rank_environment
 from allready.live.node.cell import BeaconCellReader
 from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
+from tests.clock import Deadline
 
 PATIENCE_S = 60.0
 
@@ -109,8 +110,8 @@ class Rank:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        deadline = time.monotonic() + TIDY_S
-        while _has_members(self.pid) and time.monotonic() < deadline:  # its helpers give semaphores back, and end
+        deadline = Deadline(TIDY_S)
+        while _has_members(self.pid) and not deadline.passed():  # its helpers give semaphores back, and end
             time.sleep(0.02)
         if _has_members(self.pid):
             os.killpg(self.pid, 9)
@@ -140,8 +141,8 @@ def running(run_dir: Path, script: Path, *arguments: str, rank: int = 0, **more:
 
 def until(is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> float:
     """Wait for something; how long it took."""
-    began = time.monotonic()
+    began, deadline = time.monotonic(), Deadline(limit_s)
     while not is_so():
-        assert time.monotonic() - began < limit_s, f"not within {limit_s} s"
+        assert not deadline.passed(), f"not within {limit_s} s"
         time.sleep(0.01)
     return time.monotonic() - began

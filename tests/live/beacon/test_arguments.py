@@ -15,6 +15,8 @@ from allready.live.beacon import arguments as module
 from allready.live.beacon.arguments import MAX_CALLS, MAX_MEMBERS, MAX_SPLITS, MODULE, Arguments
 from tests.live.beacon.helpers import wrapped
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 BEGIN = """
 import sys, time
 import torch, torch.distributed as dist

@@ -37,7 +37,6 @@ def payload(
         site_since_s=990.0,
         stack_id=7,
         framework="torch",
-        recorder=True,
         ring_s=None,
         problems=problems,
         groups=groups,
@@ -76,7 +75,7 @@ def test_what_is_written_is_read(path: Path) -> None:
         "train.py:3 step",
         990.0,
     )
-    assert (state.stack_id, state.framework, state.has_recorder, state.ring_s) == (7, "torch", True, None)
+    assert (state.stack_id, state.framework, state.ring_s) == (7, "torch", None)
     (mark,) = state.groups
     assert (mark.group, mark.label, mark.members, mark.enqueued, mark.completed) == ("0", "TP", (0, 1, 2, 3), 12, 11)
     assert (mark.started, mark.waiting_s, mark.moved_s) == (None, 1.5, None)
@@ -128,7 +127,7 @@ def test_a_reader_never_sees_half_a_payload(path: Path) -> None:
                 group.enqueued = number
             writer.heartbeat()
             writer.write(encode(at_s=float(number), phase="computing", site="s" * (number % 90), site_since_s=0.0,
-                stack_id=number, framework="", recorder=None, ring_s=None, problems=(), groups=groups, most_bytes=7900))
+                stack_id=number, framework="", ring_s=None, problems=(), groups=groups, most_bytes=7900))
     """)
     process = subprocess.Popen([sys.executable, "-c", program, str(path)])
     try:
@@ -161,12 +160,15 @@ def test_of_too_many_groups_those_that_wait_and_the_busiest_stay(path: Path) -> 
     assert len(state.groups) + state.num_left_out == 1000
     assert len(state.groups) > 60
     assert state.groups[0].group == "3"
-    assert [m.group for m in state.groups[1:]] == [str(i) for i in range(999, 999 - len(state.groups) + 1, -1)]
+    busiest = [int(m.group) for m in state.groups[1:]]
+    assert busiest[:60] == list(range(999, 939, -1))
+    assert busiest == sorted(busiest, reverse=True)
 
 
 COUNTS = st.integers(0, 10**15)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.builds(group, st.text(max_size=500), COUNTS, st.none() | COUNTS), max_size=200),
     st.text(max_size=3000),
@@ -228,6 +230,7 @@ def test_garbage_is_no_cell(data: bytes, path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_cell_never_raises(data: st.DataObject, path: Path) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from allready.live import run_paths
 from allready.live.environment import beacon_environment, installed_torch, rank_environment
 from tests.cases import cases
@@ -31,6 +33,7 @@ def test_torchs_own_dumps_go_to_the_report(tmp_path: Path) -> None:
     assert beacon_environment(mine, dump_dir=tmp_path) == {}
 
 
+@pytest.mark.torch
 def test_torch_warns_of_nothing_that_we_set() -> None:
     """The older name gives a line in the output of every rank."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("TORCH_")}
@@ -46,6 +49,7 @@ def test_torch_warns_of_nothing_that_we_set() -> None:
     assert "deprecated" not in done.stderr
 
 
+@pytest.mark.torch
 def test_the_installed_torch_is_found_without_importing_it() -> None:
     version = installed_torch()
     assert version is not None

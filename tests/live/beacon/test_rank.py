@@ -25,6 +25,8 @@ from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
 from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 STALE_S = 1.2
 """A beat this old is no accident on a busy machine: six are missing."""
 
@@ -113,7 +115,6 @@ os._exit(0)
             "3": ("alone", (1,)),
         }
         assert state.framework == "torch"
-        assert state.has_recorder
         assert state.problems == ()
         assert state.num_left_out == 0
         assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
@@ -455,7 +456,6 @@ def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
         rank.until(lambda s: "train.py:2" in s.site)
         answered(rank, dump=True)
         assert not ring_path(rank.folder).exists()
-        assert rank.until(lambda s: True).has_recorder is None
 
 
 @pytest.mark.slow

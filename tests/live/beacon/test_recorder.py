@@ -85,7 +85,6 @@ def test_numbers_of_groups_become_names_by_the_entries(kind: str, as_text: bool,
     assert (found["0"].enqueued, found["0"].completed, found["0"].started) == (12, 11, None)
     assert (found["0"].label, found["0"].members, found["0"].pending_s) == ("default_pg", "0-2", 101.0)
     assert (found["7"].label, found["7"].members, found["7"].pending_s, found["7"].started) == ("", "0,2", None, 5)
-    assert recorder.is_on
     assert recorder.problems == []
     assert json.loads((tmp_path / "ring.json").read_bytes()) == said
     recorder.write_dump()
@@ -135,13 +134,12 @@ def test_without_groups_nothing_is_asked(torch: Torch, tmp_path: Path) -> None:
     assert recorder.sample(1.0) == []
     assert not recorder.has_sources()
     assert not recorder.is_ring_due()
-    assert recorder.is_on is None
 
 
 def test_a_torch_without_a_recorder_says_so(torch: Torch, tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
     assert recorder.sample(1.0) == []
-    assert recorder.is_on is False
+    assert not recorder.has_sources()
     recorder.write_ring()
     recorder.write_dump()
     assert list(tmp_path.iterdir()) == []

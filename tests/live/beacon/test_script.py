@@ -12,6 +12,8 @@ from allready.live.environment import WRAPPER
 from tests.cases import cases
 from tests.live.beacon.helpers import environment, plain, wrapped
 
+pytestmark = pytest.mark.jobs
+
 SCRIPTS = {
     "prints": "print('hi', 'there')",
     "arguments": "import sys; print(sys.argv, sys.path[0], sys.flags.optimize)",
@@ -113,15 +115,14 @@ def test_without_a_run_folder_it_just_runs_the_script(name: str, folder: Path) -
     same(plain(str(WRAPPER), "script.py", cwd=folder), plain("script.py", cwd=folder))
 
 
-@pytest.mark.parametrize("path", ["./script.py", "../the job/script.py", ".//script.py", "{}/script.py", "link.py"])
-def test_the_path_of_the_script_is_what_python_makes_of_it(path: str, folder: Path, tmp_path: Path) -> None:
+def test_the_path_of_the_script_is_what_python_makes_of_it(folder: Path, tmp_path: Path) -> None:
     text = SCRIPTS["module"] + "\nimport sys; print(sys.path[0], sys.argv)\nraise ValueError"
     (folder / "script.py").write_text(text)
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "real.py").write_text(text)
     (folder / "link.py").symlink_to("elsewhere/real.py")
-    path = path.format(folder)
-    same(wrapped(path, cwd=folder, run_dir=tmp_path), plain(path, cwd=folder))
+    for path in ("./script.py", "../the job/script.py", ".//script.py", f"{folder}/script.py", "link.py"):
+        same(wrapped(path, cwd=folder, run_dir=tmp_path), plain(path, cwd=folder))
 
 
 def test_of_the_recursion_limit_only_the_wrappers_few_frames_are_missing(folder: Path, tmp_path: Path) -> None:

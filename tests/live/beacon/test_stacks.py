@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import pytest
 from allready.evidence.stacks import read_stacks
 from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_read_stacks
 from tests.cases import cases
+from tests.clock import Deadline
 
 MAIN = threading.main_thread().ident or 0
 
@@ -48,14 +48,14 @@ def told_by(teller: Callable[[], bytes]) -> bytes:
 
 def block_of(ident: int, function: str) -> bytes:
     """What is told of one thread, as soon as it waits in this function; every line is read back."""
-    end = time.monotonic() + 20
+    end = Deadline(20)
     while True:
         text = told_by(lambda: all_stacks(MAIN, "/nowhere/"))
         block = next(part for part in text.split(b"\n\n") if f"0x{ident:016x}".encode() in part)
         if block.splitlines()[1].endswith(b" in wait") and f" in {function}\n".encode() in block:
             assert read_stacks(text, "x").source.num_unknown == 0
             return block
-        assert time.monotonic() < end, block
+        assert not end.passed(), block
 
 
 def waits(enough: threading.Event) -> None:

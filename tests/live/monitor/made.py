@@ -112,7 +112,7 @@ class Play:
             "exit_code": exit_code,
             "signal": signal,
             "ended_s": self.wall_s,
-            "beat_age_s": None,
+            "heartbeat_age_s": None,
             "cpu_share": None,
             **changes,
         }
@@ -164,7 +164,7 @@ class Play:
             "pid": 1000 + rank,
             "process_state": "sleeping",
             "phase": "communicating" if waits else "computing",
-            "beat_age_s": 0.1,
+            "heartbeat_age_s": 0.1,
             "cpu_share": 0.01 if waits else 0.2,
             "children_cpu_share": 0.0,
             "groups": (mark,),
@@ -176,7 +176,7 @@ class Play:
         }
         changes = self.rank.get(rank, {})
         if changes.get("process_state") == "stopped" and self.stuck_at is not None:
-            known["beat_age_s"] = self.now - self.stuck_at
+            known["heartbeat_age_s"] = self.now - self.stuck_at
         return RankStatus(**(known | changes))
 
     def entries(self, rank: int) -> list[Any]:

@@ -1,8 +1,9 @@
 """The judge with made-up jobs: who is accused, when, and when nobody is."""
 
+import pytest
 from msgspec.structs import replace
 
-from allready.model import NodeStatus, Report, Status, Verdict
+from allready.model import Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
 from tests.live.monitor.made import CLOSED, Play, codes, traceback
 
@@ -42,6 +43,7 @@ def test_a_stopped_rank_is_named_within_seconds_with_the_moment_it_stopped() -> 
     assert job.now - stopped >= found
 
 
+@pytest.mark.thorough
 @cases("busy_s", [1.0, 2.0, 8.0, 30.0])
 def test_a_rank_that_computes_is_waited_for_and_then_forgotten(busy_s: float) -> None:
     job = Play()
@@ -197,6 +199,7 @@ def test_scary_lines_before_an_innocent_rank_s_end_accuse_nobody() -> None:
     assert accused(job.play(4)) == ("DEAD", (2,))
 
 
+@pytest.mark.thorough
 def test_silently_different_types_are_told_while_the_job_goes_on() -> None:
     job = Play()
     job.play(10)
@@ -234,7 +237,7 @@ def test_a_lost_connection_is_told() -> None:
     job = Play()
     job.play(5)
     job.silent = {1}
-    job.judge.lose(1, "reset", job.now)
+    job.judge.lose(1, Loss(reason=LossReason.CLOSED, text="reset"), job.now)
     report = job.play(3)
     assert report is not None
     assert report.status is not Status.HEALTHY
@@ -253,6 +256,7 @@ def test_another_attempt_begins_without_the_last_one_s_verdict() -> None:
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
+@pytest.mark.thorough
 def test_evidence_is_asked_for_at_once_and_then_less_and_less_often() -> None:
     job = Play()
     job.play(10)
@@ -279,6 +283,7 @@ def test_a_report_without_any_word_says_nothing() -> None:
     assert Play().judge.judge(1.0, 2.0) is None
 
 
+@pytest.mark.thorough
 def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     job = Play()
     job.play(10)

@@ -82,14 +82,14 @@ def test_a_ring_without_sends_has_no_shift() -> None:
 
 def test_what_a_silent_rank_was_in_when_it_spoke_last_is_over_if_others_got_through() -> None:
     for silent in (
-        RankStatus(rank=0, process_state=ProcessState.SLEEPING, beat_age_s=9.0, groups=(mark(5, 4),)),
-        RankStatus(rank=0, process_state=ProcessState.STOPPED, beat_age_s=0.1, groups=(mark(5, 4),)),
+        RankStatus(rank=0, process_state=ProcessState.SLEEPING, heartbeat_age_s=9.0, groups=(mark(5, 4),)),
+        RankStatus(rank=0, process_state=ProcessState.STOPPED, heartbeat_age_s=0.1, groups=(mark(5, 4),)),
     ):
-        other = RankStatus(rank=1, process_state=ProcessState.SLEEPING, beat_age_s=0.1, groups=(mark(9, 8),))
+        other = RankStatus(rank=1, process_state=ProcessState.SLEEPING, heartbeat_age_s=0.1, groups=(mark(9, 8),))
         statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(silent, other))}
         [group] = progress_of(statuses, (), world_size=2)
         assert group.positions[0].stuck is None
-        alive = RankStatus(rank=0, process_state=ProcessState.SLEEPING, beat_age_s=0.1, groups=(mark(5, 4),))
+        alive = RankStatus(rank=0, process_state=ProcessState.SLEEPING, heartbeat_age_s=0.1, groups=(mark(5, 4),))
         statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(alive, other))}
         [group] = progress_of(statuses, (), world_size=2)
         assert group.positions[0].stuck is not None, "it may be in a broadcast that the root has left"

@@ -12,6 +12,8 @@ import pytest
 from allready.model import Report, Status
 from tests.live.monitor.jobs import HEAD, job
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 LOOP = """
 x = torch.ones(1000)
 for step in range(100000):

@@ -96,8 +96,8 @@ def test_other_digests_are_one() -> None:
 
 
 def test_a_beacon_without_a_turn_is_one_unless_libraries_load() -> None:
-    assert kind(look(behind(2, beat_age_s=2.0, groups=()))) == "gil"
-    assert look(behind(2, beat_age_s=2.0, phase="importing", groups=())) is None
+    assert kind(look(behind(2, heartbeat_age_s=2.0, groups=()))) == "gil"
+    assert look(behind(2, heartbeat_age_s=2.0, phase="importing", groups=())) is None
 
 
 def test_some_that_joined_and_some_that_did_not_are_one() -> None:

@@ -15,6 +15,7 @@ from allready.live import run_paths
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.model.live import NodeStatus, RankStatus
+from tests.clock import Deadline
 
 T = TypeVar("T")
 
@@ -27,12 +28,12 @@ COMPUTES = "while True: sum(range(100000))\n"
 
 def until(look: Callable[[], T], is_right: Callable[[T], bool], *, timeout_s: float = 20.0, every_s: float = 0.1) -> T:
     """What `look` gives as soon as it is right; an error with the last one at the deadline."""
-    end = time.monotonic() + timeout_s
+    end = Deadline(timeout_s)
     while True:
         found = look()
         if is_right(found):
             return found
-        if time.monotonic() > end:
+        if end.passed():
             raise AssertionError(f"still not so after {timeout_s} s: {found}")
         time.sleep(every_s)
 

@@ -16,6 +16,7 @@ from allready.evidence.stacks import read_stacks
 from allready.judging.assemble import assemble
 from allready.live.environment import beacon_environment, rank_environment
 from allready.model.live import NodeEvidence, NodeStatus, PaceSample
+from tests.clock import Stopwatch
 from tests.live.beacon.helpers import rank_command
 from tests.live.node.nodes import Node, until
 
@@ -76,8 +77,8 @@ def test_the_marks_tell_who_waits_for_whom(job: tuple[Node, list[NodeStatus]]) -
     assert "job.py" in missing.site
     assert waiting.framework == missing.framework == "torch"
     assert waiting.num_operations == STEPS + 2
-    assert waiting.beat_age_s is not None
-    assert waiting.beat_age_s < 5
+    assert waiting.heartbeat_age_s is not None
+    assert waiting.heartbeat_age_s < 5
 
 
 def test_every_operation_is_told_once_and_alike_on_both_ranks(job: tuple[Node, list[NodeStatus]]) -> None:
@@ -141,17 +142,17 @@ def test_a_stopped_rank_costs_its_own_stack_only(job: tuple[Node, list[NodeStatu
     node.kill(1, signal.SIGSTOP)
     try:
         until(lambda: node.rank(1), lambda r: r.process_state == "stopped")
-        began = time.monotonic()
+        began = Stopwatch()
         evidence = node.observer.gather(8)
-        assert time.monotonic() - began < 4.0  # its deadline is 1.5 s
+        assert began.s < 4.0  # its deadline is 1.5 s
         assert evidence.ranks[1].why_no_stack == "stopped"
         assert evidence.ranks[1].stack == ""
         assert evidence.ranks[1].ring != ""  # the one that it had written before
         assert evidence.ranks[0].stack != ""
         assert evidence.ranks[1].status.process_state == "stopped"
-        age = node.rank(1).beat_age_s
+        age = node.rank(1).heartbeat_age_s
         assert age is not None
-        assert until(lambda: node.rank(1).beat_age_s, lambda now: (now or 0.0) > age + 0.5)
+        assert until(lambda: node.rank(1).heartbeat_age_s, lambda now: (now or 0.0) > age + 0.5)
     finally:
         node.kill(1, signal.SIGCONT)
 

@@ -3,7 +3,6 @@
 import json
 import struct
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -11,21 +10,22 @@ from hypothesis import strategies as st
 
 from allready.lab import Lab
 from allready.lab.faults import LinkDown
-from allready.live.node.links import Link, LinkWatch, links, parse
+from allready.live.node.links import LinkWatch, links, parse
+from allready.model.live import LinkRow
 from tests.live.node.nodes import until
 
 IN_NODE = """
 import json
-from dataclasses import asdict
+from msgspec.structs import asdict
 from allready.live.node.links import links
 print(json.dumps([asdict(link) for link in links(timeout_s=1.0)]))
 """
 
 
-def in_node(lab: Lab, node: int) -> dict[str, Link]:
+def in_node(lab: Lab, node: int) -> dict[str, LinkRow]:
     done = lab.run(node, [sys.executable, "-c", IN_NODE])
     assert done.returncode == 0, done.stderr
-    return {row["name"]: Link(**row) for row in json.loads(done.stdout)}
+    return {row["name"]: LinkRow(**row) for row in json.loads(done.stdout)}
 
 
 @pytest.mark.lab
@@ -43,14 +43,9 @@ def test_a_link_that_goes_down_shows_on_its_node_only(lab2: Lab) -> None:
     until(lambda: in_node(lab2, 0)["eth0"], lambda link: link.is_up and link.has_carrier)
 
 
-def test_rates_come_with_the_second_look() -> None:
+def test_the_loopback_interface_is_no_address() -> None:
     watch = LinkWatch()
-    first = {row.name: row for row in watch.sample(timeout_s=1.0)}
-    assert first["lo"].sent_bytes_per_s is None
-    time.sleep(0.3)
-    second = {row.name: row for row in watch.sample(timeout_s=1.0)}
-    assert second["lo"].sent_bytes_per_s is not None
-    assert second["lo"].sent_bytes_per_s >= 0
+    assert "lo" in {row.name for row in watch.sample(timeout_s=1.0)}
     assert "127.0.0.1" not in watch.addresses(timeout_s=2.0)
 
 
@@ -61,10 +56,10 @@ def test_a_message_is_read_and_nothing_is_guessed() -> None:
     head = struct.pack("=BxHiII", 0, 1, 2, 0x1 | 0x10000, 0)
     stats = struct.pack("=8Q", 1, 2, 3000, 4000, 5, 6, 7, 8)
     body = head + attribute(3, b"eth9\0") + attribute(23, stats) + attribute(33, b"\1")
-    assert parse(body) == Link(
+    assert parse(body) == LinkRow(
         name="eth9", is_up=True, has_carrier=True, sent_bytes=4000, received_bytes=3000, num_errors=11, num_dropped=15
     )
-    assert parse(head + attribute(3, b"eth9\0") + attribute(33, b"\0")) == Link(
+    assert parse(head + attribute(3, b"eth9\0") + attribute(33, b"\0")) == LinkRow(
         name="eth9", is_up=True, has_carrier=False
     )
     assert parse(head) is None

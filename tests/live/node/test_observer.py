@@ -23,6 +23,7 @@ from allready.model import ProcessState
 from allready.model.live import NodeEvidence, NodeStatus, RankEvidence, RankStatus, SocketRow
 from allready.model.process import end_of
 from allready.proc.process import ProcessId
+from tests.clock import Stopwatch
 from tests.live.node.nodes import SLEEPS, Node, until
 
 MakeNode = Callable[..., Node]
@@ -48,9 +49,9 @@ def test_fifty_ranks_are_looked_at_and_gathered_quickly(make_node: MakeNode) -> 
         time.sleep(0.1)
     assert len(status.ranks) == 50
     assert min(quick) < 50 * 0.002  # of CPU time: others use this machine too
-    began = time.monotonic()
+    gathering = Stopwatch()
     evidence = node.observer.gather(1)
-    assert time.monotonic() - began < 6.0
+    assert gathering.s < 6.0
     assert len(evidence.ranks) == 50
 
 
@@ -103,7 +104,7 @@ def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     run_paths.cell_path(folder).write_bytes(os.urandom(8192))
     run_paths.ring_path(folder).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
-    assert (status.ranks[0].beat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
+    assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
     assert evidence.ranks[0].ring == '{"entries": [{"'
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=50)
 @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(entry(1), json_values)), max_size=4))
 def test_any_json_is_read_without_an_error(entries: list[dict[str, Any]]) -> None:
@@ -155,6 +157,7 @@ OPERATION = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.thorough
 @given(
     operations=st.lists(OPERATION, max_size=30),
     cuts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6),

@@ -208,6 +208,7 @@ def test_garbage_does_no_harm() -> None:
     assert (made.lags(), made.mismatches(), made.rhythms()) == ((), (), {})
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_however_long_it_runs() -> None:
     made = PaceBook()
     tracemalloc.start()

@@ -12,6 +12,8 @@ import pytest
 from allready.live.digests import UNKNOWN, digests_of
 from tests.cases import cases
 
+pytestmark = pytest.mark.thorough
+
 
 def entry(name: str = "nccl:all_reduce", **changes: Any) -> dict[str, Any]:
     known: dict[str, Any] = {

@@ -60,6 +60,7 @@ def accused(judged: Judged) -> tuple[str, Accused] | None:
     return str(verdict.fault_class), (culprits.nodes, culprits.ranks, culprits.links)
 
 
+@pytest.mark.thorough
 @cases("name", FAULTS)
 def test_names_class_and_culprit_within_seconds_and_nobody_else_ever(name: str) -> None:
     found = [(judged.after_s, accused(judged)) for judged in answers(name)]

@@ -9,11 +9,11 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.agent.jobs import ALLREADY
+from tests.clock import Deadline
 
 
 class Terminal:
@@ -46,8 +46,8 @@ class Terminal:
 
     def until(self, text: str, timeout_s: float = 30.0) -> str:
         """Wait until this is on the screen (since the last call); fails at the deadline."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        deadline = Deadline(timeout_s)
+        while not deadline.passed():
             if text in self.read().decode("utf-8", "replace"):
                 seen, self.seen = self.seen.decode("utf-8", "replace"), b""
                 return seen
@@ -63,8 +63,8 @@ class Terminal:
 
     def end(self, timeout_s: float = 15.0) -> tuple[int, str]:
         """Its exit code, and what it wrote to the end."""
-        deadline = time.monotonic() + timeout_s
-        while self.process.poll() is None and time.monotonic() < deadline:
+        deadline = Deadline(timeout_s)
+        while self.process.poll() is None and not deadline.passed():
             self.read(0.05)
         while select.select([self.master], [], [], 0.05)[0]:
             before = self.seen

@@ -24,6 +24,8 @@ from tests.agent.jobs import LOOP, free_port, wait_for
 from tests.live.node.test_ras import SERVER
 from tests.live.watch.test_run_jobs import watch
 
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+
 SLEEP = "import sys, time; print('on', flush=True); time.sleep(120)"
 
 
@@ -53,6 +55,7 @@ def jobs_with(pids: set[int]) -> list[Any]:
     return [found for found in found_jobs() if pids & set(found.job.pids)]
 
 
+@pytest.mark.thorough
 def test_torchrun_ranks_are_one_job_with_stacks_and_an_honest_verdict(tmp_path: Path) -> None:
     script, touch = tmp_path / "train.py", tmp_path / "runs"
     script.write_text(LOOP)
@@ -135,6 +138,7 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
     assert job_of_pids((two.pid,)) is None  # gone
 
 
+@pytest.mark.thorough
 def test_several_jobs_are_a_choice_and_not_a_guess(tmp_path: Path) -> None:
     code = SLEEP
     env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
 from allready.live.watch.screen import picture, plain_text, wrapped
-from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, remarks_on, settled
+from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, newest_attempt, remarks_on
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
 from allready.report.safe import width
 from tests.cases import cases
@@ -23,7 +23,7 @@ LONG = RankStatus(
     gpu_busy_share=1.0,
     gpu_power_w=700.0,
     period_s=0.25,
-    beat_age_s=7.0,
+    heartbeat_age_s=7.0,
     site_since_s=88.0,
     site="/a/very/long/way/to/train.py:123 train_one_epoch",
     groups=(GroupMark(group="0", label="default_pg", enqueued=100_000, waiting_s=12.0),),
@@ -139,14 +139,14 @@ def test_secrets_of_the_command_are_masked() -> None:
 def test_sockets_stay_for_the_looks_that_have_none_but_not_for_ever() -> None:
     row = SocketRow(rank=0, pid=1, local="a", local_port=1, remote="b", remote_port=2)
     first = (NodeStatus(node_rank=0, time_s=10.0, sockets=(row,)),)
-    assert settled((NodeStatus(node_rank=0, time_s=12.0),), first)[0].sockets == (row,)
-    assert settled((NodeStatus(node_rank=0, time_s=30.0),), first)[0].sockets == ()
-    assert settled((NodeStatus(node_rank=0, time_s=12.0, attempt=1),), first)[0].sockets == ()
+    assert newest_attempt((NodeStatus(node_rank=0, time_s=12.0),), first)[0].sockets == (row,)
+    assert newest_attempt((NodeStatus(node_rank=0, time_s=30.0),), first)[0].sockets == ()
+    assert newest_attempt((NodeStatus(node_rank=0, time_s=12.0, attempt=1),), first)[0].sockets == ()
 
 
 def test_a_node_of_an_earlier_attempt_is_gone() -> None:
     mixed = (NodeStatus(node_rank=0, attempt=1), NodeStatus(node_rank=1, attempt=0))
-    assert [s.node_rank for s in settled(mixed, ())] == [0]
+    assert [s.node_rank for s in newest_attempt(mixed, ())] == [0]
 
 
 def test_says_which_nodes_are_silent_and_how_old_a_word_is() -> None:

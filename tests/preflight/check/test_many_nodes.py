@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.processes import ROLL, Job, plain_environment
 
+pytestmark = pytest.mark.jobs
+
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "roll_call.py"
 
 

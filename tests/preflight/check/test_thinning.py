@@ -108,6 +108,7 @@ def test_lost_datagrams_stay(large: Reachability) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_even_where_all_is_filtered_the_report_can_be_sent_and_counts_right(large: Reachability) -> None:
     reach = with_bad(large, dict.fromkeys(range(len(large.paths)), "filtered"))
     lossy = tuple(replace(p, received_bytes=()) for p in large.datagrams)
@@ -124,6 +125,7 @@ def test_even_where_all_is_filtered_the_report_can_be_sent_and_counts_right(larg
     assert len(html.render(report, language="en")) < 5_000_000
 
 
+@pytest.mark.thorough
 def test_the_report_of_a_healthy_large_job_is_a_few_megabytes_and_says_what_it_leaves_out(large: Reachability) -> None:
     report = report_of(large)
     data = json_report.encode(report)
@@ -135,6 +137,7 @@ def test_the_report_of_a_healthy_large_job_is_a_few_megabytes_and_says_what_it_l
     assert "every one was judged" in report.notes[0]
 
 
+@pytest.mark.thorough
 def test_rules_judge_what_the_report_leaves_out(large: Reachability) -> None:
     assert len([i for i, p in enumerate(large.paths) if p.outcome == "ok"]) > MAX_ROWS
     reach = with_bad(large, {i: "filtered" for i, p in enumerate(large.paths) if p.dst == 99})

@@ -18,6 +18,7 @@ from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import STAGES, RunSpec
+from tests.clock import Deadline
 
 Watch = Callable[[int, str, Any], None]
 
@@ -101,9 +102,9 @@ def rank_processes(parent: int | None = None) -> dict[int, psutil.Process]:
 
 def gone(processes: list[psutil.Process], timeout_s: float) -> bool:
     """Whether all these processes end within `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+    deadline = Deadline(timeout_s)
     while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):
-        if time.monotonic() > deadline:
+        if deadline.passed():
             return False
         time.sleep(0.02)
     return True

@@ -80,6 +80,7 @@ def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any],
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 12, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.torch
 def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.sweep import Pattern
@@ -102,6 +103,7 @@ def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: in
 
 
 @pytest.mark.parametrize("world_size", [2, 4096, 65536])
+@pytest.mark.torch
 def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.sweep import Pattern
@@ -115,6 +117,7 @@ def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) ->
     ("one_s", "num_marks", "entered"),
     [(1e-6, 0, [2, 3, 12]), (1e-2, 1, [2, 3, 8, 12]), (1.0, 9, list(range(2, 13)))],
 )
+@pytest.mark.torch
 def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
     one_s: float, num_marks: int, entered: list[int]
 ) -> None:

@@ -14,7 +14,7 @@ from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.spec import STAGES
 from tests.preflight.collectives.cluster import Recorder, hook_all_reduce, rank_processes, run, spec
 
-pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
 ONE_SIZE: dict[str, Any] = {"min_bytes": 4096, "max_bytes": 4096, "iters": 20, "warmup": 2}
 
@@ -165,8 +165,8 @@ def test_nccl_without_cuda_fails_at_the_device_stage_with_the_reason() -> None:
     assert "is built without CUDA" in bad.detail
 
 
+@pytest.mark.jax
 def test_jax_on_two_nodes_sums_over_all_devices() -> None:
-    pytest.importorskip("jax")
     result = asyncio.run(run(spec({0: 1, 1: 1}, "jax")))
     assert [(s.name, s.outcome) for s in result.stages] == [(name, "ok") for name in STAGES["jax"]]
     assert result.stages[-1].detail == "2 devices"

@@ -20,7 +20,10 @@ from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.rank import _reach
 from allready.preflight.collectives.variants import grow, isolate
 from tests.cases import cases
+from tests.clock import Deadline, Stopwatch
 from tests.preflight.collectives.cluster import Recorder, Tap, agents, fake_torch, gone, rank_processes, run, spec
+
+pytestmark = pytest.mark.jobs
 
 IMPORT: dict[str, Any] = {"stages": ("import",)}
 FOREVER = "while True: time.sleep(1)"
@@ -32,9 +35,9 @@ def test_a_missing_torch_is_named_at_once_while_others_still_import(
     fake_torch(
         monkeypatch, tmp_path, f"if rank == 3: raise ModuleNotFoundError(\"No module named 'torch'\")\n{FOREVER}"
     )
-    began = time.monotonic()
+    began = Stopwatch()
     bad = asyncio.run(run(spec({0: 2, 1: 2}))).bad
-    assert time.monotonic() - began < 60  # the deadline of an import is 120 s
+    assert began.s < 60  # the deadline of an import is 120 s
     assert bad is not None
     assert (bad.name, bad.outcome, bad.culprits, bad.entered, bad.finished) == (
         "import",
@@ -120,9 +123,9 @@ def test_a_stopped_rank_is_named_before_its_deadline_and_does_not_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_torch(monkeypatch, tmp_path, "if rank == 0: os.kill(os.getpid(), signal.SIGSTOP)")
-    began = time.monotonic()
+    began = Stopwatch()
     bad = asyncio.run(run(spec({0: 1, 1: 1}, **IMPORT))).bad
-    assert time.monotonic() - began < 60  # the deadline of an import is 120 s
+    assert began.s < 60  # the deadline of an import is 120 s
     assert bad is not None
     assert (bad.name, bad.outcome, bad.culprits, bad.detail) == ("import", "hung", (0,), "stopped")
     assert [(s.rank, s.state) for s in bad.ranks] == [(0, "stopped")]
@@ -183,11 +186,11 @@ def test_hub_and_agents_cancelled_together_end_soon_and_leave_nothing(
             _, body = await node.receive(timeout_s=10)
             tasks.append(asyncio.create_task(take_part(node, body, narrator=silent())))
         await all_started(2)
-        began = time.monotonic()
+        began = Stopwatch()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        assert time.monotonic() - began < 15  # 0.1 s; each wait for the other side alone is 2 s at most
+        assert began.s < 15  # 0.1 s; each wait for the other side alone is 2 s at most
         assert all(task.cancelled() for task in tasks)
         assert rank_processes() == {}
 
@@ -211,8 +214,8 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     root = str(Path(__file__).parents[3])
     agent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=root)
     try:
-        deadline = time.monotonic() + 60
-        while len(ranks := rank_processes(agent.pid)) < 2 and time.monotonic() < deadline:
+        deadline = Deadline(60)
+        while len(ranks := rank_processes(agent.pid)) < 2 and not deadline.passed():
             time.sleep(0.02)
         assert sorted(ranks) == [0, 1]
     finally:

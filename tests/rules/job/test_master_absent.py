@@ -5,7 +5,9 @@ from tests.rules.port.fleets import contact, worker_alone
 
 
 def test_names_node_0_when_its_machine_is_silent_on_the_own_subnet() -> None:
-    [hit] = check("JOB011", worker_alone("no_route", detail="No route to host (EHOSTUNREACH)")).hits
+    [hit] = check(
+        "JOB011", worker_alone("no_route", detail="No route to host (EHOSTUNREACH)", error="EHOSTUNREACH")
+    ).hits
     assert (hit.culprits.nodes, hit.confidence) == ((0,), Confidence.LIKELY)
 
 
@@ -24,8 +26,8 @@ def test_a_refused_port_alone_makes_it_possible() -> None:
     [
         worker_alone("refused", nearby=((29501, "allready"),)),
         worker_alone("silent", heard_by_datagram=False),
-        worker_alone("no_route", detail="Network is unreachable (ENETUNREACH)"),
-        worker_alone("no_route", detail="No route to host (EHOSTUNREACH)", address="192.168.7.7"),
+        worker_alone("no_route", detail="Network is unreachable (ENETUNREACH)", error="ENETUNREACH"),
+        worker_alone("no_route", detail="No route to host (EHOSTUNREACH)", error="EHOSTUNREACH", address="192.168.7.7"),
         worker_alone("refused", address="10.0.0.2"),
         worker_alone("refused", heard_by_datagram=True),
     ],

@@ -1,10 +1,11 @@
-from allready.model import ONLY_HEARD, Confidence, FactMissing
+from allready.model import Confidence, FactMissing, Loss, LossReason
 from allready.testing import check, fleet
 from tests.rules.port.fleets import worker_alone
 
 
 def test_says_that_node_0_is_gone() -> None:
-    [hit] = check("JOB010", worker_alone("lost", detail="the other side closed the connection")).hits
+    closed = Loss(reason=LossReason.CLOSED, text="the other side closed the connection")
+    [hit] = check("JOB010", worker_alone("lost", detail=str(closed), loss=closed)).hits
     assert hit.culprits.nodes == (0,)
     assert hit.confidence is Confidence.LIKELY
     assert hit.evidence[0].text == "the other side closed the connection"
@@ -24,8 +25,9 @@ def test_says_which_node_it_could_not_check() -> None:
 
 
 def test_a_silence_names_the_way_that_certainly_does_not_work() -> None:
-    [hit] = check("JOB010", worker_alone("lost", detail="no sign of life from node 0 for 10 s")).hits
+    silent = Loss(reason=LossReason.SILENT, silent_s=10.0)
+    [hit] = check("JOB010", worker_alone("lost", loss=silent)).hits
     assert (hit.culprits.links, hit.confidence) == (((0, 1),), Confidence.POSSIBLE)
-    one_way = f"no sign of life from node 0 for 10 s; {ONLY_HEARD}"
-    [hit] = check("JOB010", worker_alone("lost", detail=one_way)).hits
+    one_way = Loss(reason=LossReason.ONE_WAY, silent_s=10.0)
+    [hit] = check("JOB010", worker_alone("lost", loss=one_way)).hits
     assert hit.culprits.links == ((1, 0),)

@@ -3,6 +3,7 @@ from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FirewallFacts, MasterPortFacts, RollCall
 from allready.testing import check, claim, fleet, healthy_roll
+from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone
 
 
@@ -67,7 +68,7 @@ def test_a_command_typed_twice_on_one_machine_excuses_nobody() -> None:
 
 def test_accuses_nobody_while_node_0_drops_its_own_port() -> None:
     dropping = FirewallFacts(
-        tool="nft", drops=("inet filter input: tcp dport 29500 drop",), dropped_ports=((29500, 29500),)
+        tool="nft", drops=drops_of("inet filter input: tcp dport 29500 drop"), dropped_ports=((29500, 29500),)
     )
     alone = node_0_alone(3, facts={"firewall": dropping})
     assert check("JOB001", alone).state == "clear"

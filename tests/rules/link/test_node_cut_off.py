@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.model import Confidence, Fleet, World
+from allready.model import Confidence, Fleet, Loss, LossReason, World
 from allready.testing import check
 
 from .wires import DEAD, NONE, NOW, ask
@@ -90,9 +90,9 @@ def test_a_silent_agent_of_a_job_that_goes_on_accuses_nobody() -> None:
 
 
 def test_an_agent_that_closed_its_connection_has_ended_and_the_network_works() -> None:
-    closed = {"heard_s": {2: 5.0}, "now_s": NOW + 5.0, "lost": {2: "connection closed by the other side"}}
+    closed = {"heard_s": {2: 5.0}, "now_s": NOW + 5.0, "lost": {2: Loss(reason=LossReason.CLOSED)}}
     assert ask("LNK001", **closed).state == "clear"
-    assert ask("LNK001", **(closed | {"lost": {2: "no sign of life for 10 s"}})).state == "hit"
+    assert ask("LNK001", **(closed | {"lost": {2: Loss(reason=LossReason.SILENT, silent_s=10.0)}})).state == "hit"
 
 
 def test_a_stopped_process_still_acknowledges() -> None:

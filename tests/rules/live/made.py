@@ -58,7 +58,7 @@ def waiting(rank: int, **changes: Any) -> RankStatus:
         "pid": 100 + rank,
         "process_state": "sleeping",
         "phase": "communicating",
-        "beat_age_s": 0.1,
+        "heartbeat_age_s": 0.1,
         "cpu_share": 0.01,
         "children_cpu_share": 0.0,
         "groups": (mark(64),),
@@ -69,7 +69,7 @@ def waiting(rank: int, **changes: Any) -> RankStatus:
         "framework": "torch",
     }
     if changes.get("process_state") in {"stopped", "traced"}:
-        known["beat_age_s"] = NOW - ENTERED
+        known["heartbeat_age_s"] = NOW - ENTERED
     return RankStatus(**(known | changes))
 
 
@@ -86,7 +86,7 @@ def ended(rank: int, exit_code: int | None = 0, signal: str | None = None, **cha
         "exit_code": exit_code,
         "signal": signal,
         "ended_s": ENTERED - 1,
-        "beat_age_s": None,
+        "heartbeat_age_s": None,
         "cpu_share": None,
     }
     return behind(rank, **(known | changes))
@@ -158,7 +158,7 @@ def job(
         "hang_after_s": 60.0,
     }
     all_stacks = {
-        r: stack(r, "in_collective", "train.py:12 step") for r, s in statuses.items() if s.beat_age_s is not None
+        r: stack(r, "in_collective", "train.py:12 step") for r, s in statuses.items() if s.heartbeat_age_s is not None
     }
     all_stacks |= {s.rank: s for s in stacks if s.rank is not None}
     known: dict[str, Any] = {

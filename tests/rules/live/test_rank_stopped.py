@@ -5,7 +5,7 @@ from tests.rules.live.made import ask, behind, waiting
 
 
 def test_names_the_stopped_rank_with_its_node() -> None:
-    [hit] = ask("LIV001", behind(2, process_state=ProcessState.STOPPED, beat_age_s=9.0)).hits
+    [hit] = ask("LIV001", behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=9.0)).hits
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((2,), Confidence.CERTAIN, None)
     assert hit.values["who"] == "rank 2 (node 1, gpu1)"
     assert hit.values["operation"] == "all_reduce #64 (default_pg)"
@@ -45,4 +45,4 @@ def test_says_nothing_without_a_suspicion() -> None:
 
 
 def test_pulses_that_every_look_falls_into_are_no_stop() -> None:
-    assert ask("LIV001", behind(2, process_state=ProcessState.STOPPED, beat_age_s=0.3)).state == "clear"
+    assert ask("LIV001", behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=0.3)).state == "clear"

@@ -1,8 +1,9 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, FirewallFacts, NetFacts, Severity
-from allready.testing import check, fleet, healthy_path, healthy_reach, healthy_roll
+from allready.testing import check, commands, fleet, healthy_path, healthy_reach, healthy_roll
 from tests.cases import cases
+from tests.rules.firewalls import drops_of
 from tests.rules.net.made import SILENT, UNHEARD, both, elsewhere, master_path, net_of, not_looked_at, reached
 
 
@@ -22,7 +23,7 @@ def test_names_the_node_that_lets_nobody_in() -> None:
 
 
 def test_is_certain_where_the_closed_nodes_rules_drop_or_could_not_be_read() -> None:
-    for known in (FactMissing("permission denied"), FirewallFacts(tool="nft", drops=("inet f in: tcp drop",))):
+    for known in (FactMissing("permission denied"), FirewallFacts(tool="nft", drops=drops_of("inet f in: drop"))):
         [hit] = check("NET001", reached(4, paths=into(2, 4), firewall={2: known})).hits
         assert hit.confidence is Confidence.CERTAIN
 
@@ -35,15 +36,14 @@ def test_names_the_receiver_of_two_nodes_when_only_one_direction_is_filtered() -
 def test_names_the_sender_whose_own_filter_lets_nothing_out() -> None:
     shut = FirewallFacts(
         tool="nft",
-        drops=("inet t in: x", "inet t out: drop"),
-        out_drops=("inet t out: drop",),
+        drops=drops_of("inet t in: drop", "inet t out: drop"),
         out_dropped_ports=((1024, 29499), (29501, 65535)),
     )
     evidence = reached(2, paths={(0, 1): SILENT}, firewall={0: shut, 1: FirewallFacts(tool=None)})
     [hit] = check("NET001", evidence).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((0,), ((0, 1),))
-    assert hit.values["command"] == "nft insert rule inet t out tcp dport 32768-60999 accept"
-    both_shut = FirewallFacts(tool="nft", drops=("inet t in: drop",), dropped_ports=((1024, 65535),))
+    assert commands("NET001", hit)[0] == "nft insert rule inet t out tcp dport 32768-60999 accept"
+    both_shut = FirewallFacts(tool="nft", drops=drops_of("inet t in: drop"), dropped_ports=((1024, 65535),))
     [hit] = check("NET001", reached(2, paths={(0, 1): SILENT}, firewall={0: shut, 1: both_shut})).hits
     assert hit.culprits.nodes == (1,)
 
@@ -104,9 +104,9 @@ NFT = "nft insert rule inet filter input 'ip saddr { 10.0.0.1, 10.0.0.3 } tcp dp
 )
 def test_gives_the_command_of_the_firewall_that_is_there(tool: str, command: str) -> None:
     drops = ("inet filter input: tcp dport 32768-60999 drop",)
-    case = reached(3, paths=into(1, 3), firewall={1: FirewallFacts(tool=tool, drops=drops)})
+    case = reached(3, paths=into(1, 3), firewall={1: FirewallFacts(tool=tool, drops=drops_of(*drops))})
     [hit] = check("NET001", case).hits
-    assert hit.values["command"] == command
+    assert commands("NET001", hit)[0] == command
     assert hit.evidence[0].text == drops[0]
 
 
@@ -114,7 +114,7 @@ def test_names_the_networks_of_many_peers_and_the_node_s_own_port_range() -> Non
     facts = net_of(5, 40)
     case = reached(40, paths=into(5, 40), net={5: replace(facts, local_port_range=(40000, 41000))})
     [hit] = check("NET001", case).hits
-    assert hit.values["command"] == ("iptables -I INPUT -p tcp -s 10.0.0.0/24 --dport 40000:41000 -j ACCEPT")
+    assert commands("NET001", hit)[0] == ("iptables -I INPUT -p tcp -s 10.0.0.0/24 --dport 40000:41000 -j ACCEPT")
     assert len(str(hit.values["links"])) < 200
 
 

@@ -1,5 +1,5 @@
 from allready.model import FactMissing
-from allready.testing import check, fleet
+from allready.testing import check, commands, fleet
 from tests.cases import cases
 from tests.rules.net.made import choosing
 
@@ -9,7 +9,7 @@ def test_names_node_variable_and_the_exact_name_to_set(pattern: str) -> None:
     transport = {2: choosing("gloo", 2, None, pattern=pattern, error=f"no interface is called {pattern}")}
     [hit] = check("NET011", fleet(4, transport=transport)).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((2,), ("GLOO_SOCKET_IFNAME",))
-    assert hit.values["command"] == "export GLOO_SOCKET_IFNAME=eth0"
+    assert commands("NET011", hit)[0] == "export GLOO_SOCKET_IFNAME=eth0"
 
 
 def test_allows_nccl_its_own_syntax() -> None:

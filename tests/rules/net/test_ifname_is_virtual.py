@@ -1,5 +1,5 @@
 from allready.model import Confidence, FactMissing, Severity
-from allready.testing import check, fleet, healthy_reach
+from allready.testing import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, choosing, choosing_both, host_of, interface, net_of, plus
 
 BRIDGE = interface("docker0", "172.17.0.9/16")
@@ -10,7 +10,7 @@ def test_names_node_and_variable_when_only_loopback_is_selected() -> None:
     [hit] = check("NET012", fleet(4, transport=transport)).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((1,), ("NCCL_SOCKET_IFNAME",))
     assert (hit.severity, hit.confidence) == (None, Confidence.CERTAIN)
-    assert hit.values["command"] == "export NCCL_SOCKET_IFNAME=eth0"
+    assert commands("NET012", hit)[0] == "export NCCL_SOCKET_IFNAME=eth0"
 
 
 def test_is_only_likely_of_a_bridge_that_was_not_probed() -> None:

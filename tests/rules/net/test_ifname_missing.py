@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import FactMissing, LaunchFacts, Severity
-from allready.testing import check, fleet, healthy_node
+from allready.testing import check, commands, fleet, healthy_node
 from tests.rules.net.made import choosing, interface, plus
 
 MISSING = "no interface here matches ens99"
@@ -14,7 +14,7 @@ def test_names_node_and_variable_and_what_to_type(library: str) -> None:
     [hit] = check("NET010", fleet(4, transport=transport)).hits
     variable = f"{library.upper()}_SOCKET_IFNAME"
     assert (hit.culprits.nodes, hit.culprits.variables) == ((1,), (variable,))
-    assert hit.values["command"] == f"export {variable}=eth0"
+    assert commands("NET010", hit)[0] == f"export {variable}=eth0"
     assert hit.values["existing"] == "eth0 [1]"
     assert hit.severity is None
 
@@ -23,7 +23,7 @@ def test_advises_the_interface_that_node_0_sees() -> None:
     net = {1: plus(1, interface("eno1", "192.168.3.2/24"), interface("docker0", "172.17.0.1/16"))}
     transport = {1: choosing("nccl", 1, None, pattern="ens99", error=MISSING)}
     [hit] = check("NET010", fleet(4, transport=transport, net=net)).hits
-    assert hit.values["command"] == "export NCCL_SOCKET_IFNAME=eth0"
+    assert commands("NET010", hit)[0] == "export NCCL_SOCKET_IFNAME=eth0"
 
 
 def test_only_warns_when_the_job_does_not_use_the_library() -> None:

@@ -1,5 +1,5 @@
 from allready.model import FirewallFacts
-from allready.testing import check, fleet, healthy_path
+from allready.testing import check, commands, fleet, healthy_path
 from tests.rules.net.made import SILENT, not_looked_at, reached
 
 
@@ -19,7 +19,7 @@ def test_names_the_ports_and_the_node_that_closes_them() -> None:
     [hit] = check("NET007", case).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((0, 1),))
     assert hit.values["ports"] == "40001"
-    assert str(hit.values["command"]).startswith("nft insert rule inet filter input ip saddr 10.0.0.1 ")
+    assert commands("NET007", hit)[0].startswith("nft insert rule inet filter input ip saddr 10.0.0.1 ")
 
 
 def test_leaves_a_direction_to_the_other_rule_whose_data_ports_are_closed_too() -> None:

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, Route
-from allready.testing import check, fleet, healthy_reach
+from allready.testing import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, SILENT, choosing, choosing_both, interface, net_of, plus
 
 STORAGE = interface("eth9", "192.168.99.2/24")
@@ -24,7 +24,7 @@ def test_names_the_node_that_chose_a_network_of_its_own() -> None:
         ((1,), ("NCCL_SOCKET_IFNAME",)),
         ((1,), ("GLOO_SOCKET_IFNAME",)),
     ]
-    assert hits[0].values["command"] == "export NCCL_SOCKET_IFNAME=eth0"
+    assert commands("NET013", hits[0])[0] == "export NCCL_SOCKET_IFNAME=eth0"
     assert hits[0].confidence is Confidence.LIKELY
 
 

@@ -14,18 +14,20 @@ def test_suspects_the_address_while_nobody_gets_through(detail: str) -> None:
 
 
 def test_a_blackhole_inside_the_own_subnet_is_a_route_too() -> None:
-    assert check("PRT003", worker_alone("no_route", detail="Invalid argument (EINVAL)")).state == "hit"
+    assert check("PRT003", worker_alone("no_route", detail="Invalid argument (EINVAL)", error="EINVAL")).state == "hit"
 
 
 def test_suspects_the_nodes_route_once_others_got_through() -> None:
-    one = fleet(3, master_contact={2: contact("no_route", detail="Network is unreachable (ENETUNREACH)")})
+    one = fleet(
+        3, master_contact={2: contact("no_route", detail="Network is unreachable (ENETUNREACH)", error="ENETUNREACH")}
+    )
     [hit] = check("PRT003", one).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((2,), ())
     assert hit.fault_class is FaultClass.START_PATH
 
 
 def test_a_silent_neighbour_is_node_0s_absence() -> None:
-    silent = worker_alone("no_route", detail="No route to host (EHOSTUNREACH)")
+    silent = worker_alone("no_route", detail="No route to host (EHOSTUNREACH)", error="EHOSTUNREACH")
     assert check("PRT003", silent).state == "clear"
     assert check("JOB011", silent).state == "hit"
 
@@ -33,7 +35,11 @@ def test_a_silent_neighbour_is_node_0s_absence() -> None:
 def test_a_silent_neighbour_behind_a_name_is_a_path_and_nobodys_fault() -> None:
     """Node 0's machine may be off, or the name may mean another machine on this node alone."""
     silent = worker_alone(
-        "no_route", detail="No route to host (EHOSTUNREACH)", master_addr="node0", address="10.0.0.77"
+        "no_route",
+        detail="No route to host (EHOSTUNREACH)",
+        error="EHOSTUNREACH",
+        master_addr="node0",
+        address="10.0.0.77",
     )
     [hit] = check("PRT003", silent).hits
     assert (hit.culprits.nodes, hit.culprits.variables, hit.culprits.links) == ((), (), ((1, 0),))

@@ -3,6 +3,7 @@ import pytest
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts
 from allready.testing import check, fleet
 from tests.cases import cases
+from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone, worker_alone
 
 DEAF = Caller(kind="datagram", address="10.0.0.3", node_rank=2, name="gpu2", detail="silent", hears_us=False)
@@ -48,11 +49,11 @@ def test_an_open_handshake_of_a_node_that_is_here_means_nothing() -> None:
     ],
 )
 def test_a_node_that_drops_what_node_0_sends_names_its_own_rule(rule: str) -> None:
-    own = {"firewall": FirewallFacts(tool="nft", drops=(rule,))}
+    own = {"firewall": FirewallFacts(tool="nft", drops=drops_of(rule))}
     alone = worker_alone("silent", heard_by_datagram=False, facts=own)
     [hit] = check("PRT007", alone).hits
     assert (hit.culprits.links, hit.confidence) == (((0, 1),), Confidence.LIKELY)
-    assert rule in str(hit.values["seen"])
+    assert rule.replace("counter packets 3 bytes 180 ", "") in str(hit.values["seen"])
     assert check("PRT002", alone).state == "clear"
 
 
@@ -69,7 +70,7 @@ def test_a_node_that_drops_what_node_0_sends_names_its_own_rule(rule: str) -> No
     ],
 )
 def test_a_rule_about_something_else_explains_nothing(rule: str) -> None:
-    own = {"firewall": FirewallFacts(tool="nft", drops=(rule,))}
+    own = {"firewall": FirewallFacts(tool="nft", drops=drops_of(rule))}
     assert check("PRT007", worker_alone("silent", heard_by_datagram=False, facts=own)).state == "clear"
 
 

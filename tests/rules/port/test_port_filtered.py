@@ -1,14 +1,17 @@
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.registry import load
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
+from allready.model.fill import fill_steps
 from allready.testing import check, fleet, healthy_node
 from tests.cases import cases
+from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
 DROPS_PORT = FirewallFacts(
     tool="nft",
-    drops=("inet filter input: ct state invalid drop", "inet filter input: tcp dport 29500 drop"),
+    drops=drops_of("inet filter input: ct state invalid drop", "inet filter input: tcp dport 29500 drop"),
     dropped_ports=((29500, 29500),),
 )
 
@@ -20,6 +23,7 @@ def calling(*, hears_us: bool | None, node: int = 2) -> Caller:
         node_rank=node,
         name=f"gpu{node}",
         detail="silent",
+        tcp="silent",
         hears_us=hears_us,
     )
 
@@ -34,8 +38,7 @@ def test_the_silent_node_names_its_way_to_node_0() -> None:
 def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -> None:
     out = FirewallFacts(
         tool="nft",
-        drops=("inet t out: tcp dport 29500 drop",),
-        out_drops=("inet t out: tcp dport 29500 drop",),
+        drops=drops_of("inet t out: tcp dport 29500 drop"),
         out_dropped_ports=((29500, 29500),),
     )
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True, facts={"firewall": out})).hits
@@ -53,7 +56,7 @@ def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -
     ],
 )  # fmt: skip
 def test_names_node_0_whose_own_filter_drops_its_answers(tool: str, rule: str, command: str) -> None:
-    out = {"firewall": FirewallFacts(tool=tool, drops=(rule,), out_drops=(rule,))}
+    out = {"firewall": FirewallFacts(tool=tool, drops=drops_of(rule))}
     for silent in (node_0_alone(3, facts=out), node_0_alone(3, callers=(calling(hears_us=True),), facts=out)):
         hit = check("PRT002", silent).hits[0]
         assert (hit.culprits.nodes, hit.culprits.links) == ((0,), ((0, 1), (0, 2)))
@@ -67,7 +70,7 @@ def test_names_node_0_whose_own_filter_drops_its_answers(tool: str, rule: str, c
      "inet t out: ip daddr 10.0.0.9 tcp sport 29500 drop", "inet t out: tcp sport 29500 limit rate 1/second drop"],
 )  # fmt: skip
 def test_a_rule_about_other_answers_explains_nothing(rule: str) -> None:
-    out = {"firewall": FirewallFacts(tool="nft", drops=(rule,), out_drops=(rule,))}
+    out = {"firewall": FirewallFacts(tool="nft", drops=drops_of(rule))}
     assert check("PRT002", node_0_alone(3, facts=out)).state == "clear"
 
 
@@ -78,8 +81,8 @@ def test_is_certain_when_node_0_answers_datagrams() -> None:
 
 def test_a_refusal_is_not_called_silence_also_where_node_0_finds_the_rule() -> None:
     assert check("PRT002", worker_alone("refused", heard_by_datagram=True)).state == "clear"
-    refused = replace(calling(hears_us=True), detail="refused")
-    rejecting = replace(DROPS_PORT, drops=("inet filter input: tcp dport 29500 reject",))
+    refused = replace(calling(hears_us=True), tcp="refused")
+    rejecting = replace(DROPS_PORT, drops=drops_of("inet filter input: tcp dport 29500 reject"))
     only_it_is_out = node_0_alone(2, callers=(replace(refused, node_rank=1),), facts={"firewall": rejecting})
     assert check("PRT002", only_it_is_out).state == "clear"
     assert check("PRT010", only_it_is_out).hits[0].culprits.nodes == (0,)
@@ -95,8 +98,9 @@ def test_node_0_names_the_path_of_a_node_that_hears_it() -> None:
     [hit] = check("PRT002", node_0_alone(4, present=(0, 1, 3), callers=(calling(hears_us=True),))).hits
     assert (hit.culprits.links, hit.confidence) == (((2, 0),), Confidence.CERTAIN)
     # Node 0's own rules were read and let the port in: then the filter is elsewhere, and no command for node 0 helps.
-    assert hit.values["on"] == "2"
-    assert hit.values["command"] == "nft list ruleset | grep -w 29500; iptables -S OUTPUT"
+    first, second = fill_steps(load()["PRT002"].steps, hit.values)
+    assert (first.where, first.command) == ("node 2", "nft list ruleset | grep -w 29500; iptables -S OUTPUT")
+    assert second.command == "ping -c 3 10.0.0.1"
 
 
 def test_gives_the_usual_command_when_node_0_s_rules_could_not_be_read() -> None:
@@ -119,12 +123,12 @@ def test_names_node_0_by_its_filter_alone_when_nobody_comes() -> None:
 
 
 def test_a_filter_on_another_port_explains_nothing() -> None:
-    other = replace(DROPS_PORT, drops=("inet filter input: tcp dport 22 drop",), dropped_ports=((22, 22),))
+    other = replace(DROPS_PORT, drops=drops_of("inet filter input: tcp dport 22 drop"), dropped_ports=((22, 22),))
     assert check("PRT002", node_0_alone(3, facts={"firewall": other})).state == "clear"
 
 
 def test_names_the_node_whose_own_filter_drops_what_it_sends() -> None:
-    own = FirewallFacts(tool="nft", drops=("ip filter output: ip daddr { 10.0.0.1, 10.0.0.9 } drop",))
+    own = FirewallFacts(tool="nft", drops=drops_of("ip filter output: ip daddr { 10.0.0.1, 10.0.0.9 } drop"))
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=False, facts={"firewall": own})).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((1, 0),))
     assert hit.values["command"] == "nft insert rule ip filter output ip daddr 10.0.0.1 accept"
@@ -196,7 +200,7 @@ def test_gives_the_command_of_the_firewall_that_is_there(tool: str, command: str
 
 def locking_out(*addresses: str) -> dict[str, FirewallFacts]:
     rules = tuple(f"inet filter input: ip saddr {a} drop" for a in addresses)
-    return {"firewall": FirewallFacts(tool="nft", drops=rules)}
+    return {"firewall": FirewallFacts(tool="nft", drops=drops_of(*rules))}
 
 
 def test_names_node_0_when_its_filter_drops_the_only_address_that_is_missing() -> None:
@@ -212,7 +216,7 @@ def test_a_node_locked_out_in_both_families_is_one_node() -> None:
     net = healthy_node(0, 4).net
     assert isinstance(net, NetFacts)
     eth0 = replace(net.interfaces[1], addresses=("10.0.0.1/24", "fd00::1/64"))
-    facts = {"firewall": FirewallFacts(tool="nft", drops=rules), "net": replace(net, interfaces=(eth0,))}
+    facts = {"firewall": FirewallFacts(tool="nft", drops=drops_of(*rules)), "net": replace(net, interfaces=(eth0,))}
     [hit] = check("PRT002", node_0_alone(4, present=(0, 1, 3), facts=facts)).hits
     assert hit.culprits.links == ((2, 0),)
 

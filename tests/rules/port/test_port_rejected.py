@@ -5,8 +5,8 @@ from allready.testing import check, claim, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 
-def calling(detail: str) -> RollCall:
-    caller = Caller(kind="datagram", address="10.0.0.2", node_rank=1, name="gpu1", detail=detail, hears_us=True)
+def calling(tcp: str) -> RollCall:
+    caller = Caller(kind="datagram", address="10.0.0.2", node_rank=1, name="gpu1", tcp=tcp, hears_us=True)
     return RollCall(num_nodes=2, claims=(claim(0, 2),), callers=(caller,), waited_s=3.0, finished=False)
 
 

@@ -87,18 +87,11 @@ def _home() -> str:
 def _die_with(parent: str) -> None:
     """Let the kernel kill this process when the agent's thread that started it ends, also by SIGKILL."""
     try:
-        number = int(parent)
         from allready.proc.exec_shim import die_with_parent
 
-        die_with_parent()
+        die_with_parent(int(parent))
     except Exception as error:  # noqa: BLE001 - an odd number, an interpreter without ctypes: the agent's clean-up remains
         _complain(f"this rank would outlive its agent: {type(error).__name__}: {error}")
-        return
-    if os.getppid() != number:
-        from allready.proc.process import is_running
-
-        if not is_running(number):  # it died before the request
-            os._exit(1)
 
 
 def _complain(text: str) -> None:

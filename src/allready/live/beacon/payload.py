@@ -38,7 +38,6 @@ def encode(
     site_since_s: float,
     stack_id: int,
     framework: str,
-    recorder: bool | None,
     ring_s: float | None,
     problems: "Sequence[str]",
     groups: "Sequence[GroupCounters]",
@@ -47,13 +46,12 @@ def encode(
     """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added."""
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
-    known = "null" if recorder is None else "true" if recorder else "false"
     if sum(map(len, problems)) + len(site) > most_bytes // 16:  # a character may take six bytes
         site = _cut(site, most_bytes // 40)
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'"stack_id":{stack_id},"framework":{quoted(framework)},"recorder":{known},"ring_s":{ring},'
+        f'"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')

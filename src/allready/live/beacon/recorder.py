@@ -94,7 +94,6 @@ class Recorder:
         self.problems: list[str] = []
         self.ring_s: float | None = None
         self.has_groups = False
-        self.is_on: bool | None = None
         self._ring_cost_s = 0.0
         self._ring_at = float("-inf")  # monotonic
         self._ring_wall_s = 0.0
@@ -129,9 +128,6 @@ class Recorder:
                 self._note_problem(f"the flight recorder does not answer: {type(error).__name__}: {error}")
         if found:
             self._rhythm.note(now_s, sum(group.enqueued for group in found.values()))
-            self.is_on = True
-        elif self.is_on is None and self._sources is not None and not self._sources:
-            self.is_on = False
         return list(found.values())
 
     def has_sources(self) -> bool:

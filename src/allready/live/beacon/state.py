@@ -24,8 +24,8 @@ class CellState:
     `phase`, `site`, `site_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal as long as the
     main thread stands at the same instruction with the same callers; equal on ranks that stand at the same place of
     the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had no room.
-    `ring_s`: wall clock of the ring's last writing.  `has_recorder`: torch's flight recorder is there and on; None
-    until a process group exists.  `is_whole` False: no payload could be read yet, only the heartbeat is known.
+    `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be read yet, only the
+    heartbeat is known.
     """
 
     pid: int
@@ -38,7 +38,6 @@ class CellState:
     framework: str = ""
     groups: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
-    has_recorder: bool | None = None
     ring_s: float | None = None
     written_s: float | None = None  # wall clock of the payload
     problems: tuple[str, ...] = ()
@@ -62,7 +61,6 @@ class _Payload(msgspec.Struct):
     framework: str = ""
     groups: dict[str, _Group] = {}
     left_out: int = 0
-    recorder: bool | None = None
     ring_s: float | None = None
     at_s: float | None = None
     problems: list[str] = []
@@ -92,7 +90,6 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
         groups=groups,
         num_left_out=max(0, decoded.left_out),
-        has_recorder=decoded.recorder,
         ring_s=decoded.ring_s,
         written_s=decoded.at_s,
         problems=tuple(p[:_MAX_TEXT] for p in decoded.problems[:16]),

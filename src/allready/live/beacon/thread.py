@@ -371,7 +371,6 @@ class Beacon:
                 site_since_s=self._since_s,
                 stack_id=self._sight.stack_id if self._sight is not None else 0,
                 framework=_framework(has_groups=recorder.has_groups),
-                recorder=recorder.is_on,
                 ring_s=recorder.ring_s,
                 problems=(*self._problems, *recorder.problems),
                 groups=groups,

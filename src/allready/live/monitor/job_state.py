@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
 from allready.live.monitor.progress import shifts_of
-from allready.model import GroupMark, Live, NodeEvidence, NodeStatus, World, WorldNode
+from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, World, WorldNode
 
 HISTORY_S = 30.0
 MAX_HISTORY = 128
@@ -25,7 +25,7 @@ class JobState:
     answers: dict[int, NodeEvidence] = field(default_factory=dict)
     answered: dict[int, float] = field(default_factory=dict)
     readings: dict[int, list[Reading]] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
+    lost: dict[int, Loss] = field(default_factory=dict)
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first told
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)

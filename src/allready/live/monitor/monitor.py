@@ -23,6 +23,7 @@ from allready.model import (
     Fleet,
     Gather,
     Live,
+    Loss,
     Mismatch,
     NodeEvidence,
     NodeStatus,
@@ -134,9 +135,9 @@ class Judge:
         if self._board.take_answer(evidence, now):
             self._forget_if_new(attempt)
 
-    def lose(self, node_rank: int, why: str, now: float) -> None:
+    def lose(self, node_rank: int, loss: Loss, now: float) -> None:
         """The connection to a node's agent broke."""
-        self._board.lost[node_rank] = why[:300]
+        self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
         self._board.num_changes += 1
 

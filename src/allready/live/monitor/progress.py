@@ -112,7 +112,10 @@ def _group(
 
 def _is_mute(rank: RankStatus) -> bool:
     """Its last word may be from any moment before it fell silent."""
-    return rank.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING} or (rank.beat_age_s or 0.0) > MUTE_S
+    return (
+        rank.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING}
+        or (rank.heartbeat_age_s or 0.0) > MUTE_S
+    )
 
 
 def _forget_stale(positions: dict[int, Position], mute: set[int]) -> None:

@@ -112,7 +112,7 @@ def _gil(living: list[Word]) -> Suspicion | None:
     stale = [
         w
         for w in living
-        if (w.status.beat_age_s or 0.0) >= GIL_S and w.status.phase not in BUSY_PHASES and w.age_s < GIL_S
+        if (w.status.heartbeat_age_s or 0.0) >= GIL_S and w.status.phase not in BUSY_PHASES and w.age_s < GIL_S
     ]
     return _of("gil", "a rank runs no Python", stale) if stale and len(stale) < len(living) else None
 

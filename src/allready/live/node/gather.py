@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
@@ -21,6 +22,8 @@ from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 from allready.proc.process import has_handler, read_small, read_stat, wchan_of
 from allready.proc.syscalls import syscall_of
+
+T = TypeVar("T")
 
 ANSWER_S = 0.5
 """What a rank that was asked gets until it is checked whether it can answer."""
@@ -108,6 +111,15 @@ class Gathering:
             except DeadlineExceeded:
                 self.problem("py-spy did not finish in time")
         return tuple(self._of(rank, spied) for rank in self.ranks)
+
+    def result(self, task: Task[T] | None, problem: str) -> T | None:
+        """What a task beside the ranks found by `until`; None where there is none, with the problem where it is
+        late."""
+        try:
+            return task.result(timeout_s=self.until - time.monotonic()) if task is not None else None
+        except DeadlineExceeded:
+            self.problem(problem)
+            return None
 
     def problem(self, text: str) -> None:
         """Something that could not be had."""

@@ -10,12 +10,12 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.netlink_dump import SOCK_DIAG, attributes, dump, opened
+from allready.model.live import SocketRow
 
 SOCK_DIAG_BY_FAMILY = 20
 INET_DIAG_INFO = 2
@@ -33,49 +33,12 @@ MAX_SOCKETS = 100_000
 _UNKNOWN = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """One socket as the kernel reports it; times in seconds, ages in seconds ago.  None: this kernel does not report
-    it.
-
-    `unanswered`: time-outs in a row that the other side has not answered, be it to data, to a first packet or to a
-    probe of a closed window.
-    """
-
-    local: str
-    local_port: int
-    remote: str
-    remote_port: int
-    state: str
-    inode: int
-    receive_queue_bytes: int = 0
-    send_queue_bytes: int = 0
-    unanswered: int = 0
-    retransmits: int = 0
-    unacked: int = 0
-    lost: int = 0
-    total_retransmits: int = 0
-    rto_s: float | None = None
-    rtt_s: float | None = None
-    rtt_variation_s: float | None = None
-    min_rtt_s: float | None = None
-    last_sent_s: float | None = None
-    last_received_s: float | None = None
-    unsent_bytes: int | None = None
-    bytes_sent: int | None = None
-    bytes_acked: int | None = None
-    bytes_received: int | None = None
-    segments_received: int | None = None
-    delivery_rate_bytes_per_s: float | None = None
-    busy_s: float | None = None
-    receiver_limited_s: float | None = None
-    buffer_limited_s: float | None = None
-
-
 def connections(
     *, timeout_s: float, states: int = CONNECTIONS, is_wanted: Callable[[int], bool] = lambda _: True
-) -> Iterator[Connection]:
+) -> Iterator[tuple[int, SocketRow]]:
     """All TCP sockets in these states whose inode is wanted, IPv4 and then IPv6, as many as arrive in time.
+
+    Each with its inode; whose it is, the caller finds out.
 
     Raises:
         FactUnavailable: netlink or INET_DIAG is refused here, or did not answer in time.
@@ -97,8 +60,8 @@ def connections(
             raise FactUnavailable(f"INET_DIAG: {error}") from error
 
 
-def parse(body: bytes) -> Connection | None:
-    """One `inet_diag_msg` with its attributes; None when it is damaged or of another family."""
+def parse(body: bytes) -> tuple[int, SocketRow] | None:
+    """One `inet_diag_msg` with its attributes, and its inode; None when it is damaged or of another family."""
     if len(body) < 72:
         return None
     family, state, timer, retransmits = struct.unpack_from("=BBBB", body)
@@ -107,20 +70,21 @@ def parse(body: bytes) -> Connection | None:
     local_port, remote_port = struct.unpack_from("!HH", body, 4)
     width = 4 if family == socket.AF_INET else 16
     receive_queue, send_queue, _, inode = struct.unpack_from("=IIII", body, 56)
-    connection: dict[str, Any] = {
+    row: dict[str, Any] = {
+        "rank": None,
+        "pid": None,
         "local": _address(family, body[8 : 8 + width]),
         "local_port": local_port,
         "remote": _address(family, body[24 : 24 + width]),
         "remote_port": remote_port,
         "state": STATES.get(state, "unknown"),
-        "inode": inode,
         "receive_queue_bytes": receive_queue,
         "send_queue_bytes": send_queue,
     }
     info = attributes(body[72:]).get(INET_DIAG_INFO)
-    if info is None and connection["state"] == "SYN_RECV":
-        connection["retransmits"] = connection["unanswered"] = retransmits
-    return Connection(**connection, **(_info(info, timer, retransmits) if info is not None else {}))
+    if info is None and row["state"] == "SYN_RECV":
+        row["retransmits"] = row["backoff"] = retransmits
+    return inode, SocketRow(**row, **(_info(info, timer, retransmits) if info is not None else {}))
 
 
 def _address(family: int, raw: bytes) -> str:
@@ -157,7 +121,7 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
     last_answer_ms, rto_us = u32(56), u32(8)
     is_full = u32(228) == 0 and last_answer_ms is not None and rto_us is not None and last_answer_ms * 1000 <= rto_us
     return {
-        "unanswered": probes if timer == PROBE_TIMER else 0 if is_full else backoff,
+        "backoff": probes if timer == PROBE_TIMER else 0 if is_full else backoff,
         "retransmits": retransmits if timer == RETRANSMIT_TIMER else 0,
         "rto_s": micro(u32(8)),
         "unacked": u32(24) or 0,

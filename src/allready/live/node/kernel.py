@@ -17,7 +17,7 @@ from allready.facts.live import LiveHost
 
 KMSG = "/dev/kmsg"
 MAX_LINES = 4000
-MAX_RECORDS_PER_LOOK = 2000
+MAX_RECORDS_PER_POLL = 2000
 MAX_CHOSEN = 400
 RECORD_BYTES = 8192
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
@@ -52,7 +52,7 @@ class KernelLog:
     def _poll(self) -> None:
         if self._fd is None:
             return
-        for _ in range(MAX_RECORDS_PER_LOOK):
+        for _ in range(MAX_RECORDS_PER_POLL):
             try:
                 record = os.read(self._fd, RECORD_BYTES)
             except BlockingIOError:

@@ -1,13 +1,13 @@
-"""Network interfaces from the kernel itself (rtnetlink): up, carrier, counters, and rates since the last sample.
+"""Network interfaces from the kernel itself (rtnetlink): up, carrier, counters, speeds.
 
 Works in the calling thread's network namespace, unlike /sys/class/net.
 """
 
 import contextlib
 import struct
-import threading
 import time
-from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.netlink import interfaces
@@ -23,27 +23,14 @@ SPEEDS_EVERY_S = 60.0
 ADDRESSES_EVERY_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """One interface as the kernel reports it."""
-
-    name: str
-    is_up: bool
-    has_carrier: bool
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    num_errors: int = 0
-    num_dropped: int = 0
-
-
-def links(*, timeout_s: float) -> tuple[Link, ...]:
+def links(*, timeout_s: float) -> tuple[LinkRow, ...]:
     """All interfaces, in the kernel's order.
 
     Raises:
         FactUnavailable: netlink is refused here, or did not answer in time.
     """
     until = time.monotonic() + timeout_s
-    found: list[Link] = []
+    found: list[LinkRow] = []
     try:
         with opened(RTNETLINK) as sock:
             for body in dump(sock, RTM_GETLINK, bytes(16), RTM_NEWLINK, until):
@@ -55,7 +42,7 @@ def links(*, timeout_s: float) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def parse(body: bytes) -> Link | None:
+def parse(body: bytes) -> LinkRow | None:
     """One `ifinfomsg` with its attributes; None when it is damaged or nameless."""
     if len(body) < 16:
         return None
@@ -70,7 +57,7 @@ def parse(body: bytes) -> Link | None:
     if not name:
         return None
     _, _, received, sent, received_errors, sent_errors, received_dropped, sent_dropped = counters
-    return Link(
+    return LinkRow(
         name=name,
         is_up=bool(flags & IFF_UP),
         has_carrier=carrier and bool(flags & IFF_UP),
@@ -82,11 +69,9 @@ def parse(body: bytes) -> Link | None:
 
 
 class LinkWatch:
-    """Interfaces with rates; speeds and addresses, which a driver may take long to report, come from a thread."""
+    """Interfaces; their speeds and addresses, which a driver may take long to report, come from a thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last: dict[str, tuple[float, Link]] = {}
         self._slow: Task[tuple[dict[str, int | None], tuple[str, ...]]] | None = None
         self._asked_s = float("-inf")
         self._speeds: dict[str, int | None] = {}
@@ -98,16 +83,9 @@ class LinkWatch:
         Raises:
             FactUnavailable: the kernel does not answer.
         """
-        now = time.monotonic()
         found = links(timeout_s=timeout_s)
-        self._take_slow(now)
-        rows = []
-        with self._lock:
-            for link in found:
-                before = self._last.get(link.name)
-                rows.append(self._row(link, before, now))
-            self._last = {link.name: (now, link) for link in found}
-        return tuple(rows)
+        self._take_slow(time.monotonic())
+        return tuple(replace(link, speed_mbit_per_s=self._speeds.get(link.name)) for link in found)
 
     def addresses(self, *, timeout_s: float) -> tuple[str, ...]:
         """Addresses of this node, those of the loopback interface left out; the last known ones at the deadline."""
@@ -116,29 +94,6 @@ class LinkWatch:
             with contextlib.suppress(DeadlineExceeded, FactUnavailable):
                 self._speeds, self._addresses = self._slow.result(timeout_s=timeout_s)
         return self._addresses
-
-    def _row(self, link: Link, before: tuple[float, Link] | None, now: float) -> LinkRow:
-        sent = received = None
-        if before is not None and now - before[0] > 0.2:
-            sent, received = (
-                (new - old) / (now - before[0]) if new >= old else None
-                for new, old in (
-                    (link.sent_bytes, before[1].sent_bytes),
-                    (link.received_bytes, before[1].received_bytes),
-                )
-            )
-        return LinkRow(
-            name=link.name,
-            is_up=link.is_up,
-            has_carrier=link.has_carrier,
-            sent_bytes=link.sent_bytes,
-            received_bytes=link.received_bytes,
-            sent_bytes_per_s=sent,
-            received_bytes_per_s=received,
-            speed_mbit_per_s=self._speeds.get(link.name),
-            num_errors=link.num_errors,
-            num_dropped=link.num_dropped,
-        )
 
     def _take_slow(self, now: float) -> None:
         if self._slow is not None:

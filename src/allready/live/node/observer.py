@@ -136,26 +136,17 @@ class NodeObserver:
             ras = self._ask_ras(round_, ranks)
             addresses = self._links.addresses(timeout_s=0.2)
             evidence = round_.evidence()
+            answers = round_.result(reach, "whether other nodes answer was not found out in time")
+            sized = round_.result(sizes, "how long packets may be was not found out in time")
+            lines, why = round_.result(kernel, "the kernel's log was not read in time") or ((), None)
             reached: dict[str, bool] = {}
-            if reach is not None:
-                try:
-                    answers = reach.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        reached = self._reach.judged(answers)
-                except DeadlineExceeded:
-                    round_.problem("whether other nodes answer was not found out in time")
-            path_size: dict[str, PathSize] = {}
-            if sizes is not None:
-                try:
-                    sized = sizes.result(timeout_s=until - time.monotonic())
-                    with self._lock.held(LOCK_S):
-                        path_size = self._path_sizes.judged(sized)
-                except DeadlineExceeded:
-                    round_.problem("how long packets may be was not found out in time")
+            path_sizes: dict[str, PathSize] = {}
             try:
-                lines, why = kernel.result(timeout_s=until - time.monotonic())
-            except DeadlineExceeded:
-                lines, why = (), "the kernel's log was not read in time"
+                with self._lock.held(LOCK_S):
+                    reached = self._reach.judged(answers) if answers is not None else reached
+                    path_sizes = self._path_sizes.judged(sized) if sized is not None else path_sizes
+            except DeadlineExceeded as error:
+                round_.problem(str(error))
         for text in (why, self._gpus.why_silent() if self._gpus is not None else None):
             if text:
                 round_.problem(text)
@@ -171,7 +162,7 @@ class NodeObserver:
             ras=ras,
             addresses=addresses,
             reached=reached,
-            path_sizes=path_size,
+            path_sizes=path_sizes,
             problems=tuple(round_.problems),
         )
 

@@ -165,7 +165,7 @@ class RankWatch:
             pid=self.handle.pid,
             process_state=state,
             phase=own.phase if own is not None else "unknown",
-            beat_age_s=age_s if is_alive else None,
+            heartbeat_age_s=age_s if is_alive else None,
             cpu_share=self._cpu.share() if is_alive else None,
             children_cpu_share=self.family.cpu_share() if is_alive else None,
             rss_bytes=stat.rss_bytes if stat is not None and is_alive else None,

@@ -100,7 +100,7 @@ class RasAsker:
                 found = listeners(port, timeout_s=0.2)
             except FactUnavailable as error:
                 return f"RAS: {error}"
-            ours = [c for c in found if c.inode in owned]
+            ours = [inode for inode in found if inode in owned]
             if ours:
                 return host, port, len(ours) == len(found)
         return ""

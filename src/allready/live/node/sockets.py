@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, Connection, connections
+from msgspec.structs import replace
+
+from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, connections
 from allready.model.live import SocketRow
 from allready.proc.process import socket_inodes
 
@@ -42,22 +44,26 @@ def rows_of(owned: Mapping[int, Owner], *, timeout_s: float) -> tuple[SocketRow,
     if not owned:
         return ()
     found = []
-    half_open: list[Connection] = []
+    half_open: list[SocketRow] = []
     listening: dict[int, Owner] = {}
-    for connection in connections(
+    for inode, row in connections(
         timeout_s=timeout_s,
         states=CONNECTIONS | LISTENING | HALF_OPEN,
         is_wanted=lambda inode: inode == 0 or inode in owned,
     ):
-        if connection.state == "LISTEN":
-            listening.setdefault(connection.local_port, owned[connection.inode])
-        elif connection.inode in owned:
-            found.append(row_of(connection, owned[connection.inode]))
-        elif connection.state == "SYN_RECV":
-            half_open.append(connection)
-    found += [row_of(c, listening[c.local_port]) for c in half_open if c.local_port in listening]
+        if row.state == "LISTEN":
+            listening.setdefault(row.local_port, owned[inode])
+        elif inode in owned:
+            found.append(_of(owned[inode], row))
+        elif row.state == "SYN_RECV":
+            half_open.append(row)
+    found += [_of(listening[row.local_port], row) for row in half_open if row.local_port in listening]
     found.sort(key=trouble, reverse=True)
     return tuple(found[:MAX_ROWS])
+
+
+def _of(owner: Owner, row: SocketRow) -> SocketRow:
+    return replace(row, rank=owner.rank, pid=owner.pid)
 
 
 def trouble(row: SocketRow) -> tuple[int, ...]:
@@ -72,45 +78,11 @@ def trouble(row: SocketRow) -> tuple[int, ...]:
     )
 
 
-def listeners(port: int, *, timeout_s: float) -> tuple[Connection, ...]:
-    """Sockets that listen on a port, of any process.
+def listeners(port: int, *, timeout_s: float) -> tuple[int, ...]:
+    """Inodes of the sockets that listen on a port, of any process.
 
     Raises:
         FactUnavailable: the kernel does not answer.
     """
-    return tuple(c for c in connections(timeout_s=timeout_s, states=LISTENING) if c.local_port == port)
-
-
-def row_of(connection: Connection, owner: Owner) -> SocketRow:
-    """The row of one connection."""
-    return SocketRow(
-        rank=owner.rank,
-        pid=owner.pid,
-        local=connection.local,
-        local_port=connection.local_port,
-        remote=connection.remote,
-        remote_port=connection.remote_port,
-        state=connection.state,
-        receive_queue_bytes=connection.receive_queue_bytes,
-        send_queue_bytes=connection.send_queue_bytes,
-        unacked=connection.unacked,
-        unsent_bytes=connection.unsent_bytes,
-        retransmits=connection.retransmits,
-        total_retransmits=connection.total_retransmits,
-        backoff=connection.unanswered,
-        lost=connection.lost,
-        rto_s=connection.rto_s,
-        rtt_s=connection.rtt_s,
-        rtt_variation_s=connection.rtt_variation_s,
-        min_rtt_s=connection.min_rtt_s,
-        last_sent_s=connection.last_sent_s,
-        last_received_s=connection.last_received_s,
-        bytes_sent=connection.bytes_sent,
-        bytes_acked=connection.bytes_acked,
-        bytes_received=connection.bytes_received,
-        segments_received=connection.segments_received,
-        delivery_rate_bytes_per_s=connection.delivery_rate_bytes_per_s,
-        busy_s=connection.busy_s,
-        receiver_limited_s=connection.receiver_limited_s,
-        buffer_limited_s=connection.buffer_limited_s,
-    )
+    rows = connections(timeout_s=timeout_s, states=LISTENING)
+    return tuple(inode for inode, row in rows if row.local_port == port)

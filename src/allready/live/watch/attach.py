@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import AllreadyError
-from allready.live.watch.state import WatchedJob, WatchState, remarks_on, settled
+from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
 from allready.model import NodeStatus, ProcessState, Report
 from allready.proc.process import ProcessId, is_running, read_small, read_stat
 
@@ -134,7 +134,7 @@ class Attachment:
             now_s = float(answer["now_s"])
         except (msgspec.ValidationError, KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
             raise NotAnsweringError(f"the agent's answer is not of this version: {error}") from error
-        statuses = settled(statuses, self._statuses)
+        statuses = newest_attempt(statuses, self._statuses)
         self._statuses = statuses
         return WatchState(
             job=self.job,

@@ -21,7 +21,7 @@ from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
 from allready.live.watch.find import FoundJob, number
-from allready.live.watch.state import Remark, WatchedJob, WatchState, settled
+from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
 from allready.proc.process import read_text
 
@@ -71,7 +71,7 @@ class ForeignJob:
         status = self._observer.sample(now_s)
         if all(rank.is_gone for rank in status.ranks):
             return None
-        self._statuses = settled((status,), self._statuses)
+        self._statuses = newest_attempt((status,), self._statuses)
         answer = self._ras.poll(timeout_s=ras_s)
         notes = [Remark(key="untold" if self.job.is_numbered else "no_operations")]
         if self.job.source == "allready":

@@ -14,7 +14,7 @@ from allready.live.watch.state import Remark
 from allready.live.watch.view import Poller, View
 from allready.text.ui import ui
 
-LOOK_AT_KEYS_S = 0.25
+KEY_WAIT_S = 0.25
 PAINT_S = 1.0
 MESSAGE_S = 15.0
 """So long the answer to a key stays."""
@@ -56,7 +56,7 @@ def full_screen(
                 )
                 screen.show(lines)
             try:
-                key = keyboard.key(timeout_s=LOOK_AT_KEYS_S)
+                key = keyboard.key(timeout_s=KEY_WAIT_S)
             except EOFError:
                 return "quit"
             if key in {"q", "esc", "\x03", "\x04"}:

@@ -20,7 +20,7 @@ MAX_CONNECTIONS = 16
 
 _GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ("cpu_share", "CPU seconds per second of the rank's own process", lambda r: r.cpu_share),
-    ("beat_age_seconds", "Age of the beacon's last sign of life", lambda r: r.beat_age_s),
+    ("beat_age_seconds", "Age of the beacon's last sign of life", lambda r: r.heartbeat_age_s),
     ("period_seconds", "Median time between operations of the busiest group", lambda r: r.period_s),
     ("waiting_seconds", "For how long the oldest pending operation has waited",
      lambda r: max((m.waiting_s for m in r.groups if m.waiting_s is not None), default=None)),

@@ -72,7 +72,7 @@ class WatchState:
     notes: tuple[Remark, ...] = ()
 
 
-def settled(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
+def newest_attempt(statuses: tuple[NodeStatus, ...], before: tuple[NodeStatus, ...]) -> tuple[NodeStatus, ...]:
     """The newest attempt's statuses, with the sockets of the sample before where this one has none."""
     last = max((s.attempt for s in statuses), default=0)
     earlier = {s.node_rank: s for s in before if s.attempt == last}
@@ -208,9 +208,9 @@ def _ended(exit_code: int | None, signal: str | None) -> str:
 
 
 def _silence(rank: RankStatus) -> str:
-    if rank.beat_age_s is None or rank.beat_age_s < QUIET_BEAT_S:
+    if rank.heartbeat_age_s is None or rank.heartbeat_age_s < QUIET_BEAT_S:
         return ""
-    return _time(rank.beat_age_s)
+    return _time(rank.heartbeat_age_s)
 
 
 def _cpu(rank: RankStatus) -> str:

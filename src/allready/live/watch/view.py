@@ -21,8 +21,8 @@ OTHERS_S = 3.0
 RAS_S = 2.5
 EVIDENCE_S = 5.0
 """Agents need up to 1.5 s for their evidence, and write it after that."""
-EVIDENCE_LOOK_S = 0.1
-LONGEST_LOOK_S = 5.0
+EVIDENCE_POLL_S = 0.1
+MAX_SAMPLE_S = 5.0
 
 
 class View(Protocol):
@@ -186,7 +186,7 @@ class Poller:
     def __exit__(self, *_: object) -> None:
         """End, as soon as the sample under way allows."""
         self._stop.set()
-        self._thread.join(LONGEST_LOOK_S)
+        self._thread.join(MAX_SAMPLE_S)
 
     def age_s(self) -> float:
         """How old the newest sample is."""
@@ -239,7 +239,7 @@ def _is_written(folder: Path, asked_s: float) -> bool:
         fresh = [_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
         if fresh and all(fresh):
             return True
-        time.sleep(EVIDENCE_LOOK_S)
+        time.sleep(EVIDENCE_POLL_S)
     return any(_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))
 
 

@@ -27,7 +27,7 @@ class Coordinator:
     async def run(self) -> Report:
         """The whole check; returns the final report, which all present nodes have been given.
 
-        On cancellation, and on an error, the other nodes are told, the port is closed, and it goes on.
+        On cancellation, and on an error, the other nodes are notified, the port is closed, and it goes on.
         """
         roll, context = self._roll, self._context
         local: asyncio.Task[Any] | None = None
@@ -109,7 +109,7 @@ async def _unless_ended(work: Awaitable[Any], local: asyncio.Task[Any]) -> Any:
         if not stage.done():
             error = local.exception() if not local.cancelled() else None
             if error is not None and not isinstance(error, AllreadyError):
-                raise error  # a bug of ours is told as one
+                raise error  # a bug of ours is raised as one
             raise ExchangeError("node 0's own part in the check ended early") from error
         return stage.result()
     finally:

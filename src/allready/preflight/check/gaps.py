@@ -16,7 +16,7 @@ from allready.text.reasons import reason
 
 
 def gaps(facts: Mapping[int, NodeFacts], reach: Reachability | None) -> dict[str, Reason]:
-    """Stage -> what of it is missing, so that nobody is called healthy who was not looked at.
+    """Stage -> what of it is missing, so that no node is called healthy that was not checked.
 
     Single facts that a machine does not give are the rules' own matter; here it is a node without any facts, a script
     that was to be compared and could not be read, and pairs of nodes that were planned and not tried.

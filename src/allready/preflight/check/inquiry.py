@@ -90,7 +90,7 @@ class Inquiry:
         return self._reports.started
 
     def interrupted(self, stage: str, why: Reason) -> Report:
-        """The report when a signal ended the command: what stood, and what was not looked at."""
+        """The report when a signal ended the command: what stood, and what was not checked."""
         report = self._so_far()
         return self._ended(report, status_when_interrupted(report.verdict, report.findings), stage, why)
 

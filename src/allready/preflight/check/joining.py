@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.messaging.contact import HOPELESS, RETRY_S, Contact
 from allready.messaging.link import Link
-from allready.model import Fleet, HostFacts, MasterContactFacts, Report, UncheckedKind, World, WorldNode
+from allready.model import Fleet, HostFacts, Loss, MasterContactFacts, Report, UncheckedKind, World, WorldNode
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.text.reasons import reason
 
@@ -60,9 +60,9 @@ class Joiner:
             self._last_reported = (facts.outcome, waited_s)
             await self.judge_alone(waiting=True)
 
-    async def judge_loss(self, why: str) -> Report:
+    async def judge_loss(self, loss: Loss) -> Report:
         """Judge alone after the connection to node 0 broke."""
-        self._contact.facts = replace(self.contact, outcome="lost", detail=why)
+        self._contact.facts = replace(self.contact, outcome="lost", detail=str(loss), loss=loss)
         self._visible_since = datetime.now(UTC)
         return await self.judge_alone(waiting=False)
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
+from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
-from allready.model import ClockFacts, NodeFacts, NotApplicable, Report
+from allready.model import ClockFacts, Loss, LossReason, NodeFacts, NotApplicable, Report
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.follow import Abandoned, follow
 from allready.preflight.check.joining import Joiner
@@ -33,7 +34,7 @@ class Participant:
             try:
                 return await self._take_part(link)
             except ExchangeError as error:
-                return await self._joiner.judge_loss(str(error))
+                return await self._joiner.judge_loss(loss_of(error))
 
     async def _take_part(self, link: Link) -> Report:
         self.stage = "facts"
@@ -53,7 +54,7 @@ class Participant:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         if isinstance(answer, Abandoned):
-            return await self._joiner.judge_loss(answer.why)
+            return await self._joiner.judge_loss(Loss(reason=LossReason.LEFT, text=answer.why))
         with contextlib.suppress(ExchangeError):
             await link.send("bye", None)
         self._context.publish(answer)
@@ -87,7 +88,7 @@ class Participant:
 
 @contextlib.asynccontextmanager
 async def leaving(link: Link) -> AsyncIterator[None]:
-    """Close the connection in the end; node 0 is told why where it would otherwise take it for a loss."""
+    """Close the connection in the end; node 0 gets the reason where it would otherwise take it for a loss."""
     why: str | None = None
     try:
         yield

@@ -1,6 +1,6 @@
 """What the user asked `allready check` to do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from allready.model import LaunchFacts
 
@@ -28,6 +28,3 @@ class CheckRequest:
     isolate: bool = False
     grow: bool = False
     stage_deadline_s: float | None = None
-    report_dir: str | None = None
-    explicit_port: bool = False
-    extra: dict[str, str] = field(default_factory=dict)

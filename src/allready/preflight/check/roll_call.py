@@ -33,14 +33,14 @@ from allready.preflight.check.master_port import MasterPort
 from allready.preflight.check.waits import in_daemon_thread
 from allready.text.reasons import reason
 
-SPEAK_FROM_S = 2.0  # from here on every node is told who is awaited
+SPEAK_FROM_S = 2.0  # from here on every node is informed who is awaited
 REPEAT_S = 5.0
 SETTLE_S = 1.5  # after a clash: time for the others' claims, so that the majority is known
 FACTS_S = 20.0
 BYE_S = 3.0
 FACTS = "facts"
 MAX_AT_ONCE = 4096
-"""Messages that are taken before the caller is heard again."""
+"""Messages that are taken before the caller runs again."""
 
 
 def is_full(roll: RollCall) -> bool:
@@ -95,7 +95,7 @@ class RollCaller:
     # The roll
 
     async def call_roll(self) -> None:
-        """Until the roll is complete, cannot become so, or the wait is over; nodes that were refused are told why."""
+        """Until the roll is complete, cannot become so, or the wait is over; nodes that were refused get the reason."""
         rival = asyncio.create_task(self._watch_for_another_node_0())
         try:
             await self._until_complete()

@@ -43,7 +43,7 @@ async def in_daemon_thread(work: Callable[[], T], *, timeout_s: float, what: str
             result = work()
         except BaseException as caught:  # noqa: BLE001 - handed to the waiter, whatever it is
             error = caught
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(deliver, result, error)
 
     threading.Thread(target=body, name=f"allready {what}", daemon=True).start()
@@ -56,15 +56,15 @@ async def in_daemon_thread(work: Callable[[], T], *, timeout_s: float, what: str
 
 def say_exhaustion_once(loop: asyncio.AbstractEventLoop) -> None:
     """Let the loop warn once where it would print a traceback for every connection that it cannot accept for now."""
-    told = False
+    warned = False
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal told
+        nonlocal warned
         error = context.get("exception")
         if not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
             loop.default_exception_handler(context)
-        elif not told:
-            told = True
+        elif not warned:
+            warned = True
             log.warning("a connection has to wait: %s (see ulimit -n); trying again every second", error.strerror)
 
     loop.set_exception_handler(handle)

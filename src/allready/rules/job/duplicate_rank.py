@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Claim, Culprits, FaultClass, Hit, RollCall, Severity, ranges
+from allready.model import Claim, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import evidence, party
 
 
@@ -16,8 +16,10 @@ from allready.rules.job._claims import evidence, party
     layer=Layer.LAUNCH,
     title="Two nodes have the same node rank",
     message="node rank {node} was given twice: {parties}",
-    remedy="give one of them another --node-rank (free: {free}); if it is a leftover of an earlier start, end it there "
-    "by its pid",
+    remedy=RemedyStep(
+        explanation="give one of them another --node-rank (free: {free}); if it is a leftover of an earlier "
+        "start, end it there by its pid",
+    ),
 )
 def duplicate_rank(roll: RollCall) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, party, text
 
 
@@ -16,8 +16,15 @@ from allready.rules.job._claims import current, evidence, groups, minority, part
     layer=Layer.LAUNCH,
     title="A node of another job reported to node 0",
     message="job ids differ at the master port: {split}; refused: {refused}",
-    remedy="if it is the same job, start every node with the same --rdzv-id; if these are two jobs, give one of them "
-    "another --master-port",
+    remedy=(
+        RemedyStep(
+            explanation="if it is the same job, start it with the same --rdzv-id",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="if these are two jobs, give one of them another --master-port",
+        ),
+    ),
 )
 def job_id_differs(roll: RollCall) -> Iterator[Hit]:
     """

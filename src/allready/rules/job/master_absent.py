@@ -22,6 +22,7 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -36,8 +37,18 @@ from allready.model import (
     layer=Layer.ABSENCE,
     title="Node 0 is not there",
     message="node {nodes} finds nobody at {address} after {waited_s} s: node 0 has not started there",
-    remedy="start the command with --node-rank 0 on the machine of {master}; if it runs, compare its --master-port "
-    "with {port}, and what `getent hosts {master}` says there and here",
+    remedy=(
+        RemedyStep(
+            explanation="start the command with --node-rank 0",
+            where="{master}",
+        ),
+        RemedyStep(
+            explanation="if it runs there, compare its --master-port with {port}, and what the name means on "
+            "both sides",
+            where="{master}",
+            command="ss -ltnp; getent hosts {master}",
+        ),
+    ),
 )
 def master_absent(
     contact: PerNode[MasterContactFacts],

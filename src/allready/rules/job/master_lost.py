@@ -6,14 +6,15 @@ from allready.judging.addresses import endpoint
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
-    ONLY_HEARD,
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
+    LossReason,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -28,7 +29,11 @@ from allready.model import (
     layer=Layer.PROCESS_END,
     title="Node 0 was here and is gone",
     message="node {nodes} had joined, then the connection to node 0 ({address}) broke",
-    remedy="look at the end of the output on node 0: ended by hand, killed, or crashed; then start all nodes again",
+    remedy=RemedyStep(
+        explanation="look at the end of its output (ended by hand, killed, crashed), then start all nodes again",
+        where="node 0",
+        command="dmesg -T | tail -n 30; uptime",
+    ),
 )
 def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
@@ -48,7 +53,8 @@ def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCa
     if not nodes:
         return
     # Silence without an end of the connection is as well this node's own cable: then nobody is named but the way.
-    silent = all(contact[r].detail.startswith("no sign of life") for r in nodes)
+    losses = [loss for r in nodes if (loss := contact[r].loss) is not None]
+    silent = len(losses) == len(nodes) and all(loss.is_silent for loss in losses)
     yield Hit(
         culprits=Culprits(links=tuple(_lost_way(contact[r], r) for r in nodes)) if silent else Culprits(nodes=(0,)),
         fault_class=FaultClass.NET_BROKEN if silent else None,
@@ -68,4 +74,5 @@ def master_lost(contact: PerNode[MasterContactFacts], world: World, roll: RollCa
 
 def _lost_way(contact: MasterContactFacts, node: int) -> tuple[int, int]:
     """What certainly does not arrive: node 0's words here, or, where they do, ours there."""
-    return (node, 0) if contact.detail.endswith(ONLY_HEARD) else (0, node)
+    is_one_way = contact.loss is not None and contact.loss.reason is LossReason.ONE_WAY
+    return (node, 0) if is_one_way else (0, node)

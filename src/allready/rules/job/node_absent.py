@@ -15,6 +15,7 @@ from allready.model import (
     MasterPortFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -35,8 +36,18 @@ CUT_SHORT_S = 10.0
     layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
     message="no word from node {nodes} after {waited_s} s: {present} of {num_nodes} nodes are here",
-    remedy="start the same command with --node-rank {ranks} on the missing machine; if it is running there, "
-    "its own output says why it cannot reach node 0",
+    remedy=(
+        RemedyStep(
+            explanation="start the same command with --node-rank {ranks}; if it is running there, its own "
+            "output says why it cannot reach node 0",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="see whether it is running",
+            where="node {nodes}",
+            command="pgrep -af allready",
+        ),
+    ),
 )
 def node_absent(
     roll: RollCall,

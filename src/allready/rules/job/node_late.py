@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RollCall, Severity, World
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import evidence
 
 LATE_AFTER_S = 10.0
@@ -22,8 +22,15 @@ TOO_LATE_AFTER_S = 60.0
     layer=Layer.ABSENCE,
     title="Nodes arrived late",
     message="node {nodes} started {late_s} s after node {first}, the first to be ready",
-    remedy="find what is slow before the start on node {nodes}: image pull, imports from a shared file system, "
-    "a queue; if it has to be so, give the job a start-up time-out well above {most_s} s",
+    remedy=(
+        RemedyStep(
+            explanation="find what is slow before the start: image pull, imports from a shared file system, a queue",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="if it has to be so, give the job a start-up timeout well above {most_s} s",
+        ),
+    ),
 )
 def node_late(roll: RollCall, world: World) -> Iterator[Hit]:
     """

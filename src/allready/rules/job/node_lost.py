@@ -11,6 +11,7 @@ from allready.model import (
     Hit,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -27,8 +28,12 @@ from allready.rules.job._claims import evidence
     layer=Layer.PROCESS_END,
     title="A node was here and is gone",
     message="node {nodes} had reported, then the connection to node 0 broke ({why})",
-    remedy="look at the end of the output on node {nodes} and at `dmesg -T | tail` there (ended by hand, killed, out "
-    "of memory, machine rebooted), then start it again",
+    remedy=RemedyStep(
+        explanation="look at the end of its output and at the kernel log (ended by hand, killed, out of "
+        "memory, machine rebooted), then start it again",
+        where="node {nodes}",
+        command="dmesg -T | tail -n 30; uptime",
+    ),
 )
 def node_lost(roll: RollCall, world: World, contact: PerNode[MasterContactFacts] | None = None) -> Iterator[Hit]:
     """

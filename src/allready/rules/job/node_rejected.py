@@ -12,6 +12,7 @@ from allready.model import (
     LaunchFacts,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -27,7 +28,11 @@ from allready.rules.job._claims import HANDLED, current, evidence
     layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
-    remedy="compare the command and `allready --version` on node {node} with those on node 0, then start it again",
+    remedy=RemedyStep(
+        explanation="compare the command and the version with those of node 0, then start it again",
+        where="node {node}",
+        command="allready --version",
+    ),
 )
 def node_rejected(
     launch: PerNode[LaunchFacts],

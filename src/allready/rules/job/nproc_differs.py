@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RollCall, Severity
+from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import current, evidence, groups, minority, text
 
 
@@ -16,8 +16,16 @@ from allready.rules.job._claims import current, evidence, groups, minority, text
     layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
     message="nproc-per-node differs between nodes: {split}; the world then has {world_size} ranks",
-    remedy="give every node the same --nproc-per-node, unless it is meant so; scripts that compute a rank as "
-    "node_rank * nproc + local_rank are wrong in such a job: let them read RANK and WORLD_SIZE",
+    remedy=(
+        RemedyStep(
+            explanation="give the same --nproc-per-node, unless it is meant so",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="scripts that compute a rank as node_rank * nproc + local_rank are wrong in such a "
+            "job: let them read RANK and WORLD_SIZE",
+        ),
+    ),
 )
 def nproc_differs(roll: RollCall, gpu: PerNode[GpuFacts] | None = None) -> Iterator[Hit]:
     """

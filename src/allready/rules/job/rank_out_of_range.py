@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity, ranges
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import current, evidence, party
 
 
@@ -16,7 +16,9 @@ from allready.rules.job._claims import current, evidence, party
     layer=Layer.LAUNCH,
     title="A node rank is outside the job",
     message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",
-    remedy="node ranks count from 0: start it with --node-rank {free}",
+    remedy=RemedyStep(
+        explanation="node ranks count from 0: start it with --node-rank {free}",
+    ),
 )
 def rank_out_of_range(roll: RollCall) -> Iterator[Hit]:
     """

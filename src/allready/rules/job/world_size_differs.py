@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, Hit, RollCall, Severity, World
+from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import current, evidence, groups, minority, text, with_node_0
 
 
@@ -16,8 +16,17 @@ from allready.rules.job._claims import current, evidence, groups, minority, text
     layer=Layer.LAUNCH,
     title="Nodes disagree about the number of nodes",
     message="nnodes differs between nodes: {split}",
-    remedy="start every node with the same --nnodes (WORLD_SIZE, SLURM_NNODES or the like where it comes from the "
-    "environment)",
+    remedy=(
+        RemedyStep(
+            explanation="start every node with the same --nnodes",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="where it comes from the environment, compare",
+            where="every node",
+            command="env | grep -E 'WORLD_SIZE|NNODES|SLURM_(JOB_NUM_NODES|NNODES)'",
+        ),
+    ),
 )
 def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     """

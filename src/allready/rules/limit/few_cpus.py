@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, Severity, World
+from allready.model import (
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    HostFacts,
+    LaunchFacts,
+    PerNode,
+    RemedyStep,
+    Severity,
+    World,
+)
 
 
 @Rule(
@@ -15,8 +26,18 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, Launc
     layer=Layer.READINESS,
     title="Fewer usable CPUs than ranks",
     message="node {node}: {num_cpus} CPUs may be used by {nproc} ranks",
-    remedy="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; Kubernetes: the CPU limit "
-    "of the container; without a scheduler: see taskset -cp PID",
+    remedy=(
+        RemedyStep(
+            explanation="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; "
+            "Kubernetes: the CPU limit of the container",
+            where="node {node}",
+        ),
+        RemedyStep(
+            explanation="without a scheduler, see what confines it",
+            where="node {node}",
+            command="taskset -cp $$",
+        ),
+    ),
 )
 def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """

@@ -18,6 +18,7 @@ from allready.model import (
     LimitFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
     World,
 )
@@ -34,9 +35,19 @@ _ENOUGH_BYTES = 16 * GIB
     layer=Layer.READINESS,
     title="The limit of locked memory is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
-    remedy="check it where the job really starts: ulimit -l. Docker: --ulimit memlock=-1; systemd (slurmd, sshd, "
-    "kubelet): LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
-    "/etc/security/limits.conf and a new session",
+    remedy=(
+        RemedyStep(
+            explanation="check it where the job really starts",
+            where="node {node}",
+            command="ulimit -l",
+        ),
+        RemedyStep(
+            explanation="raise it: Docker: --ulimit memlock=-1; systemd (slurmd, sshd, kubelet): "
+            "LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in "
+            "/etc/security/limits.conf and a new session",
+            where="node {node}",
+        ),
+    ),
 )
 def memlock(
     limits: PerNode[LimitFacts],

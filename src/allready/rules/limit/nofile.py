@@ -16,6 +16,7 @@ from allready.model import (
     LimitFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
     World,
 )
@@ -36,8 +37,18 @@ _P2P_CHANNELS = 2
     title="The limit of open files is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
     "{world_size} ranks may need {wanted}",
-    remedy="before the start: ulimit -n {fit}; Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; "
-    "beyond the hard limit root must raise it in /etc/security/limits.conf",
+    remedy=(
+        RemedyStep(
+            explanation="raise it before the start",
+            where="node {node}",
+            command="ulimit -n {fit}",
+        ),
+        RemedyStep(
+            explanation="or for good: Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; beyond "
+            "the hard limit root must raise it in /etc/security/limits.conf",
+            where="node {node}",
+        ),
+    ),
 )
 def nofile(
     limits: PerNode[LimitFacts],

@@ -15,6 +15,7 @@ from allready.model import (
     LaunchFacts,
     LimitFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
     World,
@@ -33,8 +34,12 @@ _LITTLE_SHARE = 0.05
     layer=Layer.READINESS,
     title="The file system /dev/shm is nearly full",
     message="node {node}: only {free} of the {total} in /dev/shm are free; something else fills it",
-    remedy="see what fills it on node {node}: ls -laS /dev/shm | head; who holds it: fuser -v /dev/shm/*; files called "
-    "nccl-* and torch_* that nobody holds are left over from a dead job and can be removed",
+    remedy=RemedyStep(
+        explanation="see what fills it and who holds it; files called nccl-* and torch_* that no process holds "
+        "are left over from a dead job and can be removed",
+        where="node {node}",
+        command="ls -laS /dev/shm | head; fuser -v /dev/shm/*",
+    ),
 )
 def shm_full(
     limits: PerNode[LimitFacts],

@@ -17,6 +17,7 @@ from allready.model import (
     LaunchFacts,
     LimitFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
     World,
@@ -33,9 +34,25 @@ from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_
     title="The file system /dev/shm is too small",
     message="node {node}: /dev/shm holds {total} in all for {nproc} ranks and their DataLoader workers; "
     "it should hold at least {wanted}",
-    remedy="docker run --shm-size=1g (or --ipc=host); Kubernetes: an emptyDir with medium: Memory mounted on /dev/shm; "
-    "as root on the machine itself: mount -o remount,size=8g /dev/shm. NCCL_SHM_DISABLE=1 only avoids NCCL's SHM "
-    "transport, at the price of bandwidth inside the node",
+    remedy=(
+        RemedyStep(
+            explanation="Docker: give the container more, or the host's (--ipc=host)",
+            where="node {node}",
+            command="docker run --shm-size=8g",
+        ),
+        RemedyStep(
+            explanation="Kubernetes: mount an emptyDir with medium: Memory on /dev/shm",
+        ),
+        RemedyStep(
+            explanation="on the machine itself, as root",
+            where="node {node}",
+            command="mount -o remount,size=8g /dev/shm",
+        ),
+        RemedyStep(
+            explanation="NCCL_SHM_DISABLE=1 only avoids NCCL's SHM transport, at the price of bandwidth inside "
+            "the node",
+        ),
+    ),
 )
 def shm_too_small(
     limits: PerNode[LimitFacts],

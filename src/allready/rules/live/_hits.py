@@ -73,6 +73,7 @@ def common(live: Live, world: World, found: HangBlame, causes: Sequence[StallCau
     began = (first.began_s if first is not None else None) or found.began_s
     return {
         "who": named(live, world, (c.rank for c in causes) if causes else found.ranks),
+        "on": node_label(live, world, first.rank) if first is not None else "?",
         "pid": (status.pid if status is not None else None) or "?",
         "since": wall_clock(began),
         "site": (first.site if first is not None else "") or "?",
@@ -82,6 +83,12 @@ def common(live: Live, world: World, found: HangBlame, causes: Sequence[StallCau
         "operation": operation(found) if found.wait is not None else _place(live, found),
         "waits_since": wall_clock(found.began_s),
     }
+
+
+def node_label(live: Live, world: World, rank: int) -> str:
+    """The node of a rank, `2 (gpu02)`; `?` where it is not known."""
+    node = live.node_of_rank().get(rank)
+    return "?" if node is None else world.label(node)
 
 
 def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[Evidence, ...]:

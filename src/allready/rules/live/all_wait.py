@@ -8,7 +8,7 @@ from allready.judging.layers import Layer
 from allready.judging.live_status import named
 from allready.judging.registry import Rule
 from allready.judging.signs import Sign
-from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import hit_of
 
 QUIET_S = 3.0
@@ -25,8 +25,11 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     title="Everybody waits in the same kind of call, and no byte is under way",
     message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
     "anything to send",
-    remedy="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer and tag of send "
-    "and recv, members of the group; print them on every rank before the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    remedy=RemedyStep(
+        explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
+        "and tag of send and recv, members of the group; print them on every rank before the call, "
+        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    ),
 )
 def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -20,9 +20,17 @@ from allready.rules.live._hits import stall_hits
     title="Native code of a rank holds Python's lock and does not give it back",
     message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
     "waited for by {waiting} in {operation}",
-    remedy="the call at {site} goes into native code that keeps the GIL: release it there (Py_BEGIN_ALLOW_THREADS, "
-    "ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release). `py-spy dump --native --pid {pid}` shows the "
-    "native frames",
+    remedy=(
+        RemedyStep(
+            explanation="the call at {site} goes into native code that keeps the GIL: release it there "
+            "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)",
+        ),
+        RemedyStep(
+            explanation="read the native frames",
+            where="node {on}",
+            command="py-spy dump --native --pid {pid}",
+        ),
+    ),
 )
 def gil_held(case: Analysis) -> Iterator[Hit]:
     """

@@ -18,10 +18,11 @@ from allready.model import (
     GroupMark,
     Hit,
     Live,
+    RemedyStep,
     Severity,
     World,
 )
-from allready.rules.live._hits import MIN_WAIT_S, hit_of, shown
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 
 
 @Rule(
@@ -33,9 +34,19 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, shown
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
     "up by earlier work (a kernel that does not end)",
-    remedy="look at the GPU of {who}: `nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT`, Xid lines in `dmesg -T`; the "
-    "kernel that it runs is seen with `cuda-gdb -p {pid}` or with CUDA_LAUNCH_BLOCKING=1 in a second run. Reset or "
-    "replace the GPU if it does not end",
+    remedy=(
+        RemedyStep(
+            explanation="look for throttling, retired pages and Xid errors of its GPU; reset or replace the "
+            "GPU if the kernel does not end",
+            where="node {on}",
+            command="nvidia-smi -q -d PERFORMANCE,PAGE_RETIREMENT; dmesg -T | grep -i xid",
+        ),
+        RemedyStep(
+            explanation="the kernel that it runs is seen with cuda-gdb, or with CUDA_LAUNCH_BLOCKING=1 in a second run",
+            where="node {on}",
+            command="cuda-gdb -p {pid}",
+        ),
+    ),
 )
 def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
@@ -69,7 +80,11 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         found,
         (),
         culprits=Culprits(ranks=seen.behind),
-        values={"who": named(live, world, seen.behind), "pid": live.ranks()[seen.behind[0]].pid or "?"},
+        values={
+            "who": named(live, world, seen.behind),
+            "on": node_label(live, world, seen.behind[0]),
+            "pid": live.ranks()[seen.behind[0]].pid or "?",
+        },
         severity=None if too_long else Severity.WARNING,
         confidence=Confidence.LIKELY if few and (is_spinning or too_long) else Confidence.POSSIBLE,
         evidence=(*seen.evidence, *shown(live, found, ()))[:12],

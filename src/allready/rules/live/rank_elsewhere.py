@@ -14,6 +14,7 @@ from allready.model import (
     FaultClass,
     Hit,
     Live,
+    RemedyStep,
     RunEvidence,
     Severity,
     clock_time,
@@ -33,8 +34,11 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",
-    remedy="every rank must make the same calls in the same order (for send and recv: matching peers and tags; for "
-    "new_group: on every rank of the job, members or not): compare {site} with the line of the others in the evidence",
+    remedy=RemedyStep(
+        explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
+        "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
+        "the line of the others in the evidence",
+    ),
 )
 def rank_elsewhere(case: Analysis, live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -19,9 +19,18 @@ from allready.rules.live._hits import stall_hits
     applies=Applies.LIVE,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
-    remedy="look at the file server or the disk behind that path: `df PATH` and `ls PATH` with a time-out, `dmesg -T "
-    "| grep -i -E 'nfs|lustre|fuse|blocked for more'`, `nfsstat -m`. The process cannot be killed before the server "
-    "answers; mount with a time-out or keep data and checkpoints on storage that answers",
+    remedy=(
+        RemedyStep(
+            explanation="look at the file server or the disk behind that path, and at the kernel log",
+            where="node {on}",
+            command="timeout 5 ls -l /proc/{pid}/fd; dmesg -T | grep -i -E 'nfs|lustre|fuse|blocked for "
+            "more'; nfsstat -m",
+        ),
+        RemedyStep(
+            explanation="the process cannot be killed before the server answers: mount with a timeout, or keep "
+            "data and checkpoints on storage that answers",
+        ),
+    ),
 )
 def rank_in_storage(case: Analysis) -> Iterator[Hit]:
     """

@@ -7,7 +7,7 @@ from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.stall import StallCause, StallKind
-from allready.model import Confidence, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
 
 SURE_AFTER_S = 5.0
@@ -24,8 +24,17 @@ MIN_WAIT_S = 2.0
     layer=Layer.STALL,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
-    remedy="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs before the job, on "
-    "all ranks, or needs a longer time-out; if it never ends, {site} is where to look: `py-spy dump --pid {pid}`",
+    remedy=(
+        RemedyStep(
+            explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
+            "before the job, on all ranks, or needs a longer timeout",
+        ),
+        RemedyStep(
+            explanation="if it never ends, see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     """

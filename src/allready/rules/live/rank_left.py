@@ -9,7 +9,7 @@ from allready.judging.live_status import named, status_of
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Rule
 from allready.judging.stall import StallCause, StallKind
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World, clock_time, ranges
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
 from allready.rules.live._hits import hit_of, visible_s
 
 
@@ -22,8 +22,11 @@ from allready.rules.live._hits import hit_of, visible_s
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
-    remedy="every rank must make equally many calls: look for uneven data (drop_last=True, a DistributedSampler, "
-    "torch.distributed.algorithms.join.Join), an early return, break or sys.exit, a call that only {who} makes",
+    remedy=RemedyStep(
+        explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
+        "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
+        "sys.exit, a call that only {who} makes",
+    ),
 )
 def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -20,9 +20,18 @@ from allready.rules.live._hits import stall_hits
     title="A rank waits for a lock that nobody will release",
     message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
     "in {operation}",
-    remedy="see both stacks in the evidence: threads that take two locks must take them in one order, a lock must "
-    "not be taken twice by one thread (threading.RLock), and nobody may hold it across a collective. `py-spy dump "
-    "--pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="see both stacks in the evidence: threads that take two locks must take them in one "
+            "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
+            "may hold it across a collective",
+        ),
+        RemedyStep(
+            explanation="read the stacks again",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_locked(case: Analysis) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, Severity
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
 
 PATIENCE = 2.0
@@ -21,8 +21,17 @@ PATIENCE = 2.0
     layer=Layer.STALL,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
-    remedy="look at what {who} does before init_process_group or jax.distributed.initialize: {site}. Imports, "
-    "downloads and data sets belong after joining or on all ranks alike; `py-spy dump --pid {pid}` shows it again",
+    remedy=(
+        RemedyStep(
+            explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "
+            "imports, downloads and data sets belong after joining or on all ranks alike",
+        ),
+        RemedyStep(
+            explanation="see what it does at {site}",
+            where="node {on}",
+            command="py-spy dump --pid {pid}",
+        ),
+    ),
 )
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -19,8 +19,12 @@ from allready.rules.live._hits import stall_hits
     applies=Applies.LIVE,
     title="A rank's process is stopped",
     message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
-    remedy="let it go on with `kill -CONT {pid}` on its node; if it was stopped by a debugger, a freezer or Ctrl-Z, "
-    "end that first. A stopped process keeps its connections, so no time-out of the network ever tells of it",
+    remedy=RemedyStep(
+        explanation="let it go on; if it was stopped by a debugger, a freezer or Ctrl-Z, end that first (a "
+        "stopped process keeps its connections, so no timeout of the network ever tells of it)",
+        where="node {on}",
+        command="kill -CONT {pid}",
+    ),
 )
 def rank_stopped(case: Analysis) -> Iterator[Hit]:
     """

@@ -8,7 +8,7 @@ from allready.judging.layers import Layer
 from allready.judging.live_status import offset_s, status_of
 from allready.judging.registry import Rule
 from allready.judging.stall import StallCause, StallKind
-from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, Severity, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, clock_time
 from allready.rules.live._hits import hit_of, visible_s
 
 
@@ -20,8 +20,16 @@ from allready.rules.live._hits import hit_of, visible_s
     layer=Layer.PROCESS_END,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
-    remedy="find who sent it: a scheduler that evicts, `kill`, a limit of that node (journalctl, kubectl describe pod, "
-    "scontrol show job). To end a job, end its launcher: it tells all ranks",
+    remedy=(
+        RemedyStep(
+            explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
+            where="node {on}",
+            command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
+        ),
+        RemedyStep(
+            explanation="to end a job, end its launcher: it tells all ranks",
+        ),
+    ),
 )
 def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:
     """

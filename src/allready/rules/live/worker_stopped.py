@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.stall import StallKind
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
 
 
@@ -20,8 +20,18 @@ from allready.rules.live._hits import stall_hits
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
-    remedy="look at that child: `kill -CONT` if it was stopped; if it was killed, see `dmesg -T | grep -i -E 'killed "
-    "process|oom'` and the size of /dev/shm. DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+    remedy=(
+        RemedyStep(
+            explanation="look at that child: if it was stopped, kill -CONT it; if it was killed, see the "
+            "kernel log and the size of /dev/shm",
+            where="node {on}",
+            command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
+            "df -h /dev/shm",
+        ),
+        RemedyStep(
+            explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
+        ),
+    ),
 )
 def worker_stopped(case: Analysis) -> Iterator[Hit]:
     """

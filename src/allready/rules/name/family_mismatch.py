@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import parse
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, Severity, World
+from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -16,8 +16,18 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFac
     layer=Layer.NAME,
     title="MASTER_ADDR is of an address family that the node does not have",
     message="MASTER_ADDR {master} is {addresses}, and node {nodes} has no {family}",
-    remedy="give node 0's address of the family that all nodes have (--master-addr ADDRESS; there: ip -br address), "
-    "or enable {family} on node {nodes}",
+    remedy=(
+        RemedyStep(
+            explanation="give node 0's address of a family that all nodes have (--master-addr ADDRESS); its "
+            "addresses are",
+            where="node 0",
+            command="ip -br address",
+        ),
+        RemedyStep(
+            explanation="or enable {family}",
+            where="node {nodes}",
+        ),
+    ),
 )
 def family_mismatch(contact: PerNode[MasterContactFacts], world: World) -> Iterator[Hit]:
     """

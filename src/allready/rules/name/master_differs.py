@@ -15,6 +15,7 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     World,
 )
@@ -28,8 +29,17 @@ from allready.model import (
     layer=Layer.NAME,
     title="MASTER_ADDR means different machines on different nodes",
     message="MASTER_ADDR leads to different addresses: {split}",
-    remedy="give every node the same address of node 0 (--master-addr ADDRESS), or make the name the same everywhere "
-    "(getent ahosts {master})",
+    remedy=(
+        RemedyStep(
+            explanation="give the same address of node 0: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or make the name resolve to the same address everywhere",
+            where="every node",
+            command="getent ahosts {master}",
+        ),
+    ),
 )
 def master_differs(
     names: PerNode[NameFacts],

@@ -14,6 +14,7 @@ from allready.model import (
     MasterContactFacts,
     NameFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -32,8 +33,22 @@ _SOMEBODY = frozenset({"wrong_service", "stale_store", "other_job"})
     title="MASTER_ADDR means this very machine on another node than node 0",
     message="on node {nodes} MASTER_ADDR {master} is {addresses}, the node itself: a loopback address leads to no "
     "other machine",
-    remedy="give every node an address of node 0 that the others can reach (--master-addr ADDRESS; on node 0: hostname "
-    "-I), or correct the line of {master} in /etc/hosts on node {nodes}",
+    remedy=(
+        RemedyStep(
+            explanation="give an address of node 0 that the other nodes can reach: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="list the addresses of node 0",
+            where="node 0",
+            command="hostname -I",
+        ),
+        RemedyStep(
+            explanation="or correct the line of {master} in /etc/hosts",
+            where="node {nodes}",
+            command="grep -n -w {master} /etc/hosts",
+        ),
+    ),
 )
 def master_is_loopback(
     names: PerNode[NameFacts],

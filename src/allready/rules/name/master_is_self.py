@@ -14,6 +14,7 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     World,
 )
@@ -27,8 +28,16 @@ from allready.model import (
     layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="MASTER_ADDR {master} is {address}, an address of node {node} itself, which is not node 0",
-    remedy="give node {node} the address of node 0 (--master-addr ADDRESS); or, if this machine is to be node 0, start "
-    "it with --node-rank 0",
+    remedy=(
+        RemedyStep(
+            explanation="give the address of node 0: --master-addr ADDRESS",
+            where="node {node}",
+        ),
+        RemedyStep(
+            explanation="or, if this machine is to be node 0, start it with --node-rank 0",
+            where="node {node}",
+        ),
+    ),
 )
 def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
     """

@@ -16,6 +16,7 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -31,8 +32,15 @@ from allready.model import (
     title="MASTER_ADDR is not an address of node 0",
     message="MASTER_ADDR {master} is {addresses}, and node {node} has no such address: the others look for node 0 "
     "elsewhere",
-    remedy="give every node an address that node 0 has ({own}): --master-addr ADDRESS; or start the command with "
-    "--node-rank 0 on the machine of {master}",
+    remedy=(
+        RemedyStep(
+            explanation="give an address that node 0 has ({own}): --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or start the command with --node-rank 0 on the machine of {master}",
+        ),
+    ),
 )
 def master_not_here(
     names: PerNode[NameFacts],

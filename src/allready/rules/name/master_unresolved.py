@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from allready.judging.addresses import reached
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, Severity, World
+from allready.model import (
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    MasterContactFacts,
+    NameFacts,
+    PerNode,
+    RemedyStep,
+    Severity,
+    World,
+)
 
 
 @Rule(
@@ -16,8 +27,17 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFac
     layer=Layer.NAME,
     title="MASTER_ADDR does not resolve",
     message="node {nodes} cannot resolve MASTER_ADDR {master}: {error}",
-    remedy="give the address of node 0 instead of its name (--master-addr ADDRESS), or add the name on node {nodes}: "
-    "echo 'ADDRESS {master}' | sudo tee -a /etc/hosts",
+    remedy=(
+        RemedyStep(
+            explanation="give the address of node 0 instead of its name: --master-addr ADDRESS",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or add the name to the hosts file",
+            where="node {nodes}",
+            command="echo 'ADDRESS {master}' | sudo tee -a /etc/hosts",
+        ),
+    ),
 )
 def master_unresolved(
     names: PerNode[NameFacts], world: World, contact: PerNode[MasterContactFacts] | None = None

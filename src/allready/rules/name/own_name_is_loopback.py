@@ -18,6 +18,7 @@ from allready.model import (
     NameFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -34,8 +35,17 @@ from allready.model import (
     title="Gloo will give its peers a loopback address",
     message="node {nodes}: by the host name {name} ({addresses}) Gloo finds only a loopback address to tell its peers, "
     "and they cannot reach that",
-    remedy="export GLOO_SOCKET_IFNAME={interface} on node {nodes}, or let {name} resolve to the address of {interface} "
-    "in /etc/hosts",
+    remedy=(
+        RemedyStep(
+            explanation="name the interface that Gloo is to use",
+            where="node {nodes}",
+            command="export GLOO_SOCKET_IFNAME={interface}",
+        ),
+        RemedyStep(
+            explanation="or let {name} resolve to the address of {interface} in /etc/hosts",
+            where="node {nodes}",
+        ),
+    ),
 )
 def own_name_is_loopback(
     names: PerNode[NameFacts],

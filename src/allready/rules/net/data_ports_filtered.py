@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from allready.judging.addresses import drops_out, drops_port
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,6 +16,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -36,9 +37,19 @@ LINUX_PORT_RANGE = (32768, 60999)
     title="A firewall swallows connections to the data ports",
     message="connections to random high ports get no answer on {num_links} of {num_tried} directions ({links}),"
     " although these nodes do reach each other: a packet filter drops them",
-    remedy="NCCL and Gloo listen on ports that the kernel picks from {first}-{last}: open them"
-    " on node {where}: {command}. Where only a smaller range may be opened, confine the kernel to "
-    'it on every node: sysctl -w net.ipv4.ip_local_port_range="LOW HIGH"',
+    remedy=(
+        RemedyStep(
+            explanation="open the ports on which NCCL and Gloo listen, which the kernel picks from {first}-{last}",
+            where="node {on}",
+            command="{command}",
+            each="openings",
+        ),
+        RemedyStep(
+            explanation="where only a smaller range may be opened, confine the kernel to it",
+            where="every node",
+            command='sysctl -w net.ipv4.ip_local_port_range="LOW HIGH"',
+        ),
+    ),
 )
 def data_ports_filtered(
     reach: Reachability,
@@ -82,10 +93,12 @@ def data_ports_filtered(
             "links": arrows(links, world),
             "first": first,
             "last": last,
-            "where": on_nodes(world, where),
-            "command": opening_outward(shut, firewall or {}, (first, last))
-            if shut
-            else opening(where, firewall, (first, last), senders(links, judged, net)),
+            "openings": commands(
+                world,
+                opening_outward(shut, firewall or {}, (first, last))
+                if shut
+                else opening(where, firewall, (first, last), senders(links, judged, net)),
+            ),
         },
         evidence=(
             *_rules_seen(where, firewall, outward=bool(shut)),
@@ -96,7 +109,7 @@ def data_ports_filtered(
 
 def elsewhere(where: Iterable[int], firewall: Mapping[int, FirewallFacts] | None) -> bool:
     """Whether the rules of a node that seems closed were read and drop nothing: the filter may lie on the way."""
-    return any((known := (firewall or {}).get(n)) is not None and not (known.drops or known.out_drops) for n in where)
+    return any((known := (firewall or {}).get(n)) is not None and not known.drops for n in where)
 
 
 def senders_shut(judged: Judged, firewall: Mapping[int, FirewallFacts] | None) -> tuple[int, ...]:
@@ -161,5 +174,5 @@ def _rules_seen(
 ) -> Iterator[Evidence]:
     for node in where[:4]:
         facts = firewall.get(node) if firewall else None
-        for rule in (facts.out_drops if outward else facts.drops)[:3] if facts else ():
-            yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule, node_rank=node)  # type: ignore[union-attr]
+        for rule in [r for r in facts.drops if r.is_outbound or not outward][:3] if facts else ():
+            yield Evidence(source=f"packet filter of node {node} ({facts.tool})", text=rule.text, node_rank=node)  # type: ignore[union-attr]

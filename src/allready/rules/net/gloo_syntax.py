@@ -6,7 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -16,6 +16,7 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -33,7 +34,12 @@ from allready.rules.net._interfaces import choices, good_interfaces
     title="GLOO_SOCKET_IFNAME is written in NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax, Gloo takes this for the "
     "name of an interface and finds none",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name the interface itself, without ^ and =",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def gloo_syntax(
     transport: PerNode[TransportFacts],
@@ -69,7 +75,7 @@ def gloo_syntax(
         values={
             "values": brief(Split.by({n: item.choice.pattern for n, item in bad.items()})),
             "nodes": on_nodes(world, nodes),
-            "command": exports("GLOO_SOCKET_IFNAME", better) if better else "export GLOO_SOCKET_IFNAME=IFNAME",
+            "exports": commands(world, exports("GLOO_SOCKET_IFNAME", better, nodes)),
         },
         evidence=tuple(
             Evidence(source="GLOO_SOCKET_IFNAME", text=f"GLOO_SOCKET_IFNAME={item.choice.pattern}", node_rank=n)

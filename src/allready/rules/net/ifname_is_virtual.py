@@ -6,7 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -19,6 +19,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -44,7 +45,12 @@ from allready.rules.net._interfaces import (
     layer=Layer.PATH,
     title="Only an interface that leads to no other machine is chosen",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that leads to the other nodes",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def ifname_is_virtual(
     transport: PerNode[TransportFacts],
@@ -105,7 +111,7 @@ def ifname_is_virtual(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "interfaces": brief(Split.by({n: ",".join(c.choice.interfaces) for n, c in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=tuple(
                 Evidence(

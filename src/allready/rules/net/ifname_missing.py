@@ -6,7 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -16,6 +16,7 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -33,7 +34,12 @@ from allready.rules.net.gloo_syntax import is_nccl_syntax
     layer=Layer.PATH,
     title="The interface named for NCCL or Gloo cannot be used",
     message="{variable}={values}: no interface of that name with an address is up on node {nodes}; there is {existing}",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that is there",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def ifname_missing(
     transport: PerNode[TransportFacts],
@@ -79,7 +85,7 @@ def ifname_missing(
                 "values": brief(Split.by({item.node: item.choice.pattern for item in items})),
                 "nodes": on_nodes(world, nodes),
                 "existing": brief(names, most_chars=120) or "?",
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=tuple(
                 Evidence(

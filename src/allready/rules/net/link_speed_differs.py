@@ -1,11 +1,13 @@
 """NET018."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -15,8 +17,10 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     Severity,
     TransportFacts,
+    World,
 )
 from allready.rules.net._interfaces import needed_choices
 
@@ -29,12 +33,17 @@ from allready.rules.net._interfaces import needed_choices
     layer=Layer.READINESS,
     title="Interfaces of different speed",
     message="{library}: the interfaces that will be used differ in speed (Mbit/s) between nodes: {split}",
-    remedy="on the slower nodes: {command}; a link that came up below its speed wants another cable, "
-    "transceiver or switch port, and the wrong interface wants {variable}",
+    remedy=RemedyStep(
+        explanation="check the speed of the slower link; one that came up below its speed needs another cable, "
+        "transceiver or switch port, and the wrong interface is chosen with {variable}",
+        where="node {where}",
+        command="{command}",
+    ),
 )
 def link_speed_differs(
     net: PerNode[NetFacts],
     transport: PerNode[TransportFacts],
+    world: World,
     launch: PerNode[LaunchFacts] | None = None,
     gpu: PerNode[GpuFacts] | None = None,
 ) -> Iterator[Hit]:
@@ -76,7 +85,8 @@ def link_speed_differs(
             values={
                 "library": library,
                 "split": brief(split),
-                "command": f"ethtool {names[slowest][0]}",
+                "where": on_nodes(world, [n for n in speed if speed[n] == speed[slowest]]),
+                "command": f"ethtool {shlex.quote(names[slowest][0])}",
                 "variable": variable,
             },
             evidence=tuple(

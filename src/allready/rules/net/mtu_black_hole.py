@@ -1,5 +1,6 @@
 """NET002."""
 
+import shlex
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from allready.model import (
     PathProbe,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -57,9 +59,19 @@ class Hole(Struct, frozen=True):
     message="packets above a certain size vanish without a word: payloads up to {passed_bytes} B come through, "
     "{stuck_bytes} B do not; largest IP packet known to pass: {packet_bytes} B; directions: {num_links}"
     " ({links})",
-    remedy="as root on node {where}: {command}; the cause is a link on the way with a smaller MTU, or a filter"
-    ' that drops ICMP "fragmentation needed". Until that is mended sysctl -w net.ipv4.tcp_mtu_probing=1'
-    " on every node helps TCP",
+    remedy=(
+        RemedyStep(
+            explanation="lower the MTU of the interface, as root",
+            where="node {where}",
+            command="{command}",
+        ),
+        RemedyStep(
+            explanation="the cause is a link on the way with a smaller MTU, or a filter that drops ICMP "
+            '"fragmentation needed"; until it is fixed, TCP can probe for the size',
+            where="every node",
+            command="sysctl -w net.ipv4.tcp_mtu_probing=1",
+        ),
+    ),
 )
 def mtu_black_hole(
     reach: Reachability, world: World, roll: RollCall | None = None, net: PerNode[NetFacts] | None = None
@@ -188,4 +200,4 @@ def _commands(ends: tuple[int, ...], holes: dict[Hop, Hole], net: PerNode[NetFac
         if hole.path.src in ends and interface:
             names.add(interface.name)
     shown = sorted(names)[:3] or ["IFNAME"]
-    return "; ".join(f"ip link set dev {name} mtu {mtu}" for name in shown)
+    return "; ".join(f"ip link set dev {shlex.quote(name)} mtu {mtu}" for name in shown)

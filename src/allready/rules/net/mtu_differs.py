@@ -1,11 +1,13 @@
 """NET003."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
+from allready.judging.values import on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,8 +20,10 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     Severity,
     TransportFacts,
+    World,
 )
 from allready.rules.net._interfaces import needed_choices, subnets
 from allready.rules.net._paths import datagram_evidence
@@ -34,11 +38,16 @@ from allready.rules.net.mtu_black_hole import lost_sizes
     layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="on {subnet} the MTU in bytes differs between nodes: {split}",
-    remedy="give every interface on {subnet} the same MTU: {command}",
+    remedy=RemedyStep(
+        explanation="give every interface on {subnet} the same MTU",
+        where="node {where}",
+        command="{command}",
+    ),
 )
 def mtu_differs(
     net: PerNode[NetFacts],
     transport: PerNode[TransportFacts],
+    world: World,
     launch: PerNode[LaunchFacts] | None = None,
     gpu: PerNode[GpuFacts] | None = None,
     reach: Reachability | None = None,
@@ -87,7 +96,8 @@ def mtu_differs(
             values={
                 "subnet": ", ".join(networks[:2]),
                 "split": brief(split),
-                "command": "; ".join(f"ip link set dev {name} mtu {usual}" for name in shown),
+                "where": on_nodes(world, [n for n in mtu if str(mtu[n]) != usual]),
+                "command": "; ".join(f"ip link set dev {shlex.quote(name)} mtu {usual}" for name in shown),
             },
             evidence=(
                 *(

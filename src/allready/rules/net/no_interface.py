@@ -13,6 +13,7 @@ from allready.model import (
     Hit,
     LaunchFacts,
     PerNode,
+    RemedyStep,
     Severity,
     TransportFacts,
     World,
@@ -28,8 +29,18 @@ from allready.rules.net._interfaces import Chosen, choices
     layer=Layer.PATH,
     title="NCCL or Gloo finds no interface at all",
     message="{library} finds no usable interface on node {nodes}: {error}",
-    remedy="ip -br addr shows what there is; bring up the interface that leads to the other nodes, give it an "
-    "address, and name it: export {variable}=IFNAME",
+    remedy=(
+        RemedyStep(
+            explanation="bring up the interface that leads to the other nodes and give it an address",
+            where="node {nodes}",
+            command="ip -br addr",
+        ),
+        RemedyStep(
+            explanation="and name it",
+            where="node {nodes}",
+            command="export {variable}=IFNAME",
+        ),
+    ),
 )
 def no_interface(
     transport: PerNode[TransportFacts],

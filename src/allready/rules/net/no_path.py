@@ -1,10 +1,11 @@
 """NET005."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
+from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
     arrows,
@@ -25,8 +26,18 @@ from allready.rules.net._paths import (
     title="Nothing passes between two nodes",
     message="nothing passes between some nodes on the addresses that the job will use, although all of them "
     "talk to node 0; pairs: {num_pairs} ({links}); addresses: {addresses}",
-    remedy="see where packets go: {routes}; if these addresses are not meant for the job, name the right "
-    "interface with NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
+    remedy=(
+        RemedyStep(
+            explanation="see where packets go",
+            where="both nodes",
+            command="{routes}",
+        ),
+        RemedyStep(
+            explanation="if these addresses are not meant for the job, name the right interface with "
+            "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
+            where="every node",
+        ),
+    ),
 )
 def no_path(reach: Reachability, world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
@@ -56,7 +67,7 @@ def no_path(reach: Reachability, world: World, roll: RollCall | None = None) -> 
             "num_pairs": len({frozenset(link) for link in links}),
             "links": arrows(links, world),
             "addresses": shown,
-            "routes": "; ".join(f"ip route get {address}" for address in targets[:2]),
+            "routes": "; ".join(f"ip route get {shlex.quote(address)}" for address in targets[:2]),
         },
         evidence=(
             *path_evidence(p for h in sorted(judged.dead) for p in judged.data[h]),

@@ -1,11 +1,12 @@
 """NET004."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
-from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RollCall, Severity, World
+from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, RollCall, Severity, World
 from allready.rules.net._paths import (
     MAX_LINKS,
     arrows,
@@ -24,8 +25,18 @@ from allready.rules.net._paths import (
     layer=Layer.PATH,
     title="Packets pass in one direction only",
     message="packets are lost in one direction only: {links}; the reverse direction carries them",
-    remedy="look for what drops packets from the sender on receiver {where} (nft list ruleset; iptables -S; "
-    "sysctl net.ipv4.conf.all.rp_filter), then on the way between the two: {routes}",
+    remedy=(
+        RemedyStep(
+            explanation="find what drops packets from the sender",
+            where="node {where}",
+            command="nft list ruleset; iptables -S; sysctl net.ipv4.conf.all.rp_filter",
+        ),
+        RemedyStep(
+            explanation="then check the way between the two",
+            where="both nodes",
+            command="{routes}",
+        ),
+    ),
 )
 def one_way_path(reach: Reachability, world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
@@ -54,7 +65,8 @@ def one_way_path(reach: Reachability, world: World, roll: RollCall | None = None
         values={
             "links": arrows(links, world),
             "where": on_nodes(world, [dst for _, dst in links]),
-            "routes": "; ".join(f"ip route get {address}" for address in sorted(targets)[:2]) or "ip route get ADDRESS",
+            "routes": "; ".join(f"ip route get {shlex.quote(address)}" for address in sorted(targets)[:2])
+            or "ip route get ADDRESS",
         },
         evidence=(
             *datagram_evidence(judged.datagrams[h] for h in sorted(involved) if h in judged.datagrams),

@@ -14,6 +14,7 @@ from allready.model import (
     PathProbe,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -34,9 +35,24 @@ CRAWL_GB_PER_S = 1e-3
     title="A connection comes up and then hardly moves",
     message="connections come up, but {stuck} did not arrive within {seconds} s (up to {passed} did); "
     "directions: {num_links} ({links})",
-    remedy="measure the link with iperf3 -s on one node and iperf3 -c {address} on the other, and look at "
-    "errors and lost packets with ip -s link and nstat -az TcpRetransSegs; if not even 64 B arrive, see"
-    " what stands in the way (proxy, stopped process)",
+    remedy=(
+        RemedyStep(
+            explanation="measure the link: start the server on one node",
+            where="node {receiver}",
+            command="iperf3 -s",
+        ),
+        RemedyStep(
+            explanation="and the client on the other",
+            where="node {sender}",
+            command="iperf3 -c {address}",
+        ),
+        RemedyStep(
+            explanation="look for errors and lost packets; if not even 64 B arrive, see what stands in the way "
+            "(proxy, stopped process)",
+            where="both nodes",
+            command="ip -s link; nstat -az TcpRetransSegs",
+        ),
+    ),
 )
 def path_stalls(
     reach: Reachability, world: World, roll: RollCall | None = None, net: PerNode[NetFacts] | None = None
@@ -85,6 +101,8 @@ def path_stalls(
                 "passed": size(_passed(worst)),
                 "seconds": f"{worst.duration_s:.1f}",
                 "address": worst.address,
+                "receiver": world.label(worst.dst),
+                "sender": world.label(worst.src),
             },
             evidence=path_evidence(found.values()),
         )

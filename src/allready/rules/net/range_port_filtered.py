@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands
 from allready.model import (
     Culprits,
     FaultClass,
@@ -13,6 +13,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -31,7 +32,12 @@ from allready.rules.net.data_ports_filtered import senders
     title="Ports of --port-range cannot be reached",
     message="ports of --port-range get no connection on {num_links} of {num_tried} directions ({links}), "
     "although random high ports of the same nodes do; tried in vain: {ports}",
-    remedy="open the range on node {where}: {command}",
+    remedy=RemedyStep(
+        explanation="open the port range",
+        where="node {on}",
+        command="{command}",
+        each="openings",
+    ),
 )
 def range_port_filtered(
     reach: Reachability,
@@ -75,8 +81,7 @@ def range_port_filtered(
             "num_tried": len(links_of(tried)),
             "links": arrows(links, world),
             "ports": ",".join(map(str, ports[:8])) + (f",… +{len(ports) - 8}" if len(ports) > 8 else ""),
-            "where": on_nodes(world, into),
-            "command": opening(into, firewall, (ports[0], ports[-1]), senders(links, judged, net)),
+            "openings": commands(world, opening(into, firewall, (ports[0], ports[-1]), senders(links, judged, net))),
         },
         evidence=path_evidence(p for hop in sorted(bad) for p in bad[hop]),
     )

@@ -7,7 +7,8 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity
+from allready.judging.values import on_nodes
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import down_places
 
 
@@ -19,10 +20,23 @@ from allready.rules.net._rdma import down_places
     layer=Layer.READINESS,
     title="Nodes have different InfiniBand or RoCE ports",
     message="active InfiniBand and RoCE ports differ between nodes: {split}",
-    remedy="compare on the nodes that differ: ibstat (or rdma link show); a port that is missing: lspci -d "
-    "15b3: and dmesg | grep -i mlx; in a container: was /dev/infiniband passed in?",
+    remedy=(
+        RemedyStep(
+            explanation="compare the ports",
+            where="node {nodes}",
+            command="ibstat || rdma link show",
+        ),
+        RemedyStep(
+            explanation="a port that is missing: is the card there, and does its driver complain",
+            where="node {nodes}",
+            command="lspci -d 15b3:; dmesg | grep -i mlx",
+        ),
+        RemedyStep(
+            explanation="in a container: pass /dev/infiniband in",
+        ),
+    ),
 )
-def rdma_differs(rdma: PerNode[RdmaFacts]) -> Iterator[Hit]:
+def rdma_differs(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Number, kind and rate of the ACTIVE ports of InfiniBand and RoCE devices. Ports that are down on few nodes and up
@@ -52,7 +66,7 @@ def rdma_differs(rdma: PerNode[RdmaFacts]) -> Iterator[Hit]:
     outliers = split.outliers()
     yield Hit(
         culprits=Culprits(nodes=outliers),
-        values={"split": brief(split)},
+        values={"split": brief(split), "nodes": on_nodes(world, outliers or tuple(seen))},
         evidence=tuple(
             Evidence(
                 source="/sys/class/infiniband",

@@ -1,11 +1,12 @@
 """NET016."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, Severity, World
+from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
 
 
@@ -18,8 +19,18 @@ from allready.rules.net._rdma import Place, by_place, down_places
     title="An InfiniBand or RoCE port is down",
     message="on node {nodes}: {ports} not ACTIVE, while the ports of the same name are ACTIVE on {num_active} "
     "other nodes",
-    remedy="look at cable, transceiver and switch port; {command}; until it is up, leave the port out "
-    "everywhere: export NCCL_IB_HCA=^{devices}",
+    remedy=(
+        RemedyStep(
+            explanation="check cable, transceiver and switch port",
+            where="node {nodes}",
+            command="{command}",
+        ),
+        RemedyStep(
+            explanation="until it is up, leave the port out",
+            where="every node",
+            command="export NCCL_IB_HCA=^{devices}",
+        ),
+    ),
 )
 def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
@@ -46,7 +57,7 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
                 "nodes": on_nodes(world, nodes),
                 "ports": ", ".join(names[:4]) + (f", … +{len(names) - 4}" if len(names) > 4 else ""),
                 "num_active": min(len(places[p]) - len(nodes) for p in shown),
-                "command": "; ".join(f"ibstat {device} {port}" for device, port in shown[:2]),
+                "command": "; ".join(f"ibstat {shlex.quote(device)} {port}" for device, port in shown[:2]),
                 "devices": ",".join(f"{device}:{port}" for device, port in shown[:8]),
             },
             evidence=tuple(

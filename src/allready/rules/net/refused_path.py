@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,6 +14,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -32,8 +33,13 @@ from allready.rules.net.data_ports_filtered import port_range, senders
     title="A firewall rejects connections to the data ports",
     message="connections to a port on which this check listens are rejected on {num_links} of {num_tried} "
     "directions ({links}): a packet filter answers in the listener's place",
-    remedy="let TCP ports {first}-{last} of node {where} be reached by the other nodes: {command}; if no "
-    "filter there rejects them, one on the way does (security group, transparent proxy)",
+    remedy=RemedyStep(
+        explanation="let the other nodes connect to TCP ports {first}-{last}; if no filter there rejects them, "
+        "one on the way does (security group, transparent proxy)",
+        where="node {on}",
+        command="{command}",
+        each="openings",
+    ),
 )
 def refused_path(
     reach: Reachability,
@@ -73,8 +79,7 @@ def refused_path(
             "links": arrows(links, world),
             "first": ports[0],
             "last": ports[1],
-            "where": on_nodes(world, into),
-            "command": opening(into, firewall, ports, senders(links, judged, net)),
+            "openings": commands(world, opening(into, firewall, ports, senders(links, judged, net))),
         },
         evidence=path_evidence(
             p for hop in sorted(judged.rejected) for p in judged.data[hop] if p.outcome in {"refused", "no_route"}

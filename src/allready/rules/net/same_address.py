@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.node_split import exports
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Culprits,
     Evidence,
@@ -16,6 +16,7 @@ from allready.model import (
     LaunchFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -33,8 +34,18 @@ from allready.rules.net._interfaces import good_interfaces, holder, needed_choic
     title="Several nodes would use the same address",
     message="{libraries}: nodes {nodes} would all tell their peers to connect to {address} (interface "
     "{interface}); each of them would reach itself",
-    remedy="name an interface whose address is this node's alone: {command}; if the address was meant to be "
-    "unique, two machines have the same one: change it on all but one",
+    remedy=(
+        RemedyStep(
+            explanation="name an interface whose address is this node's alone",
+            where="node {on}",
+            command="{command}",
+            each="exports",
+        ),
+        RemedyStep(
+            explanation="if the address was meant to be unique, two machines have the same one: change it on "
+            "all but one",
+        ),
+    ),
 )
 def same_address(
     transport: PerNode[TransportFacts],
@@ -72,7 +83,7 @@ def same_address(
                 "nodes": on_nodes(world, nodes),
                 "address": address,
                 "interface": ", ".join(interfaces[:3]) or "?",
-                "command": "; ".join(exports(v, better) if better else f"export {v}=IFNAME" for v in variables),
+                "exports": commands(world, (e for v in variables for e in exports(v, better, nodes))),
             },
             evidence=tuple(
                 Evidence(

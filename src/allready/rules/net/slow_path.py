@@ -6,7 +6,18 @@ from statistics import median
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RollCall, Severity, World
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Reachability,
+    RemedyStep,
+    RollCall,
+    Severity,
+    World,
+)
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 
 MIN_NODES = 3
@@ -26,8 +37,23 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     title="Some paths are far slower than the others",
     message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
     "{num_links} ({links})",
-    remedy="measure it properly: iperf3 -s on one node, iperf3 -c ADDRESS on the other; then look at speed and"
-    " errors of the interface: ethtool IFNAME; ip -s link",
+    remedy=(
+        RemedyStep(
+            explanation="measure it properly: start the server on one node",
+            where="node {receiver}",
+            command="iperf3 -s",
+        ),
+        RemedyStep(
+            explanation="and the client on the other",
+            where="node {sender}",
+            command="iperf3 -c {address}",
+        ),
+        RemedyStep(
+            explanation="then look at speed and errors of the interface",
+            where="both nodes",
+            command="ip -s link",
+        ),
+    ),
 )
 def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -> Iterator[Hit]:
     """
@@ -61,7 +87,8 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
         nodes, links, usual = _slow(times)
         if not links:
             continue
-        worst = max(times[link] for link in links)
+        sender, receiver = max(links, key=lambda link: times[link])
+        probes = (p for hop, found in judged.data.items() if hop[:2] == (sender, receiver) for p in found)
         yield Hit(
             confidence=Confidence.LIKELY if nodes else Confidence.POSSIBLE,
             culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
@@ -69,8 +96,11 @@ def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -
                 "what": what,
                 "num_links": len(links),
                 "links": arrows(links, world),
-                "worst": _show(worst, unit),
+                "worst": _show(times[sender, receiver], unit),
                 "median": _show(usual, unit),
+                "sender": world.label(sender),
+                "receiver": world.label(receiver),
+                "address": next((p.address for p in probes), "?"),
             },
             evidence=tuple(
                 Evidence(source=f"TCP probe {a} -> {b}", text=_show(times[a, b], unit), node_rank=a)

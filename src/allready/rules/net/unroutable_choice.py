@@ -7,7 +7,7 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, exports
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import commands, on_nodes
 from allready.model import (
     Confidence,
     Culprits,
@@ -21,6 +21,7 @@ from allready.model import (
     PathProbe,
     PerNode,
     Reachability,
+    RemedyStep,
     RollCall,
     Severity,
     TransportFacts,
@@ -51,7 +52,12 @@ MAX_ROUTE_TABLES = 16
     layer=Layer.PATH,
     title="The chosen address lies in a network that peers have no way to",
     message="{library} on node {nodes} will be reached at {addresses}, and other nodes have no way there",
-    remedy="{command}",
+    remedy=RemedyStep(
+        explanation="name an interface that the other nodes can reach",
+        where="node {on}",
+        command="{command}",
+        each="exports",
+    ),
 )
 def unroutable_choice(
     transport: PerNode[TransportFacts],
@@ -107,7 +113,7 @@ def unroutable_choice(
                 "library": library,
                 "nodes": on_nodes(world, nodes),
                 "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
-                "command": exports(variable, better) if better else f"export {variable}=IFNAME",
+                "exports": commands(world, exports(variable, better, nodes)),
             },
             evidence=(
                 *(

@@ -14,6 +14,7 @@ from allready.model import (
     MasterContactFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -28,8 +29,22 @@ from allready.model import (
     layer=Layer.NAME,
     title="There is no route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
-    remedy="compare {address} with the addresses of node 0 (there: hostname -I) and give one that node {nodes} can "
-    "reach (--master-addr ADDRESS); if it is right, mend the route there: ip route get {address}",
+    remedy=(
+        RemedyStep(
+            explanation="compare {address} with the addresses of node 0",
+            where="node 0",
+            command="hostname -I",
+        ),
+        RemedyStep(
+            explanation="if it is not among them, give an address that this node can reach: --master-addr ADDRESS",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="if it is right, fix the route",
+            where="node {nodes}",
+            command="ip route get {address}",
+        ),
+    ),
 )
 def no_route(
     contact: PerNode[MasterContactFacts],

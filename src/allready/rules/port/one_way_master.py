@@ -15,6 +15,7 @@ from allready.model import (
     LaunchFacts,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -31,9 +32,19 @@ from allready.rules.port._filter import filter_evidence, own_drop
     title="The path from node 0 to a node is broken in one direction",
     message="what node 0 sends does not arrive at node {nodes} ({seen}): the path from node 0 is broken in that "
     "direction",
-    remedy="on node {nodes}: look for a rule that drops what comes from {master} (nft list ruleset; iptables -S "
-    "INPUT); then the way back: on node 0, ip route get {back}; and reverse-path filtering (sysctl "
-    "net.ipv4.conf.all.rp_filter)",
+    remedy=(
+        RemedyStep(
+            explanation="find the rule that drops what comes from {master}",
+            where="node {nodes}",
+            command="nft list ruleset; iptables -S INPUT",
+        ),
+        RemedyStep(
+            explanation="if there is none, check the way back, and reverse-path filtering (rp_filter 1 drops "
+            "what comes in by another interface than the route goes out)",
+            where="node 0",
+            command="ip route get {back}; sysctl net.ipv4.conf.all.rp_filter",
+        ),
+    ),
 )
 def one_way_master(
     launch: PerNode[LaunchFacts],
@@ -93,7 +104,7 @@ def one_way_master(
         yield _hit(
             world,
             (node,),
-            [f"{world.label(node)}: {dropped[1]}"],
+            [f"{world.label(node)}: {dropped[1].text}"],
             facts.address or master,
             Confidence.LIKELY,
             [

@@ -20,6 +20,7 @@ from allready.judging.registry import Rule
 from allready.model import (
     Confidence,
     Culprits,
+    DropRule,
     Evidence,
     FaultClass,
     FirewallFacts,
@@ -29,20 +30,20 @@ from allready.model import (
     MasterPortFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._firewall import opening
+from allready.rules._firewall import opening, rule_for
 from allready.rules.port._filter import (
-    answers_command,
+    accept_command,
     answers_dropped,
+    delete_command,
     filter_evidence,
     locked_out,
     own_drop,
-    rule_for,
-    way_in_command,
-    way_out_command,
+    single_hosts,
 )
 
 
@@ -54,6 +55,19 @@ class _Victim(Struct):
     answers_lost: bool = False  # its SYN arrives, our answer does not
 
 
+class _Shut(Struct, frozen=True):
+    """The filter of a node that shuts the way; `command` opens it, empty where `opening` does."""
+
+    firewall: FirewallFacts
+    rule: DropRule | None
+    command: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rule as it is printed; the filter's name where no single rule is known."""
+        return self.rule.text if self.rule is not None else self.firewall.tool or "?"
+
+
 @Rule(
     code="PRT002",
     severity=Severity.BLOCKER,
@@ -63,8 +77,29 @@ class _Victim(Struct):
     title="The master port is filtered",
     message="TCP from node {nodes} to the master port {address} does not get through, as when a packet filter "
     "drops it (filter found: {filter})",
-    remedy="open TCP port {port} for the nodes of the job, on node {on}: {command}; in a cloud, in the security group. "
-    "If `ping {master}` stays without an answer too, look whether that machine is up",
+    remedy=(
+        RemedyStep(
+            explanation="open TCP port {port} for the nodes of the job; in a cloud, in the security group as well",
+            where="node {on}",
+            command="{command}",
+        ),
+        RemedyStep(
+            explanation="or remove the rule that drops it",
+            where="node {on}",
+            command="{delete}",
+        ),
+        RemedyStep(
+            explanation="the rules of node 0 let the port in: find what drops the packets, here, on the way or "
+            "in the security group of a cloud",
+            where="node {nodes}",
+            command="{find}",
+        ),
+        RemedyStep(
+            explanation="no answer to this either: check whether that machine is up",
+            where="node {nodes}",
+            command="ping -c 3 {master}",
+        ),
+    ),
 )
 def port_filtered(
     launch: PerNode[LaunchFacts],
@@ -100,69 +135,85 @@ def port_filtered(
         return
     filters = firewall if firewall is not None else PerNode[FirewallFacts]({})
     job = launch.get(0) or next(iter(launch.values()))
-    port = job.master_port
     victims: dict[int, _Victim] = {}
+    shut: dict[int, _Shut] = {}
     if roll is not None:
         _seen_by_node_0(roll, victims)
-    own_filters: dict[int, str] = {}
     if contact is not None:
-        _seen_by_nodes(contact, net, filters, roll, victims, own_filters)
-    node_0_port = master_port.get(0) if master_port is not None else None
-    listening = node_0_port.port if node_0_port is not None else port
-    shut_in, answers = drops_port(filters.get(0), listening), answers_dropped(filters.get(0), listening)
-    if shut_in or answers is not None:
-        opened = node_0_port is None or node_0_port.opened
-        nobody = roll is not None and not set(roll.present) - {0}
-        if roll is not None and opened and nobody:
-            rejected = {n for n, c in datagram_callers(roll).items() if is_rejected(c)}  # PRT010
-            for node in set(roll.missing) - rejected:
-                victims.setdefault(node, _Victim(Confidence.LIKELY))
-        if victims:
-            own_filters[0] = rule_for(filters[0], port) if shut_in or answers is None else answers
-            for victim in victims.values():
-                victim.answers_lost = victim.answers_lost or not shut_in
-    shut = locked_out(roll, filters.get(0), net.get(0) if net is not None else None) if roll is not None else {}
-    for node, rule in shut.items():
-        victims.setdefault(node, _Victim(Confidence.LIKELY))
-        own_filters.setdefault(0, rule)
+        _seen_by_nodes(contact, net, filters, roll, victims, shut)
+    if 0 in filters:
+        opened = master_port.get(0) if master_port is not None else None
+        found = _shut_on_node_0(filters[0], opened, job.master_port, roll, net.get(0) if net else None, victims)
+        if found is not None:
+            shut[0] = found
     if not victims:
         return
     nodes = tuple(sorted(victims))
-    best = max((victims[n].confidence for n in nodes), key=lambda c: c.weight)
-    links = tuple((0, n) if victims[n].answers_lost else (n, 0) for n in nodes)
+    culprit = 0 if 0 in shut else next(iter(shut), 0)
     met = contact.get(nodes[0]) if contact is not None else None
-    culprit = 0 if 0 in own_filters else next(iter(own_filters), 0)
-    calling = datagram_callers(roll) if roll is not None else {}
-    peers = [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
-    address = (met.address if met is not None else None) or job.master_addr
-    if culprit != 0:
-        command = way_out_command(filters[culprit], own_filters[culprit], address)
-    elif answers is not None and own_filters.get(0) == answers:
-        command = answers_command(filters[0], answers, listening)
-    elif own_filters.get(0) in shut.values():
-        command = way_in_command(filters[0], own_filters[0])
-    else:
-        command = opening([0], filters, (port, port), peers)
-    on = world.label(culprit)
-    if 0 in filters and not own_filters:  # node 0's rules were read and let it in: the filter is elsewhere
-        on, command = world.labels(nodes), f"nft list ruleset | grep -w {port}; iptables -S OUTPUT"
     yield Hit(
-        culprits=Culprits(nodes=tuple(sorted(own_filters)), links=links),
-        confidence=best,
+        culprits=Culprits(
+            nodes=tuple(sorted(shut)), links=tuple((0, n) if victims[n].answers_lost else (n, 0) for n in nodes)
+        ),
+        confidence=max((victims[n].confidence for n in nodes), key=lambda c: c.weight),
         values={
             "nodes": world.labels(nodes),
-            "address": endpoint(address, port),
-            "port": port,
+            "address": endpoint((met.address if met is not None else None) or job.master_addr, job.master_port),
+            "port": job.master_port,
             "master": job.master_addr,
-            "filter": ", ".join(f"{world.label(n)}: {rule}" for n, rule in own_filters.items()) or "-",
-            "on": on,
-            "command": command,
+            "filter": ", ".join(f"{world.label(n)}: {own.text}" for n, own in shut.items()) or "-",
+            "on": world.label(culprit),
+            **_commands(shut.get(culprit), filters, job.master_port, _calling_from(roll, nodes)),
         },
         evidence=(
             *(e for n in nodes[:16] for e in victims[n].evidence),
-            *(e for n in sorted(own_filters) for e in filter_evidence(filters.get(n), n)),
+            *(e for n in sorted(shut) for e in filter_evidence(filters.get(n), n)),
         ),
     )
+
+
+def _calling_from(roll: RollCall | None, nodes: tuple[int, ...]) -> list[str]:
+    """The addresses of the victims, where all of them are known."""
+    calling = datagram_callers(roll) if roll is not None else {}
+    return [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
+
+
+def _commands(shut: _Shut | None, filters: PerNode[FirewallFacts], port: int, peers: list[str]) -> dict[str, str]:
+    if shut is None and 0 in filters:  # node 0's rules were read and let it in: the filter is elsewhere
+        return {"command": "", "delete": "", "find": f"nft list ruleset | grep -w {port}; iptables -S OUTPUT"}
+    delete = delete_command(shut.firewall, shut.rule) if shut is not None and shut.rule is not None else ""
+    command = shut.command if shut is not None else ""
+    return {"command": command or opening([0], filters, (port, port), peers)[0][0], "delete": delete, "find": ""}
+
+
+def _shut_on_node_0(
+    own: FirewallFacts,
+    opened: MasterPortFacts | None,
+    port: int,
+    roll: RollCall | None,
+    net: NetFacts | None,
+    victims: dict[int, _Victim],
+) -> _Shut | None:
+    """Node 0's own filter, where it drops the port, its answers from there, or the packets of silent nodes."""
+    listening = opened.port if opened is not None else port
+    shut_in, answers = drops_port(own, listening), answers_dropped(own, listening)
+    found: _Shut | None = None
+    if shut_in or answers is not None:
+        is_open = opened is None or opened.opened
+        if roll is not None and is_open and not set(roll.present) - {0}:
+            rejected = {n for n, c in datagram_callers(roll).items() if is_rejected(c)}  # PRT010
+            for node in set(roll.missing) - rejected:
+                victims.setdefault(node, _Victim(Confidence.LIKELY))
+        if victims and shut_in:
+            found = _Shut(own, rule_for(own, (port, port)))
+        elif victims and answers is not None:
+            found = _Shut(own, answers, accept_command(own, answers, ("out", listening)))
+        for victim in victims.values():
+            victim.answers_lost = victim.answers_lost or not shut_in
+    for node, rule in (locked_out(roll, own, net) if roll is not None else {}).items():
+        victims.setdefault(node, _Victim(Confidence.LIKELY))
+        found = found or _Shut(own, rule, accept_command(own, rule, ("in", next(single_hosts(rule.sources)))))
+    return found
 
 
 def _seen_by_node_0(roll: RollCall, victims: dict[int, _Victim]) -> None:
@@ -191,7 +242,7 @@ def _seen_by_nodes(
     filters: PerNode[FirewallFacts],
     roll: RollCall | None,
     victims: dict[int, _Victim],
-    own_filters: dict[int, str],
+    shut: dict[int, _Shut],
 ) -> None:
     others_in = any(reached(c) for c in contact.values()) or (roll is not None and bool(set(roll.present) - {0}))
     one_way = {n for n, c in datagram_callers(roll).items() if c.hears_us is False} if roll is not None else set()
@@ -201,14 +252,13 @@ def _seen_by_nodes(
             continue
         if here is not None and facts.address in own_addresses(here):
             continue  # NAM006
-        dropped = own_drop(filters.get(node), facts.address)
-        if dropped is None and drops_out(filters.get(node), facts.master_port):
-            dropped = "out", rule_for(filters[node], facts.master_port, outward=True)
-        if dropped is not None and dropped[0] == "in":
+        direction, rule = own_drop(filters.get(node), facts.address) or ("", None)
+        if direction == "in":
             continue  # PRT007
+        own = _shut_out(filters.get(node), rule, facts)
         near = here is not None and facts.address is not None and on_link(here, facts.address)
         sure = Confidence.CERTAIN if facts.heard_by_datagram else None
-        likely = Confidence.LIKELY if near or others_in or dropped is not None else Confidence.POSSIBLE
+        likely = Confidence.LIKELY if near or others_in or own is not None else Confidence.POSSIBLE
         victim = victims.setdefault(node, _Victim(sure or likely))
         victim.confidence = max((victim.confidence, sure or likely), key=lambda c: c.weight)
         datagram = {True: "answered", False: "not answered", None: "not tried"}[facts.heard_by_datagram]
@@ -220,5 +270,15 @@ def _seen_by_nodes(
                 f"{facts.waited_s:.1f} s; UDP datagrams: {datagram}",
             )
         )
-        if dropped is not None:
-            own_filters[node] = dropped[1]
+        if own is not None:
+            shut[node] = own
+
+
+def _shut_out(own: FirewallFacts | None, rule: DropRule | None, facts: MasterContactFacts) -> _Shut | None:
+    """The filter of a node that lets its own packets to node 0 not out."""
+    port = facts.master_port
+    if own is None or (rule is None and not drops_out(own, port)):
+        return None
+    rule = rule or rule_for(own, (port, port), outward=True)
+    command = accept_command(own, rule, ("out", facts.address)) if rule is not None and facts.address else ""
+    return _Shut(own, rule, command)

@@ -15,6 +15,7 @@ from allready.model import (
     MasterPortFacts,
     NetFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -30,8 +31,17 @@ from allready.model import (
     title="The master port is refused",
     message="{address} answers node {nodes}, but nobody listens on port {port}: node 0 is not started, or it listens "
     "on another port (found nearby: {nearby})",
-    remedy="start the command with --node-rank 0 on {master}; if it runs there, give all nodes the same --master-port "
-    "(on node 0: ss -ltnp)",
+    remedy=(
+        RemedyStep(
+            explanation="start the command with --node-rank 0",
+            where="{master}",
+        ),
+        RemedyStep(
+            explanation="if it runs there, give all nodes the port on which it listens (--master-port)",
+            where="{master}",
+            command="ss -ltnp",
+        ),
+    ),
 )
 def port_refused(
     contact: PerNode[MasterContactFacts],

@@ -15,12 +15,13 @@ from allready.model import (
     LaunchFacts,
     MasterContactFacts,
     PerNode,
+    RemedyStep,
     RollCall,
     Severity,
     World,
 )
-from allready.rules._firewall import opening
-from allready.rules.port._filter import filter_evidence, rule_for
+from allready.rules._firewall import opening, rule_for
+from allready.rules.port._filter import filter_evidence
 
 
 @Rule(
@@ -31,8 +32,11 @@ from allready.rules.port._filter import filter_evidence, rule_for
     layer=Layer.PATH,
     title="The master port is rejected by a packet filter",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
-    remedy="open TCP port {port} for the nodes of the job, on node 0: {command}; if no filter there rejects it, one on "
-    "the way does",
+    remedy=RemedyStep(
+        explanation="open TCP port {port} for the nodes of the job; if no filter there rejects it, one on the way does",
+        where="node 0",
+        command="{command}",
+    ),
 )
 def port_rejected(
     launch: PerNode[LaunchFacts],
@@ -70,7 +74,8 @@ def port_rejected(
     address = next((a for a in rejected.values() if a), job.master_addr)
     peers = [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
     own = firewall.get(0) if firewall is not None else None
-    rule = rule_for(own, job.master_port) if own is not None and drops_port(own, job.master_port) else None
+    port = job.master_port
+    rule = rule_for(own, (port, port)) if own is not None and drops_port(own, port) else None
     senders = sorted({by for n in rejected if (by := heard[n].rejected_by)})
     yield Hit(
         culprits=Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
@@ -79,9 +84,9 @@ def port_rejected(
             "nodes": world.labels(nodes),
             "address": endpoint(address, job.master_port),
             "port": job.master_port,
-            "filter": f"{world.label(0)}: {rule}" if rule else "-",
+            "filter": f"{world.label(0)}: {rule.text}" if rule else "-",
             "sender": ", ".join(senders) or "-",
-            "command": opening([0], firewall, (job.master_port, job.master_port), peers),
+            "command": opening([0], firewall, (port, port), peers)[0][0],
         },
         evidence=(
             *(Evidence(source="attempts to reach node 0", node_rank=n, text=_attempts(heard[n])) for n in rejected),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
+from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, port_evidence
 
 
@@ -16,7 +16,17 @@ from allready.rules.port._holder import STORES, end_command, holder_text, is_tak
     layer=Layer.PORT,
     title="The master port is taken by another program",
     message="port {port} on node {node} is taken: {holder}",
-    remedy="give all nodes another port (--master-port N), or end the program on node {node} if nobody needs it: {end}",
+    remedy=(
+        RemedyStep(
+            explanation="give another port: --master-port N",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or end the program that holds it, if it is not needed",
+            where="node {node}",
+            command="{end}",
+        ),
+    ),
 )
 def port_taken(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, Severity, World
+from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
 
 
@@ -16,7 +16,10 @@ from allready.rules.port._holder import is_taken, port_evidence
     layer=Layer.PORT,
     title="Node 0 cannot open the master port",
     message="node {node} cannot listen on port {port}: {error}",
-    remedy="give all nodes a free --master-port between 1024 and 65535",
+    remedy=RemedyStep(
+        explanation="give a free --master-port between 1024 and 65535",
+        where="every node",
+    ),
 )
 def port_unusable(master_port: PerNode[MasterPortFacts], world: World) -> Iterator[Hit]:
     """

@@ -16,6 +16,7 @@ from allready.model import (
     MasterPortFacts,
     PerNode,
     PortHolder,
+    RemedyStep,
     RollCall,
     Severity,
     World,
@@ -31,8 +32,17 @@ from allready.rules.port._holder import STORES, end_command, holder_text, is_tak
     layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
-    remedy="if that is a leftover, end it on node {node}: {end}; otherwise give this job another --master-port on "
-    "all nodes",
+    remedy=(
+        RemedyStep(
+            explanation="if that is a leftover, end it",
+            where="node {node}",
+            command="{end}",
+        ),
+        RemedyStep(
+            explanation="otherwise give this job another port: --master-port N",
+            where="every node",
+        ),
+    ),
 )
 def stale_job(
     launch: PerNode[LaunchFacts],

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
+from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
 
 
 @Rule(
@@ -15,8 +15,10 @@ from allready.model import Evidence, FaultClass, Hit, RollCall, Severity
     layer=Layer.READINESS,
     title="Something else called at the master port",
     message="{num} callers at the master port did not speak our protocol: {callers}",
-    remedy="nothing has to be done; if such an address is a node of this job, a training process may have been started "
-    "there at the same time: start it after the check",
+    remedy=RemedyStep(
+        explanation="nothing has to be done; if such an address is a node of this job, a training process may "
+        "have been started there at the same time: start it after the check",
+    ),
 )
 def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import endpoint, is_misnamed
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, Severity, World
+from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -16,8 +16,17 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, MasterContactFac
     layer=Layer.PORT,
     title="Something else answers on the master port",
     message="at {address} a {service} service answers node {nodes} instead of node 0: {banner}",
-    remedy="give all nodes a --master-port that is free on node 0, or end what listens there (on node 0: sudo ss -ltnp "
-    "'sport = :{port}')",
+    remedy=(
+        RemedyStep(
+            explanation="give a --master-port that is free on node 0",
+            where="every node",
+        ),
+        RemedyStep(
+            explanation="or end what listens there",
+            where="node 0",
+            command="sudo ss -ltnp 'sport = :{port}'",
+        ),
+    ),
 )
 def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterator[Hit]:
     """

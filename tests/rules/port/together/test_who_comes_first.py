@@ -22,6 +22,7 @@ from allready.model import (
 )
 from allready.testing import claim, fleet
 from tests.cases import cases
+from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone, worker_alone
 
 PRESENT = (0, 1, 3)
@@ -49,7 +50,7 @@ def names(*addresses: str) -> NameFacts:
     return NameFacts(own_name="gpu1", own_addresses=("10.0.0.2",), master_name="gpu0", master_addresses=addresses)
 
 
-FIREWALL = FirewallFacts(tool="iptables", drops=("-P INPUT DROP",), dropped_ports=((1, 65535),))
+FIREWALL = FirewallFacts(tool="iptables", drops=drops_of("-P INPUT DROP"), dropped_ports=((1, 65535),))
 LOOPBACK = {"addresses": ("127.0.1.1",), "address": "127.0.1.1", "master_addr": "gpu0"}
 OURS = claim(1, 4, pid=1, refused="job_id_differs")
 JOB_X = RollCall(num_nodes=4, claims=(*(claim(n, 4, job_id="x") for n in range(4)), OURS))
@@ -57,7 +58,7 @@ JOB_X = RollCall(num_nodes=4, claims=(*(claim(n, 4, job_id="x") for n in range(4
 CASES: dict[str, tuple[Fleet, str, str, Culprits]] = {
     "absent": (node_0_alone(4, present=PRESENT), "JOB001", "START-ABSENT", Culprits(nodes=(2,), ranks=(4, 5))),
     "node 0 machine off": (
-        worker_alone("no_route", detail="No route to host (EHOSTUNREACH)"),
+        worker_alone("no_route", detail="No route to host (EHOSTUNREACH)", error="EHOSTUNREACH"),
         "JOB011", "START-ABSENT", Culprits(nodes=(0,)),
     ),
     "node 0 not started": (worker_alone("refused", nearby=()), "JOB011", "START-ABSENT", Culprits(nodes=(0,))),
@@ -67,7 +68,7 @@ CASES: dict[str, tuple[Fleet, str, str, Culprits]] = {
         "PRT001", "START-PATH", Culprits(links=((1, 0),), variables=("MASTER_PORT",)),
     ),
     "unroutable": (
-        worker_alone("no_route", detail="Invalid argument (EINVAL)", address="10.9.9.9"),
+        worker_alone("no_route", detail="Invalid argument (EINVAL)", error="EINVAL", address="10.9.9.9"),
         "PRT003", "START-NAME", Culprits(nodes=(1,), variables=("MASTER_ADDR",)),
     ),
     "filtered, seen by node 0": (

@@ -1,4 +1,4 @@
-"""Page of the schedulers, from their tables: `python -m allready.launch.pages docs` writes it, `--check` compares.
+"""Page of the schedulers, from their tables: `python docs/schedulers_pages.py` writes it, `--check` compares.
 
 English to `schedulers.md`, Chinese to `zh/schedulers.md` below the folder.  What a table cannot say (how to type it)
 stands here, by scheduler.
@@ -46,7 +46,7 @@ and ranks per node, if every node has the same number of ranks and they are numb
 at once with exit code 0.
 
 The tables are tested with the variables that these schedulers set, not on a cluster of every kind. This page is
-written by `python -m allready.launch.pages docs` from `src/allready/launch/schedulers.py`."""
+written by `python docs/schedulers_pages.py` from `src/allready/launch/schedulers.py`."""
 
 _INTRO_ZH = """\
 `allready check` 从环境变量得知本节点的身份。命令行参数优先于变量；同一项有多个变量时，取第一个已设置的。
@@ -58,7 +58,7 @@ _INTRO_ZH = """\
 按 rank 启动进程时，由本地 rank 0 代表所在节点，其余进程立即以退出码 0 结束。
 
 这些表用各调度系统所设的变量测试过，但没有在每一种集群上实测。本页由
-`python -m allready.launch.pages docs` 根据 `src/allready/launch/schedulers.py` 生成。"""
+`python docs/schedulers_pages.py` 根据 `src/allready/launch/schedulers.py` 生成。"""
 
 _WORDS = {
     "en": {
@@ -125,8 +125,8 @@ def _variable(variable: Variable, words: dict[str, str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both pages, or with `--check` only compare: 0 when nothing differs, else 1 and a line for each file."""
-    parser = argparse.ArgumentParser(prog="python -m allready.launch.pages", description="pages of the schedulers")
-    parser.add_argument("folder", type=Path, help="docs")
+    parser = argparse.ArgumentParser(prog="python docs/schedulers_pages.py", description="pages of the schedulers")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent, help="where to, instead of docs")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is stale")
     arguments = parser.parse_args(argv)
     stale = 0

@@ -1,0 +1,88 @@
+"""LIV013."""
+
+from collections.abc import Iterator
+
+from allready.judging.layers import Layer
+from allready.judging.live_status import named, offset_s
+from allready.judging.registry import Rule
+from allready.model import (
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    Severity,
+    World,
+    clock_time,
+    wall_clock,
+)
+
+
+@Rule(
+    code="LIV013",
+    severity=Severity.BLOCKER,
+    fault_class=FaultClass.DEAD,
+    since="0.1",
+    layer=Layer.PROCESS_END,
+    title="A node's agent ended while its ranks ran",
+    message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",
+    remedy=RemedyStep(
+        explanation="find what ended the agent: the memory killer, kill -9, an eviction by the scheduler, a shutdown "
+        "of the machine; the ranks of a node end with its agent",
+        where="node {who}",
+        command="dmesg -T | grep -i -E 'killed process|oom' | tail -n 5; uptime; journalctl --since '10 min ago' | "
+        "tail -n 50",
+    ),
+)
+def node_gone(live: Live, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The connection of each node's agent to node 0.  A host that closes it answers, so the network works and the agent's
+    process is what ended.  A node that falls silent is another finding (LNK001).
+    ## Why it matters
+    The ranks of that node end with their agent.  The other nodes' ranks then report lost connections, which is an
+    effect.
+    ## Check by hand
+    On that node `pgrep -af allready`, `dmesg -T | grep -i -E 'killed process|oom'`, `uptime`.
+    ## When it is harmless
+    When the node was taken out on purpose and the job goes on without it (`--nnodes MIN:MAX`).
+    """
+    for node, loss in sorted(live.lost.items()):
+        status = live.statuses.get(node)
+        if loss.is_silent or status is None:
+            continue
+        spoke_s = live.now_s - live.heard_s.get(node, 0.0)
+        running = [r.rank for r in status.ranks if not r.is_gone]
+        if not running or _has_failed_before(live, spoke_s):
+            continue
+        yield Hit(
+            culprits=Culprits(nodes=(node,)),
+            confidence=Confidence.LIKELY,
+            values={
+                "who": world.label(node),
+                "since": wall_clock(spoke_s),
+                "why": str(loss),
+                "ranks": named(live, world, running),
+            },
+            evidence=(
+                Evidence(
+                    source="agents",
+                    text=f"node {node}: last message {live.heard_s.get(node, 0.0):.1f} s ago; {loss}",
+                    node_rank=node,
+                ),
+            ),
+            fault_time=clock_time(spoke_s),
+        )
+
+
+def _has_failed_before(live: Live, time_s: float) -> bool:
+    """Whether a rank of any node ended badly before: then the agent's end is not the first fault."""
+    return any(
+        rank.ended_s is not None
+        and (rank.exit_code != 0 or rank.signal is not None)
+        and rank.ended_s - offset_s(live, node) < time_s
+        for node, status in live.statuses.items()
+        for rank in status.ranks
+    )
