@@ -20,9 +20,10 @@ from allready.judging.live_status import (
 )
 from allready.judging.majority import is_minority, majority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
-from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind, classify_stall
+from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
 from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
-from allready.judging.stall_live import doing_of, facts_of_live, stack_of
+from allready.judging.stall_files import stall_by_files
+from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
 from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
 
@@ -114,13 +115,21 @@ def blame_hang(case: Analysis) -> HangBlame:
         if (found := ask(case)) is not None:
             return found
     for snapshot in tellings:
-        for look in BY_RECORDS:
-            if (found := look(case, snapshot)) is not None:
-                return found
+        for ask_records in BY_RECORDS:
+            if (found := ask_records(case, snapshot)) is not None:
+                return found if case.live is not None else _with_causes(case, found)
     for ask in WITHOUT_RECORDS:
         if (found := ask(case)) is not None:
             return found
     return NOTHING
+
+
+def _with_causes(case: Analysis, found: HangBlame) -> HangBlame:
+    """The same with what files tell of each rank that is missing."""
+    snapshot = found.snapshot
+    if snapshot is None or found.kind not in {HangKind.LATE, HangKind.SILENT}:
+        return found
+    return replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
 
 
 def _is_no_wait(case: Analysis) -> bool:
@@ -153,11 +162,11 @@ def _left_first(case: Analysis) -> HangBlame | None:
         well = [
             r
             for r, s in live.ranks().items()
-            if r not in lost and not s.is_gone and _cause(case, r).kind is StallKind.LEAVING
+            if r not in lost and not s.is_gone and stall_of_process(case, r).kind is StallKind.LEAVING
         ]
     if not lost or not well or run.mismatches or (len(lost) > 1 and not is_minority(len(well), len(well) + len(lost))):
         return None
-    found = tuple(_cause(case, r) for r in well)
+    found = tuple(stall_of_process(case, r) for r in well)
     ended = [c.began_s for c in found if c.began_s is not None]
     first_lost = min((t for t in lost.values() if t is not None), default=None)
     if ended and first_lost is not None and min(ended) > first_lost:
@@ -181,7 +190,7 @@ def _frozen(case: Analysis) -> HangBlame | None:
         return None
     frozen = [r for r, s in live.ranks().items() if s.is_frozen]
     running = [r for r, s in live.ranks().items() if not s.is_frozen and not s.is_gone]
-    lasting = tuple(c for c in (_cause(case, r) for r in frozen) if c.stays)
+    lasting = tuple(c for c in (stall_of_process(case, r) for r in frozen) if c.stays)
     if not lasting or not running:
         return None
     began = min((c.began_s for c in lasting if c.began_s is not None), default=None)
@@ -256,7 +265,7 @@ def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame |
     found = replace(
         found,
         waiting=waiting,
-        causes=tuple(_unless_connecting(live, _cause(case, r), wait.group) for r in late),
+        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.group) for r in late),
         for_s=for_s,
         began_s=began_s,
     )
@@ -348,7 +357,7 @@ def _joining(case: Analysis) -> HangBlame | None:
             kind=HangKind.JOINING,
             ranks=tuple(others),
             waiting=tuple(joining),
-            causes=tuple(_cause(case, r) for r in others),
+            causes=tuple(stall_of_process(case, r) for r in others),
             for_s=for_s,
             began_s=live.now_s - for_s,
         )
@@ -376,7 +385,7 @@ def _by_stacks(case: Analysis) -> HangBlame | None:
         return _all_in_calls(case, live, found)
     if all(r in ended for r in others) and for_s < NO_RECORD_S + AFTER_AN_END_S:
         return None
-    return _accused(replace(found, causes=tuple(_cause(case, r) for r in others)))
+    return _accused(replace(found, causes=tuple(stall_of_process(case, r) for r in others)))
 
 
 def _all_in_calls(case: Analysis, live: Live, found: HangBlame) -> HangBlame | None:
@@ -387,7 +396,7 @@ def _all_in_calls(case: Analysis, live: Live, found: HangBlame) -> HangBlame | N
         return None
     connecting = tuple(r for r in waiting if _has_no_group_yet(live, r))
     if connecting and len(connecting) < len(waiting):
-        late = tuple(_unless_connecting(live, _cause(case, r), None) for r in connecting)
+        late = tuple(_unless_connecting(live, stall_of_process(case, r), None) for r in connecting)
         rest = tuple(r for r in waiting if r not in connecting)
         return replace(found, ranks=connecting, waiting=rest, causes=late)
     odd = _odd_line(case, live, waiting)
@@ -416,10 +425,6 @@ def _of(
 
 
 # What a running job tells besides
-
-
-def _cause(case: Analysis, rank: int) -> StallCause:
-    return classify_stall(facts_of_live(case, rank))
 
 
 def _doing(case: Analysis, live: Live, rank: int) -> str:

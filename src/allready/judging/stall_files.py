@@ -4,9 +4,9 @@ import re
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
-from allready.judging.stall import CALL_OF_TWO, FileFacts, RankFacts
+from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
 from allready.judging.waits import WaitSnapshot
-from allready.model import Death, Event, Evidence, Role, RunEvidence
+from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
 RAISED = {"torch.async_exception"}
@@ -18,8 +18,8 @@ SOON_S = 5.0
 MAX_EVIDENCE = 4
 
 
-def facts_of_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> RankFacts:
-    """What is known of one rank that others wait for.
+def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCause:
+    """Why a rank did not come, by its stack, its end, RAS and its silence: the first case that fits.
 
     Args:
         case: the run.
@@ -39,22 +39,30 @@ def facts_of_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> RankFac
         if p.absent.get(rank) in {"unresponsive", "considered dead"}
     ]
     has_output = case.of(_has_output)
-    return RankFacts(
+    kind, fault_class, is_sure = StallKind.UNKNOWN, FaultClass.CPU_STUCK, True
+    if doing in BUSY or (not doing and _works_alone(run, rank, snapshot)):
+        kind, fault_class = StallKind.WORK, FaultClass.CPU_BUSY
+    elif doing in LEAVING | {CALL_OF_TWO} or rank in run.ended_well:
+        kind = StallKind.ELSEWHERE if doing == CALL_OF_TWO else StallKind.LEAVING
+        fault_class = FaultClass.DESYNC_FLOW
+        is_sure = elsewhere is None or has_output  # an exception, which only the output tells, takes it down as well
+    elif not doing and case.of(peer_ended):  # a connection was closed from the other end
+        kind, fault_class = StallKind.DIED, FaultClass.DEAD
+        is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all stood still and the job was ended
+    elif doing not in STUCK and "unresponsive" not in silent:
+        # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
+        is_sure = snapshot.frozen and (rank not in snapshot.unseen or _has_files(run, rank))
+    sure = Confidence.LIKELY if is_sure else Confidence.POSSIBLE
+    if fault_class is FaultClass.CPU_STUCK and doing in STUCK - {"user_idle", "user_code"}:
+        sure = Confidence.CERTAIN
+    return StallCause(
         rank=rank,
+        kind=kind,
+        fault_class=fault_class,
+        confidence=sure,
         doing=doing,
         site=site,
         evidence=tuple(shown[:MAX_EVIDENCE]),
-        files=FileFacts(
-            works_alone=not doing and _works_alone(run, rank, snapshot),
-            left_in_order=rank in run.ended_well,
-            lost_silently=elsewhere is not None and not has_output,
-            peer_ended=case.of(peer_ended),
-            end_is_sure=has_output or _closed_soon(run, rank),
-            is_unresponsive="unresponsive" in silent,
-            is_unseen=rank in snapshot.unseen,
-            has_files=_has_files(run, rank),
-            is_still=snapshot.frozen,
-        ),
     )
 
 
@@ -126,6 +134,7 @@ def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] 
     return None
 
 
+CALL_OF_TWO = "send or recv"
 _KEY_OF_TWO = re.compile(r"retrieving ncclUniqueId from \[\d+\] via c10d key-value store by key '(\d+):(\d+)'")
 
 

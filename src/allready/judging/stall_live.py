@@ -1,4 +1,7 @@
-"""What agents tell of a rank that others wait for, while the job runs: its process, its stack, its children."""
+"""What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.live_status import (
@@ -13,12 +16,42 @@ from allready.judging.live_status import (
     status_of,
 )
 from allready.judging.run_signs import evidence
-from allready.judging.stall import FOREIGN, LiveFacts, RankFacts
-from allready.model import ChildRow, Evidence, Live, ProcessStack, ProcessState, RankEvidence, RankStatus, RunEvidence
+from allready.judging.stall import LEAVING, WAITING, WORKING, StallCause, StallKind
+from allready.model import (
+    Confidence,
+    Evidence,
+    FaultClass,
+    Live,
+    ProcessStack,
+    ProcessState,
+    RankEvidence,
+    RankStatus,
+    RunEvidence,
+)
 
+STOPPED_S = 0.9
+"""A process that is stopped for less may be one that is slowed down by pulses."""
 HEARTBEAT_S = 0.25
 """A process that is stopped by pulses may have written between two samples."""
+FRESH_HEARTBEAT_S = 0.8
+GIL_S = 1.5
+"""The beacon's thread writes five times a second."""
+BLOCKED_S = 2.0
+SHARE_OF_S = 2.5
+"""The share of processor time of the last seconds tells of a place only after these."""
+MOVES_S = 1.0
+"""A stack that changed so short a time ago is one of a rank that does something."""
+REMOTE_IO_S = 3.0
+LOCAL_IO_S = 30.0
+"""A disk that flushes gigabytes takes its time; a file server that does not answer for seconds is gone."""
+GONE_S = 1.0
+STAYS_S = 1.0
+WORKS_SHARE = 0.2
 
+FOREIGN = WORKING | {"sleep"}
+"""What another thread may do that the main thread rightly waits for."""
+CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
+LEAVING_SIGNALS = {None, "SIGTERM", "SIGINT", "SIGHUP"}
 REMOTE_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "ceph", "lustre", "ll_", "cl_", "ptlrpc", "ldlm", "cifs",
                 "smb", "v9fs", "p9_", "gpfs", "mmfs", "beegfs", "ubifs_wait")  # fmt: skip
 FILE_CALLS = {
@@ -37,50 +70,200 @@ PHASES = {
 """What the beacon's word for a phase is among the words of stacks."""
 
 
-def facts_of_live(case: Analysis, rank: int) -> RankFacts:
-    """What is known of one rank that others wait for."""
-    live, run = case.live, case.run
+class _Rank:
+    """One rank that others wait for, and what its agent reports of it."""
+
+    def __init__(self, case: Analysis, live: Live, status: RankStatus) -> None:
+        self.live, self.run, self.status = live, case.run, status
+        self.node = live.node_of_rank().get(status.rank)
+        # Evidence of an earlier moment says nothing: the rank was somewhere else when its stack was taken.
+        is_of_now = _is_of_now(live, status)
+        self.seen = evidence_of(live, status.rank) if is_of_now else None
+        self.stack = stack_of(case.run, status.rank) if is_of_now else None
+        self.doing = doing_of(status, self.seen, self.stack)
+        self.call = _call(self.seen)
+        self.stay_s = same_place_s(live, status.rank)
+        threads = self.stack.threads if self.stack is not None else ()
+        self.has_frames = any(t.is_main and t.frames for t in threads)
+        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main)
+
+    def cause(self, kind: StallKind, fault_class: FaultClass, **known: Any) -> StallCause:
+        """The cause, with all that is known of the rank."""
+        status, stack = self.status, self.stack
+        usual: dict[str, Any] = {"doing": self.doing, "began_s": place_since_s(self.live, status.rank)}
+        return StallCause(
+            rank=status.rank,
+            kind=kind,
+            fault_class=fault_class,
+            site=status.site or (stack.site if stack is not None else ""),
+            evidence=_shown(status.rank, status, self.seen, stack),
+            **(usual | known),
+        )
+
+    def held_s(self, test: Callable[[RankStatus], bool]) -> float:
+        """For how long every status of the rank has passed the test."""
+        return held_s(self.live, self.status.rank, test) or 0.0
+
+
+def stall_of_process(case: Analysis, rank: int) -> StallCause:
+    """Why a rank of the running job does not come: the first case that fits."""
+    live = case.live
     assert live is not None
-    status, seen, stack = status_of(live, rank), evidence_of(live, rank), stack_of(run, rank)
+    status = status_of(live, rank)
     if status is None or is_silent(live, rank):
-        return RankFacts(rank=rank, live=LiveFacts(state=ProcessState.UNKNOWN, is_heard=False))
-    if not _is_of_now(live, status):
-        seen = stack = None  # it was somewhere else when its stack was taken
-    threads = stack.threads if stack is not None else ()
-    call, wchan = _call(seen), (seen.wchan or "") if seen is not None else ""
-    is_remote = wchan.lstrip("_").startswith(REMOTE_WAITS)
-    return RankFacts(
-        rank=rank,
-        doing=doing_of(status, seen, stack),
-        site=status.site or (stack.site if stack is not None else ""),
-        evidence=_shown(rank, status, seen, stack),
-        live=LiveFacts(
-            state=status.process_state,
-            phase=status.phase,
-            framework=status.framework,
-            exit_code=status.exit_code,
-            signal=status.signal,
-            ended_s=None if status.ended_s is None else status.ended_s - offset_s(live, live.node_of_rank().get(rank)),
-            frozen_s=_frozen_s(live, status),
-            heartbeat_age_s=status.heartbeat_age_s,
-            call=call,
-            waits_for_server=is_remote,
-            storage_s=_storage_s(live, status, is_remote=is_remote),
-            path=_path(seen, call, wchan),
-            child=_broken_child(seen),
-            stay_s=same_place_s(live, rank),
-            place_since_s=place_since_s(live, rank),
-            is_idle=is_idle(live, rank),
-            cpu_share=status.cpu_share,
-            children_cpu_share=status.children_cpu_share or 0.0,
-            has_stack=stack is not None,
-            has_frames=any(t.is_main and t.frames for t in threads),
-            stack_is_exit=stack is not None and stack.activity == "exit",
-            others_work=any(t.activity in FOREIGN for t in threads if not t.is_main),
-            left_groups_s=_left_groups_s(live, run, status),
-            now_s=live.now_s,
-        ),
+        return StallCause(rank=rank, kind=StallKind.SILENT, fault_class=FaultClass.NET_BROKEN)
+    found = _Rank(case, live, status)
+    return next(cause for ask in CASES if (cause := ask(found)) is not None)
+
+
+def _ended(rank: _Rank) -> StallCause | None:
+    status = rank.status
+    if not status.is_gone:
+        return None
+    how = status.signal or (f"exit code {status.exit_code}" if status.exit_code is not None else "ended")
+    if status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS:
+        return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
+    ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
+    known = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
+    return rank.cause(StallKind.LEFT, FaultClass.DESYNC_FLOW, **known)
+
+
+def _frozen(rank: _Rank) -> StallCause | None:
+    status = rank.status
+    if not status.is_frozen:
+        return None
+    frozen_s = rank.held_s(lambda s: s.is_frozen)
+    if status.heartbeat_age_s is not None:  # pulses that every sample falls into: its beacon has written between them
+        frozen_s = min(frozen_s, status.heartbeat_age_s + HEARTBEAT_S + age_s(rank.live, rank.node))
+    is_stopped = status.process_state == ProcessState.STOPPED
+    return rank.cause(
+        StallKind.STOPPED if is_stopped else StallKind.TRACED,
+        FaultClass.CPU_STUCK,
+        stays=frozen_s >= STOPPED_S,
+        confidence=Confidence.CERTAIN,
+        doing=str(status.process_state),
+        what="State: T (stopped)" if is_stopped else "State: t (tracing stop)",
+        began_s=rank.live.now_s - frozen_s,
     )
+
+
+def _gil(rank: _Rank) -> StallCause | None:
+    """Its beacon, a thread of the same interpreter, does not run, while the process is not stopped.
+
+    Libraries that are loaded hold the GIL for seconds, and an interpreter that ends lets no thread run any more.
+    """
+    status, stack = rank.status, rank.stack
+    stale_s = status.heartbeat_age_s
+    is_elsewhere = status.process_state == ProcessState.DISK or status.phase in {"starting", "ending"}
+    if stale_s is None or stale_s < GIL_S or is_elsewhere:
+        return None
+    if stack is not None and (stack.activity in LEAVING or not rank.has_frames):
+        return None
+    rests = status.cpu_share is not None and status.cpu_share < 0.1 and rank.call not in {"running", "page fault"}
+    # A thread that imports or computes has the GIL, and gives it back; where CPUs are short it is slow to.
+    may_go_on = rank.others_work or status.phase in {"importing", "compiling"} or not rank.has_frames
+    return rank.cause(
+        StallKind.GIL,
+        FaultClass.CPU_STUCK,
+        stays=rests and stale_s >= BLOCKED_S and not may_go_on,
+        confidence=Confidence.CERTAIN if rests else Confidence.LIKELY,
+        doing="gil",
+        what=rank.call or str(status.process_state),
+        began_s=rank.live.now_s - stale_s,
+    )
+
+
+def _child(rank: _Rank) -> StallCause | None:
+    """A descendant that is frozen, or a loader that ended unnoticed."""
+    children = rank.seen.children if rank.seen is not None else ()
+    broken = [
+        c for c in children if c.state in ProcessState.FROZEN or (c.state == ProcessState.ZOMBIE and c.role == "loader")
+    ]
+    if not broken or rank.doing not in CHILD_WAITS:
+        return None
+    worst = min(broken, key=lambda c: (c.role != "loader", c.pid))
+    return rank.cause(
+        StallKind.CHILD,
+        FaultClass.CPU_STUCK,
+        stays=rank.stay_s >= STOPPED_S,
+        confidence=Confidence.CERTAIN,
+        doing=rank.doing or "data_loading",
+        what=f"{worst.pid} ({worst.role}, {worst.state})",
+        began_s=None,
+    )
+
+
+def _storage(rank: _Rank) -> StallCause | None:
+    """It waits in the kernel for storage: a matter of seconds where a file server is meant, else of patience."""
+    seen = rank.seen
+    wchan = (seen.wchan or "") if seen is not None else ""
+    is_remote = wchan.lstrip("_").startswith(REMOTE_WAITS)
+    if rank.status.process_state != ProcessState.DISK and not is_remote:
+        return None
+    states = {ProcessState.DISK, ProcessState.SLEEPING} if is_remote else {ProcessState.DISK}
+    held = rank.held_s(lambda s: s.process_state in states)
+    for_s = min(held, rank.stay_s or held)
+    stays = for_s >= (REMOTE_IO_S if is_remote else LOCAL_IO_S) and is_idle(rank.live, rank.status.rank)
+    if not stays and not (is_remote and for_s >= MOVES_S):
+        return None  # a rank that writes much is often seen so
+    path = (seen.open_file or "") if seen is not None else ""
+    return rank.cause(
+        StallKind.IO,
+        FaultClass.CPU_STUCK,
+        stays=stays,
+        confidence=Confidence.CERTAIN if is_remote else Confidence.LIKELY,
+        doing="io",
+        what=f"{path} ({rank.call or 'kernel'}{', ' + wchan if wchan else ''})".strip(),
+        began_s=rank.live.now_s - for_s,
+    )
+
+
+def _elsewhere(rank: _Rank) -> StallCause | None:
+    """In another call that waits for others, or on its way out."""
+    is_joined = rank.doing in WAITING and (rank.doing == "in_collective" or rank.status.framework == "jax")
+    stays = rank.stay_s >= STAYS_S
+    if not (is_joined or rank.doing in LEAVING) or (not stays and _has_left_its_groups(rank)):
+        return None
+    return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
+
+
+def _lock(rank: _Rank) -> StallCause | None:
+    heartbeat_age_s = rank.status.heartbeat_age_s
+    runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
+    is_blocked = rank.doing == "lock" and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    # Another thread that works will release it; without one no thread will.
+    stays = rank.stack is not None and not rank.others_work
+    if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):
+        return None
+    return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)
+
+
+def _left_groups(rank: _Rank) -> StallCause | None:
+    """It has destroyed its groups, and does not end."""
+    return rank.cause(StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=True) if _has_left_its_groups(rank) else None
+
+
+def _work(rank: _Rank) -> StallCause | None:
+    """It computes, loads, saves, or waits for a child: this ends by itself."""
+    status, doing = rank.status, rank.doing
+    is_of_this_place = rank.stay_s > SHARE_OF_S or doing not in {"sleep", "lock", "user_idle"}
+    uses_cpu = (status.cpu_share or 0.0) > WORKS_SHARE and is_of_this_place
+    uses_cpu = uses_cpu or (status.children_cpu_share or 0.0) > WORKS_SHARE
+    if not (uses_cpu or 0.0 < rank.stay_s < MOVES_S or doing in WORKING):
+        return None
+    return rank.cause(StallKind.WORK, FaultClass.CPU_BUSY, doing=doing if doing in WORKING else "cpu_work")
+
+
+def _idle(rank: _Rank) -> StallCause | None:
+    if rank.doing in {"sleep", "user_idle"}:
+        return rank.cause(StallKind.SLEEP, FaultClass.CPU_STUCK)
+    return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
+
+
+CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _work, _idle
+)  # fmt: skip
+"""In this order; the last one always has an answer."""
 
 
 def _is_of_now(live: Live, status: RankStatus) -> bool:
@@ -91,50 +274,15 @@ def _is_of_now(live: Live, status: RankStatus) -> bool:
     return answer.status.time_s >= status.site_since_s  # the sample before the stacks were asked for
 
 
-def _frozen_s(live: Live, status: RankStatus) -> float:
-    if not status.is_frozen:
-        return 0.0
-    held = held_s(live, status.rank, lambda s: s.is_frozen) or 0.0
-    if status.heartbeat_age_s is not None:  # pulses that every sample falls into: its beacon has written between them
-        held = min(held, status.heartbeat_age_s + HEARTBEAT_S + age_s(live, live.node_of_rank().get(status.rank)))
-    return held
-
-
-def _storage_s(live: Live, status: RankStatus, *, is_remote: bool) -> float | None:
-    if status.process_state is not ProcessState.DISK and not is_remote:
-        return None
-    states = {ProcessState.DISK, ProcessState.SLEEPING} if is_remote else {ProcessState.DISK}
-    held = held_s(live, status.rank, lambda s: s.process_state in states) or 0.0
-    return min(held, same_place_s(live, status.rank) or held)
-
-
-def _path(seen: RankEvidence | None, call: str, wchan: str) -> str:
-    path = seen.open_file if seen is not None else None
-    return " ".join(w for w in (path or "", f"({call or 'kernel'}{', ' + wchan if wchan else ''})") if w)
-
-
-def _broken_child(seen: RankEvidence | None) -> str:
-    """A descendant that is frozen, or a loader that ended unnoticed: `4711 (loader, stopped)`."""
-    children = seen.children if seen is not None else ()
-    broken = [
-        c for c in children if c.state in ProcessState.FROZEN or (c.state == ProcessState.ZOMBIE and c.role == "loader")
-    ]
-    if not broken:
-        return ""
-    worst: ChildRow = min(broken, key=lambda c: (c.role != "loader", c.pid))
-    return f"{worst.pid} ({worst.role}, {worst.state})"
-
-
-def _left_groups_s(live: Live, run: RunEvidence, status: RankStatus) -> float:
-    """For how long it has had no groups, although it used some, and does not end: they were destroyed."""
-    used = any(
-        position.enqueued > 0
-        for progress in run.progress
-        if (position := progress.positions.get(status.rank)) is not None
+def _has_left_its_groups(rank: _Rank) -> bool:
+    """It had groups and has had none for a while, and it does not end."""
+    if rank.status.groups or rank.status.phase == "ending":
+        return False
+    positions = (p.positions.get(rank.status.rank) for p in rank.run.progress)
+    return (
+        any(position is not None and position.enqueued > 0 for position in positions)
+        and rank.held_s(lambda s: not s.groups and s.phase != "ending") >= GONE_S
     )
-    if status.groups or status.phase == "ending" or not used:
-        return 0.0
-    return held_s(live, status.rank, lambda s: not s.groups and s.phase != "ending") or 0.0
 
 
 def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> str:

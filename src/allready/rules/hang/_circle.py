@@ -40,7 +40,7 @@ def circle_of(case: Analysis) -> Circle | None:
     if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
     odd, others = _odd(found.snapshot, found.ranks)
-    return Circle(found=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others, stood_s=stood_s)
+    return Circle(blame=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others)
 
 
 def _odd(snapshot: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

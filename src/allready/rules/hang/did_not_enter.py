@@ -8,8 +8,6 @@ from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
-from allready.judging.stall import classify_stall
-from allready.judging.stall_files import facts_of_files
 from allready.judging.waits import positions
 from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -43,9 +41,8 @@ def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     found = case.of(blame_hang)
     if found.kind != HangKind.LATE or found.snapshot is None or found.wait is None:
         return
-    suspects = [classify_stall(facts_of_files(case, r, found.snapshot)) for r in found.ranks]
-    first = suspects[0]
-    classes = {s.fault_class for s in suspects}
+    first = found.causes[0]
+    classes = {s.fault_class for s in found.causes}
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
         values={
@@ -58,7 +55,7 @@ def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "site": first.site or "py-spy dump",
         },
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
-        confidence=min((s.confidence for s in suspects), key=lambda c: c.weight),
-        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
+        confidence=min((s.confidence for s in found.causes), key=lambda c: c.weight),
+        evidence=(*(e for s in found.causes[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
         fault_time=clock_time(onset(run)),
     )

@@ -8,8 +8,6 @@ from allready.judging.layers import Layer
 from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, who
-from allready.judging.stall import classify_stall
-from allready.judging.stall_files import facts_of_files
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
 
@@ -43,9 +41,8 @@ def rank_silent(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     found = case.of(blame_hang)
     if found.kind != HangKind.SILENT or found.snapshot is None or found.wait is None:
         return
-    suspects = [classify_stall(facts_of_files(case, r, found.snapshot)) for r in found.ranks]
     why = sorted({found.wait.why_unseen.get(r, "no word") for r in found.ranks})
-    fault_class, confidence = suspects[0].fault_class, suspects[0].confidence
+    fault_class, confidence = found.causes[0].fault_class, found.causes[0].confidence
     if len(found.ranks) > 1:
         # Several at once do not get stuck by themselves; which of them was first is not to be seen here.
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
@@ -64,6 +61,6 @@ def rank_silent(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         },
         fault_class=fault_class,
         confidence=confidence,
-        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
+        evidence=(*(e for s in found.causes[:4] for e in s.evidence), *positions(found.snapshot, found.ranks))[:10],
         fault_time=clock_time(onset(run)),
     )

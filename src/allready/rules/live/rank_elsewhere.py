@@ -40,7 +40,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
         "the line of the others in the evidence",
     ),
 )
-def rank_elsewhere(case: Analysis, live: Live, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -89,11 +89,11 @@ def _hit(case: Analysis, live: Live, found: HangBlame, accused: tuple[int, ...])
     )
 
 
-def _all_exchange(run: RunEvidence | None, ranks: tuple[int, ...]) -> bool:
+def _all_exchange(run: RunEvidence, ranks: tuple[int, ...]) -> bool:
     """All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody."""
     return all(_exchanges(run, r) for r in ranks)
 
 
-def _exchanges(run: RunEvidence | None, rank: int) -> bool:
-    sites = (s.site for s in (run.stacks if run is not None else ()) if s.rank == rank and s.role == "rank")
+def _exchanges(run: RunEvidence, rank: int) -> bool:
+    sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
     return any(site.rpartition(" ")[2] in P2P for site in sites)
