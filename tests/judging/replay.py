@@ -236,8 +236,7 @@ def replay(folder: Path) -> Report:
         if death.rank is not None and feed.ended.get(death.rank) is None:
             feed.end({death.rank: death})
         times = [d.time_s for d in (death, following) if d is not None and d.time_s is not None]
-        apart_s = max(times) - min(times) if len(times) == 2 else 1.0
-        feed.play(min(1.0, apart_s) if apart_s >= STEP_S else 0.0)
+        feed.play(min(1.0, max(times) - min(times)) if len(times) == 2 else 1.0)
     if all_well:
         feed.end(dict.fromkeys(range(run.expected_ranks)))
     feed.play(AFTER_ENDS_S)

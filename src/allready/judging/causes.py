@@ -1,10 +1,11 @@
 """Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
-from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
+from allready.model import Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.signatures import of_line
 
 SAME_MOMENT_S = 2.0
@@ -143,6 +144,16 @@ def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ..
         if e.role is Role.CASCADE
     ]
     return (*own, *felt[:3])
+
+
+def hit_of(deaths: Sequence[Death], run: RunEvidence, **changes: Any) -> Hit:
+    """A hit that accuses those who died; `changes`: fields of the hit, `values` are added to who it was."""
+    known: dict[str, Any] = {
+        "culprits": culprits_of(deaths, run),
+        "evidence": evidence_of(deaths, run),
+        "fault_time": clock_time(deaths[0].time_s),
+    }
+    return Hit(values={"who": who_died(deaths, run)} | changes.pop("values", {}), **(known | changes))
 
 
 def _said(death: Death) -> str:

@@ -1,8 +1,10 @@
 """What a mismatch between ranks means: another flow of calls, or other arguments in the same call."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from allready.model import Evidence, Mismatch, Operation, RunEvidence
+from allready.judging.run_signs import who
+from allready.model import Culprits, Evidence, Hit, Mismatch, Operation, RunEvidence, clock_time
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
@@ -75,6 +77,26 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
             text, Evidence(source=str(mismatch.origin or mismatch.source), text=f"rank {rank}, #{mismatch.seq}: {text}")
         )
     return tuple(found.values())[:6]
+
+
+def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
+    """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was."""
+    odd = mismatch.odd or alike(mismatch.by_rank)
+    created = (o.created_s for o in mismatch.by_rank.values() if o.created_s is not None)
+    known: dict[str, Any] = {
+        "culprits": Culprits(ranks=mismatch.odd),
+        "evidence": evidence_of(mismatch),
+        "fault_time": clock_time(min(created, default=None)),
+    }
+    values: dict[str, object] = {
+        "seq": mismatch.seq,
+        "group": mismatch.label or mismatch.group,
+        "who": who(run, odd),
+        "odd": told(mismatch.by_rank, odd),
+        "usual": told(mismatch.by_rank, tuple(r for r in mismatch.by_rank if r not in odd)),
+    }
+    values |= changes.pop("values", {})
+    return Hit(**(known | changes), values=values)
 
 
 def first_mismatches(run: RunEvidence, *, flow: bool) -> list[Mismatch]:

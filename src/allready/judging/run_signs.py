@@ -1,10 +1,11 @@
 """What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.processes import is_at_start, overcome
-from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
+from allready.model import Confidence, Event, Evidence, Hit, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.signatures import load
 
@@ -22,6 +23,17 @@ def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
 def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:
     """A piece of evidence that names its source."""
     return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
+
+
+def hit_of_lines(events: Sequence[Event], **changes: Any) -> Hit:
+    """A hit that is shown by lines, the first eight; it began with the earliest.  `changes`: fields of the hit."""
+    times = (e.time_s for e in events if e.time_s is not None)
+    known: dict[str, Any] = {
+        "evidence": tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
+        "fault_time": clock_time(min(times, default=None)),
+        "confidence": Confidence.POSSIBLE,
+    }
+    return Hit(**(known | changes))
 
 
 def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, hit_of
 
 
 @Rule(
@@ -38,14 +37,4 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     if found is None:
         return
     is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
-    yield Hit(
-        fault_class=FaultClass.HW_HANG if is_broken else None,
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "error": (found.states[0].error or "")[:400],
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    yield hit_of(found, world, fault_class=FaultClass.HW_HANG if is_broken else None)

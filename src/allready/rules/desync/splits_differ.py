@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.mismatch import evidence_of, first_mismatches
+from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity
 
 
 @Rule(
@@ -41,11 +41,11 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
         pair = tuple(sorted({first.sender, first.receiver}))
         is_told = bool(mismatch.odd) or not mismatch.missing  # else another pair may tell which of the two it is
         culprits = mismatch.odd or pair
-        yield Hit(
+        yield hit_of(
+            run,
+            mismatch,
             culprits=Culprits(ranks=culprits if is_told else ()),
             values={
-                "seq": mismatch.seq,
-                "group": mismatch.label or mismatch.group,
                 "sender": who(run, (first.sender,)),
                 "receiver": first.receiver,
                 "num_sent": first.num_sent,
@@ -55,9 +55,6 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
             },
             confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
             evidence=(*_told(mismatch), *evidence_of(mismatch)),
-            fault_time=clock_time(
-                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
-            ),
         )
 
 

@@ -6,9 +6,9 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, is_later, same_process
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence, has_grave_root
+from allready.judging.run_signs import has_grave_root, hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import Event, FaultClass, Hit, Role, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
@@ -63,7 +63,8 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
         return
     first = min(found, key=lambda chain: (chain[0].time_s is None, chain[0].time_s or 0.0))
     code = int(first[0].values["result"])
-    yield Hit(
+    yield hit_of_lines(
+        first,
         values={
             "who": called(run, first[:1]),
             "result": RESULTS[code],
@@ -71,9 +72,6 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
             "phase": phase_of(first) or "?",
         },
         fault_class=FaultClass.START_PATH if code in OF_SEVERAL else None,
-        confidence=Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in first[:8]),
-        fault_time=clock_time(first[0].time_s),
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
@@ -53,10 +53,8 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     local = [e for e in events if e.signature != "nccl.result_remote"] or events
     first = min(local, key=lambda e: (e.time_s is None, e.time_s or 0.0))
     alike = [e for e in local if e.signature == first.signature]
-    yield Hit(
+    yield hit_of_lines(
+        alike,
         values={"who": called(run, alike), "result": RESULTS[first.signature]},
         fault_class=load()[first.signature].fault_class,
-        confidence=Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in alike[:8]),
-        fault_time=clock_time(first.time_s),
     )

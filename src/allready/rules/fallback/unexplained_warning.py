@@ -9,7 +9,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.signs import Sign
 from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
@@ -86,7 +86,9 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     found, is_fault = _first(case)
     if found is None:
         return
-    yield Hit(
+    is_sure = is_fault and found.code not in {None, 6}
+    yield hit_of_lines(
+        (found.event, *found.chain),
         values={
             "who": called(run, (found.event,)),
             "warning": found.event.values.get("warning") or found.event.text,
@@ -95,8 +97,7 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         },
         severity=None if is_fault else Severity.WARNING,
         fault_class=_class_of(found),
-        confidence=Confidence.LIKELY if is_fault and found.code not in {None, 6} else Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in (found.event, *found.chain))[:8],
+        confidence=Confidence.LIKELY if is_sure else Confidence.POSSIBLE,
         fault_time=clock_time(found.event.time_s),
     )
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.causes import first_causes, hit_of, is_told_by_a_line
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
 
 MAX_WORDS = 300
 HINTS = {
@@ -54,10 +54,10 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         return
     signal = deaths[0].signal or "?"
     words = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
-    yield Hit(
-        culprits=culprits_of(deaths, run),
+    yield hit_of(
+        deaths,
+        run,
         values={
-            "who": who_died(deaths, run),
             "signal": signal,
             "words": words,
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
@@ -66,8 +66,6 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or words != "?")
         else Confidence.LIKELY,
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
     )
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.causes import culprits_of, first_causes, hit_of, is_told_by_a_line
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
@@ -39,14 +39,13 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if not deaths:
         return
     is_open = all(d.is_open for d in deaths)
-    yield Hit(
+    yield hit_of(
+        deaths,
+        run,
         culprits=Culprits() if is_open else culprits_of(deaths, run),
         values={
-            "who": who_died(deaths, run),
             "error": deaths[0].text or "?",
             "site": deaths[0].site or "?",
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
     )

@@ -7,10 +7,9 @@ from allready.judging.causes import (
     SAME_MOMENT_S,
     causes,
     culprits_of,
-    evidence_of,
     first_causes,
+    hit_of,
     is_told_by_a_line,
-    who_died,
 )
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.layers import Layer
@@ -26,7 +25,6 @@ from allready.model import (
     Role,
     RunEvidence,
     Severity,
-    clock_time,
 )
 from allready.signatures import load, of_line
 
@@ -63,23 +61,15 @@ def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = No
     trouble = trouble_of(deaths[0])
     assert trouble is not None
     alike = [d for d in deaths if trouble_of(d) is trouble]
-    confidence = Confidence.LIKELY
-    if trouble is LOST:
-        confidence = Confidence.POSSIBLE
-    yield Hit(
+    fallback = FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class
+    yield hit_of(
+        alike,
+        run,
         # In a running job the others died of this end, whatever brought it about.
         culprits=culprits_of(alike, run) if trouble.is_own or live is not None else Culprits(),
-        values={
-            "who": who_died(alike, run),
-            "error": words_of(deaths[0]),
-            "hint": hint_of(trouble, deaths[0]),
-        },
-        fault_class=None
-        if live is not None
-        else _class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
-        confidence=confidence,
-        evidence=evidence_of(alike, run),
-        fault_time=clock_time(deaths[0].time_s),
+        values={"error": words_of(deaths[0]), "hint": hint_of(trouble, deaths[0])},
+        fault_class=None if live is not None else _class_of(deaths[0], fallback),
+        confidence=Confidence.POSSIBLE if trouble is LOST else Confidence.LIKELY,
     )
 
 
