@@ -99,8 +99,8 @@ class Rule(Struct, frozen=True, kw_only=True):
     title: str
     message: str
     remedy: str | RemedyStep | tuple[RemedyStep, ...]
-    since: str
     layer: Layer
+    since: str = "0.1"
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False
     applies: Applies | None = None

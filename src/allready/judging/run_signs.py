@@ -36,6 +36,24 @@ def hit_of_lines(events: Sequence[Event], **changes: Any) -> Hit:
     return Hit(**(known | changes))
 
 
+def onset(run: RunEvidence) -> float | None:
+    """When the hang began, in seconds since 1970: a watchdog speaks one timeout later."""
+    found = []
+    for event in run.events:
+        ran = event.values.get("ran_ms", "")
+        if event.signature == "torch.watchdog_timeout" and event.time_s is not None and ran.isdecimal():
+            found.append(event.time_s - int(ran) / 1000)
+    if found:
+        return min(found)
+    created = [
+        p.stuck.created_s
+        for g in run.progress
+        for p in g.positions.values()
+        if p.stuck is not None and p.stuck.created_s is not None
+    ]
+    return min(created, default=None)
+
+
 def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:
     """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
     named = set(rank_numbers)

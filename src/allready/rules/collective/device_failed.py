@@ -13,7 +13,6 @@ from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_ru
     code="COL005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank cannot use its GPU",
     message="stage {stage}: rank {ranks} cannot use its GPU: {error}",

@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     code="COL004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="The framework cannot be imported on a rank",
     message="rank {ranks} cannot import what it needs: {error}",

@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     code="COL006",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank ran out of memory",
     message="stage {stage}: rank {ranks} ran out of memory: {error}",

@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     code="COL002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank's process died",
     message="stage {stage}: the process of rank {ranks} ended ({how}); what the other ranks print is only its echo",

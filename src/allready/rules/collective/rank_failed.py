@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     code="COL003",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank failed with an error of its own",
     message="stage {stage}: rank {ranks} failed: {error}",

@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     code="COL007",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank did not come to a stage that others wait in",
     message="stage {stage}: rank {ranks} did not enter within {deadline_s} s ({doing}); rank {entered} did and wait",

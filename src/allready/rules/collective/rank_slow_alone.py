@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     code="COL008",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank did not finish a step that it does alone",
     message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",

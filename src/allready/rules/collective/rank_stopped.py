@@ -12,7 +12,6 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
     code="COL001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank's process is stopped",
     message="stage {stage}: the process of rank {ranks} is stopped (state T); the other ranks wait for it",

@@ -13,7 +13,6 @@ from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_o
     code="COL009",
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.TRANSPORT,
     title="All ranks came, and nothing moves",
     message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "

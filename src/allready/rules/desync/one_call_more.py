@@ -34,7 +34,6 @@ SIZE_ERRORS = (
     code="DSY003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(

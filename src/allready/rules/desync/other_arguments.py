@@ -15,7 +15,6 @@ RECORD_S = 2.5
     code="DSY002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.DESYNC,
     title="A rank called the same collective with another size, type or root",
     message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",

@@ -12,7 +12,6 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     code="DSY001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     explains=("CUD019",),
     title="A rank made another collective call than the others",

@@ -13,7 +13,6 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mism
     code="DSY004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.DESYNC,
     title="The splits of an all_to_all do not fit together",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "

@@ -14,7 +14,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunE
     code="DSY006",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),

@@ -17,7 +17,6 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     code="RES011",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="A monitored barrier failed, and nothing here says who was missing",

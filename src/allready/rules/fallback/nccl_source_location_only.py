@@ -30,7 +30,6 @@ OF_SEVERAL = {2, 6}
     code="RES005",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only the places in its source are told",

@@ -18,7 +18,6 @@ MAX_PEERS = 4
     code="RES002",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="Connections to a peer ended, and nothing here says why",

@@ -25,7 +25,6 @@ TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     code="RES004",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only its result is told",

@@ -21,7 +21,6 @@ MAX_LINES = 100
     code="RES003",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="The store of the job went away, and nothing here says why",

@@ -58,7 +58,6 @@ class Found(Struct, frozen=True):
     code="RES001",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
+from allready.judging.run_signs import onset, who
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.hang._circle import circle_of, told
@@ -16,7 +15,6 @@ from allready.rules.hang._circle import circle_of, told
     code="HNG010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
     message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "

@@ -15,7 +15,6 @@ FAR = 5.0
     code="HNG007",
     severity=Severity.INFO,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.TRANSPORT,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import HangKind, blame_hang
+from allready.judging.hang import HangKind
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import who
 from allready.judging.waits import positions
 from allready.model import (
     Confidence,
@@ -15,18 +13,16 @@ from allready.model import (
     Evidence,
     FaultClass,
     Hit,
-    RunEvidence,
     Severity,
-    clock_time,
     ranges,
 )
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     applies=Applies.OFFLINE,
     title="A whole node cannot be reached any more",
@@ -35,7 +31,7 @@ from allready.model import (
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
     "then run `allready check` between the nodes before the next start",
 )
-def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def node_cut_off(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
@@ -48,25 +44,21 @@ def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When that node's files were simply not collected.
     """
-    found = case.of(blame_hang)
-    if found.kind != HangKind.CUT_OFF or found.snapshot is None or found.wait is None:
+    found = blamed(case, HangKind.CUT_OFF)
+    if found is None:
         return
+    blame, snapshot, _ = found
     absent = [
         Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
-        for p in run.progress
+        for p in case.run.progress
         for r, why in p.absent.items()
-        if r in found.ranks and p.source in {"ras", "flight recorder"}
+        if r in blame.ranks and p.source in {"ras", "flight recorder"}
     ]
-    yield Hit(
-        culprits=Culprits(nodes=found.nodes),
-        values={
-            "nodes": ranges(found.nodes),
-            "who": who(run, found.ranks),
-            "operation": found.wait.operation.name,
-            "seq": found.wait.operation.seq,
-            "group": found.wait.label or found.wait.group,
-        },
+    yield hit_of(
+        case,
+        blame,
+        culprits=Culprits(nodes=blame.nodes),
+        values={"nodes": ranges(blame.nodes)},
         confidence=Confidence.LIKELY,
-        evidence=(*absent[:6], *positions(found.snapshot, found.ranks))[:10],
-        fault_time=clock_time(onset(run)),
+        evidence=(*absent[:6], *positions(snapshot, blame.ranks))[:10],
     )

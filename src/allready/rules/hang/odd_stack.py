@@ -17,7 +17,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, 
     code="HNG006",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

@@ -16,7 +16,6 @@ DEAD = "considered dead"
     code="HNG011",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

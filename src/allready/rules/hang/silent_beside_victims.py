@@ -31,7 +31,6 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     code="HNG008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

@@ -16,7 +16,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     code="HNG013",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

@@ -19,7 +19,6 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     code="LIV010",
     severity=Severity.WARNING,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.TRANSPORT,
     unless=(Sign.OTHER_CALLS,),
     title="Everybody waits in the same kind of call, and no byte is under way",

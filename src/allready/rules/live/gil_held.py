@@ -14,7 +14,6 @@ from allready.rules.live._hits import stall_hits
     code="LIV004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="Native code of a rank holds Python's lock and does not give it back",

@@ -29,7 +29,6 @@ from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
     code="LIV011",
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "

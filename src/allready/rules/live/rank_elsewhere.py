@@ -29,7 +29,6 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     code="LIV008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "

@@ -20,7 +20,6 @@ MIN_WAIT_S = 2.0
     code="LIV006",
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_BUSY,
-    since="0.1",
     layer=Layer.STALL,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",

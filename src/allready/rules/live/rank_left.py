@@ -17,7 +17,6 @@ from allready.rules.live._hits import hit_of, visible_s
     code="LIV007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "

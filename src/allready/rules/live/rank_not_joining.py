@@ -17,7 +17,6 @@ PATIENCE = 2.0
     code="LIV009",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",

@@ -16,7 +16,6 @@ from allready.rules.live._hits import hit_of, visible_s
     code="LIV012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",

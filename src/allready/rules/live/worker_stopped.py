@@ -14,7 +14,6 @@ from allready.rules.live._hits import stall_hits
     code="LIV005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
     applies=Applies.LIVE,
     title="A rank waits for a child process that does not run",

@@ -15,7 +15,6 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     code="DTH006",
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     unless=(
         Sign.PROCESS_END,

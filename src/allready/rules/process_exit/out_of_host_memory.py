@@ -13,7 +13,6 @@ from allready.model import FaultClass, Hit, RunEvidence, Severity
     code="DTH003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was killed because its host or container ran out of memory",
     message="{who} was killed by the kernel for want of memory: {text}",

@@ -21,7 +21,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     code="DTH004",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     title="A rank ended with an error code and without a traceback",
     message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",

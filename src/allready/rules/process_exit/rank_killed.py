@@ -27,7 +27,6 @@ MAX_LETTERS = 300
     code="DTH002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
     message="{who} was ended by {signal}; its own last words: {words}",

@@ -14,7 +14,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     code="DTH001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank ended with an exception of its own",
     message="{who} raised {error}[[ at {site}]]",

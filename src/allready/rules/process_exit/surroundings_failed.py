@@ -33,7 +33,6 @@ from allready.signatures import load, of_line
     code="DTH005",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     title="A process ended because its surroundings failed it",
     message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
