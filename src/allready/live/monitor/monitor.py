@@ -14,7 +14,7 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule, load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.job_state import JobState
-from allready.live.monitor.pace import DigestMismatch, PaceBook
+from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
 from allready.model import (
@@ -139,7 +139,6 @@ class Judge:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
-        self._board.num_changes += 1
 
     def take_end(self, why: str, wall_s: float) -> None:
         """The job is told to end: ranks that end from now on do so because of that.  The first call counts."""
@@ -200,7 +199,7 @@ class Judge:
             board.statuses,
             board.ages(now),
             board.lost,
-            has_other_digests=bool(self._digests()),
+            has_other_digests=bool(self._pace.mismatches()),
             rhythm_s=lambda group: rhythms.get(group, 0.0),
         )
         if found is None:
@@ -218,16 +217,13 @@ class Judge:
             self._ended_since = now
         self._suspicion = found
 
-    def _digests(self) -> tuple[DigestMismatch, ...]:
-        return self._pace.mismatches()
-
     def _measure(self, now: float) -> None:
         """The job's rhythm, asked for once a second."""
         if self._measured is not None and now - self._measured < CALM_EVERY_S:
             return
         self._measured = now
         found = self._pace.rhythms()
-        self._rhythms = {name: r.period_s or r.median_gap_s for name, r in found.items()}
+        self._rhythms = {name: r.period_s for name, r in found.items()}
         longest = max((r.longest_gap_s for r in found.values()), default=0.0)
         self._hang_after_s = min(max(HANG_FLOOR_S, HANG_GAPS * longest), HANG_MAX_S)
 
@@ -352,7 +348,7 @@ class Judge:
             now=now,
             stopping_s=self._stopping[0] if self._stopping is not None else None,
             lags=self._pace.lags(),
-            digests=self._digests(),
+            digests=self._pace.mismatches(),
             kept=tuple(self._kept.values()),
             ends=is_over or with_ends or self._has_last_words(now),
         )
