@@ -21,8 +21,8 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
     Two relations come before the order.  A launcher's summary of an end is information beside a finding that explains
     it.  Findings of the layer FALLBACK are left out where another layer has an error.
     """
-    told = list(findings)
-    found = [replace(f, severity=Severity.INFO) if _is_explained(f, told, rules) else f for f in told]
+    every = list(findings)
+    found = [replace(f, severity=Severity.INFO) if _is_explained(f, every, rules) else f for f in every]
     errors = [f for f in found if is_error(f)]
     is_fallback = [f for f in errors if rules[f.code].layer is Layer.FALLBACK]
     if any(rules[f.code].layer is not Layer.FALLBACK and not _is_empty_summary(f, rules) for f in errors):

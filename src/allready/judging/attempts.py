@@ -105,7 +105,7 @@ def settle_attempts(
     if never_went:  # a bare exit code is that of the connection that failed
         own = [o and (w or d.kind != "exit") for o, w, d in zip(own, was, deaths, strict=True)]
     failed_itself = any(o and not w for o, w in zip(own, was, strict=True)) or any(
-        _tells_a_fault(e) for e, over in zip(events, is_over, strict=True) if not over
+        _states_a_fault(e) for e, over in zip(events, is_over, strict=True) if not over
     )
     if never_went and not failed_itself and any(o and w for o, w in zip(own, was, strict=True)):
         return tuple(
@@ -129,7 +129,7 @@ def _is_grave(event: Event) -> bool:
     return signature is not None and signature.severity.weight >= Severity.ERROR.weight
 
 
-def _tells_a_fault(event: Event) -> bool:
+def _states_a_fault(event: Event) -> bool:
     signature = load().get(event.signature)
     if signature is None or not _is_grave(event):
         return False

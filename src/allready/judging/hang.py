@@ -27,7 +27,7 @@ from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
 from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
 
-TOLD_SILENT = {"unresponsive", "considered dead"}
+RAS_SILENT = {"unresponsive", "considered dead"}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
@@ -110,11 +110,11 @@ def blame_hang(case: Analysis) -> HangBlame:
     """What explains the hang: the first case that fits, the most telling first."""
     if case.of(causes) or (_is_no_wait(case) if case.live is not None else _all_ended(case.run)):
         return NOTHING
-    tellings = [s for s in case.of(snapshots) if case.live is not None or _tells(case, s)]
+    usable = [s for s in case.of(snapshots) if case.live is not None or _shows_a_hang(case, s)]
     for ask in BEFORE_RECORDS:
         if (found := ask(case)) is not None:
             return found
-    for snapshot in tellings:
+    for snapshot in usable:
         for ask_records in BY_RECORDS:
             if (found := ask_records(case, snapshot)) is not None:
                 return found if case.live is not None else _with_causes(case, found)
@@ -286,7 +286,7 @@ def _unseen(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if nodes and set(left) <= set(gone) and not case.of(lost_a_peer):
         return _of(HangKind.CUT_OFF, snapshot, gone, nodes=nodes)
     waiting = {r for w in snapshot.waits for r in w.waiting if not w.elsewhere} | entered
-    is_one = len(left) == 1 and (_is_told_silent(snapshot, left) or _should_speak(run, snapshot, left[0]))
+    is_one = len(left) == 1 and (_is_silent_to_ras(snapshot, left) or _should_speak(run, snapshot, left[0]))
     if left and (is_minority(len(left), len(waiting.union(left))) or is_one):
         return _of(HangKind.SILENT, snapshot, left)
     if left:  # more are unseen than seen: rather their files were not given
@@ -478,13 +478,13 @@ def _odd_line(case: Analysis, live: Live, waiting: Sequence[int]) -> tuple[int, 
 # What files tell besides
 
 
-def _tells(case: Analysis, snapshot: WaitSnapshot) -> bool:
+def _shows_a_hang(case: Analysis, snapshot: WaitSnapshot) -> bool:
     """Whether records that a run left show a hang, and not only how it was ended."""
     run = case.run
     members = {r for w in snapshot.waits for r in (*w.waiting, *w.behind, *w.unseen)}
     if run.ended_well & members and not _left_behind(run, snapshot):
         return False  # who got to the end was let through by all: the others' records are only cut short
-    if snapshot.source == "coll log" and was_told_to_stop(run) and not stacks_agree(run, snapshot):
+    if snapshot.source == "coll log" and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
         return False  # ranks of a moving job are ended at different operations
     known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
     return snapshot.source == "torch" or not known or not _many_behind(snapshot, known)
@@ -530,10 +530,10 @@ def _moved_to_the_end(run: RunEvidence) -> bool:
     return last_s is not None and ended_s is not None and ended_s < last_s + STOOD_S
 
 
-def _is_told_silent(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
+def _is_silent_to_ras(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
     """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
     return snapshot.source == "ras" and all(
-        w.why_unseen.get(r) in TOLD_SILENT for w in snapshot.waits for r in left if r in w.unseen
+        w.why_unseen.get(r) in RAS_SILENT for w in snapshot.waits for r in left if r in w.unseen
     )
 
 
@@ -557,7 +557,7 @@ def _seen_behind(case: Analysis, snapshot: WaitSnapshot, left: tuple[int, ...]) 
     if not snapshot.frozen:
         return None
     for other in case.of(snapshots):
-        is_ended = other.source == "coll log" and was_told_to_stop(case.run)
+        is_ended = other.source == "coll log" and was_stopped_from_outside(case.run)
         if other is snapshot or other.cycle or is_ended:
             continue
         behind = tuple(r for r in other.roots if r not in other.unseen)
@@ -577,7 +577,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*TOLD_SILENT, "missing"}
+                if why in {*RAS_SILENT, "missing"}
             }
         )
     )
@@ -628,7 +628,7 @@ STOP_SIGNATURES = {
 }
 
 
-def was_told_to_stop(run: RunEvidence) -> bool:
+def was_stopped_from_outside(run: RunEvidence) -> bool:
     """A scheduler or a person ended the whole job, and nobody had given up waiting before."""
     return any(e.signature in STOP_SIGNATURES for e in run.events) and not any(
         e.signature in WAITED for e in run.events

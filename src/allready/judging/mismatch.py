@@ -55,7 +55,7 @@ def described(operation: Operation) -> str:
     return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
 
 
-def told(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
+def calls_text(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
     """What these ranks did, each different thing once."""
     return "; ".join(dict.fromkeys(described(operations[r]) for r in ranks if r in operations)) or "?"
 
@@ -92,8 +92,8 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
         "seq": mismatch.seq,
         "group": mismatch.label or mismatch.group,
         "who": who(run, odd),
-        "odd": told(mismatch.by_rank, odd),
-        "usual": told(mismatch.by_rank, tuple(r for r in mismatch.by_rank if r not in odd)),
+        "odd": calls_text(mismatch.by_rank, odd),
+        "usual": calls_text(mismatch.by_rank, tuple(r for r in mismatch.by_rank if r not in odd)),
     }
     values |= changes.pop("values", {})
     return Hit(**(known | changes), values=values)
@@ -103,8 +103,8 @@ def first_mismatches(run: RunEvidence, *, flow: bool) -> list[Mismatch]:
     """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET."""
     found: dict[tuple[str, int], Mismatch] = {}
     order = {"flight recorder": 0, "coll log": 1}
-    told = [m for m in run.mismatches if m.kind != UNMET]
-    for mismatch in sorted(told, key=lambda m: (order.get(m.source, 2), m.seq)):
+    met = (m for m in run.mismatches if m.kind != UNMET)
+    for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)

@@ -64,7 +64,7 @@ def _chains(case: Analysis) -> dict[object, list[Event]]:
 def died(case: Analysis, origin: Origin) -> list[Death]:
     """Deaths of the process that wrote a line there."""
     found = {
-        id(d): d for key in _keys(origin) for told, d in case.of(_deaths).get(key, ()) if same_process(told, origin)
+        id(d): d for key in _keys(origin) for place, d in case.of(_deaths).get(key, ()) if same_process(place, origin)
     }
     return list(found.values())
 
@@ -72,15 +72,15 @@ def died(case: Analysis, origin: Origin) -> list[Death]:
 def _deaths(case: Analysis) -> dict[object, list[tuple[Origin, Death]]]:
     found: dict[object, list[tuple[Origin, Death]]] = {}
     for death in case.run.deaths:
-        told = Origin(
+        reported = Origin(
             source=death.origin.source,
             host=death.host or death.origin.host,
             pid=death.pid or death.origin.pid,
             rank=death.rank if death.rank is not None else death.origin.rank,
             node=death.node or death.origin.node,
         )
-        for key in _keys(told):
-            found.setdefault(key, []).append((told, death))
+        for key in _keys(reported):
+            found.setdefault(key, []).append((reported, death))
     return found
 
 
@@ -91,7 +91,7 @@ STOPPED = {
 """Signatures of lines by which a job, or a communicator, is ended by order."""
 
 
-def is_told_to_stop(case: Analysis, event: Event) -> bool:
+def is_being_stopped(case: Analysis, event: Event) -> bool:
     """Whether the job was being ended when the line was written: then it says nothing of why."""
     return any(e.origin.source == event.origin.source and is_later(event, e) for e in case.of(_orders))
 

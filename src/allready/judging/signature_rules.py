@@ -95,9 +95,9 @@ def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: s
     values["who"] = called(run, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
-    tells_all = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
-    inferred = set(culprits.nodes) - wrote or (tells_all and culprits.ranks)
-    if first.role is Role.ROOT and (inferred or (not culprits and not tells_all)):
+    is_whole = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
+    inferred = set(culprits.nodes) - wrote or (is_whole and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and not is_whole)):
         confidence = Confidence.LIKELY
     if first.role is Role.ROOT:
         confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)

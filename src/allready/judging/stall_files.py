@@ -86,10 +86,10 @@ def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
     if torn_down is not None:
         shown = evidence(torn_down.origin, f"rank {rank}: {torn_down.text}", torn_down.time_s)
         return "exit", "its communicator was torn down", shown
-    told = _not_told_to_end(run, rank)
-    if told is not None:
-        pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == told.origin.source)
-        shown = evidence(told.origin, f"the launcher told only {pids} to end: rank {rank} had ended", told.time_s)
+    signal = _not_signalled(run, rank)
+    if signal is not None:
+        pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == signal.origin.source)
+        shown = evidence(signal.origin, f"the launcher told only {pids} to end: rank {rank} had ended", signal.time_s)
         return "exit", "its process had ended with exit code 0", shown
     return None
 
@@ -110,7 +110,7 @@ def _torn_down(run: RunEvidence, rank: int) -> Event | None:
     return None if any(t <= _time(own) for t in ended) else own
 
 
-def _not_told_to_end(run: RunEvidence, rank: int) -> Death | None:
+def _not_signalled(run: RunEvidence, rank: int) -> Death | None:
     """The launcher's signal to another rank of its node, when it sent none to this one, whose process is known.
 
     torchrun signals all that still run, and would have told of one that failed.
@@ -119,9 +119,9 @@ def _not_told_to_end(run: RunEvidence, rank: int) -> Death | None:
         return None
     node = run.node_of_rank.get(rank)
     pids = {p.pid for p in run.processes if p.rank == rank and p.pid is not None}
-    told = [d for d in run.deaths if d.by_launcher and d.pid is not None and d.rank is not None]
-    same = [d for d in told if node is not None and run.node_of_rank.get(d.rank or 0) == node]
-    return same[0] if pids and same and not any(d.pid in pids for d in told) else None
+    signals = [d for d in run.deaths if d.by_launcher and d.pid is not None and d.rank is not None]
+    same = [d for d in signals if node is not None and run.node_of_rank.get(d.rank or 0) == node]
+    return same[0] if pids and same and not any(d.pid in pids for d in signals) else None
 
 
 def _in_a_call_of_two(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:

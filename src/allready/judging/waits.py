@@ -83,14 +83,14 @@ def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
     spoken = [p for p in progress if p.source == "watchdog"]
     combined = []
     for group in dumps:
-        said = next((w for w in spoken if _same_group(group, w)), None)
-        if said is not None:
-            more = {r: p for r, p in said.positions.items() if r not in group.positions and _fits(group, r)}
+        stated = next((w for w in spoken if _same_group(group, w)), None)
+        if stated is not None:
+            more = {r: p for r, p in stated.positions.items() if r not in group.positions and _fits(group, r)}
             group = replace(
                 group,
                 positions={**group.positions, **more},
                 absent={r: why for r, why in group.absent.items() if r not in more},
-                label=group.label or said.label,
+                label=group.label or stated.label,
             )
         combined.append(group)
     # Without dumps a group's members are those that spoke; the world's are all ranks.

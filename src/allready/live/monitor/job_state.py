@@ -98,7 +98,7 @@ class JobState:
         """Node -> seconds since its last word."""
         return {n: max(0.0, now - t) for n, t in self.heard.items()}
 
-    def untold(self) -> dict[int, float]:
+    def ends_without_words(self) -> dict[int, float]:
         """Ranks that ended badly and whose last words have not come: rank -> when its end was told."""
         found = {}
         for node, status in self.statuses.items():

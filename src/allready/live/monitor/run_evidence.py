@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allready.judging.assemble import assemble
-from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
+from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
 from allready.model import Lag, Mismatch, RunEvidence, World
@@ -70,7 +70,7 @@ def run_evidence_of(
         clocks=(),
         ended_well=frozenset(),
     )
-    return with_sizes_told(settled(run), [d for r in readings for d in r.dumps])
+    return with_reported_sizes(settled(run), [d for r in readings for d in r.dumps])
 
 
 def _mismatches(

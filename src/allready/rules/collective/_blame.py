@@ -175,8 +175,8 @@ def culprits(blamed: Blame, world: World) -> Culprits:
     """
     ranks = blamed.ranks
     if set(ranks) >= set(blamed.run.ranks) and len(blamed.run.ranks) > 1:
-        said = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
-        ranks = Split.by(said).outliers()
+        stated = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
+        ranks = Split.by(stated).outliers()
         if not ranks:
             nodes = {world.node_of(r) for r in blamed.ranks} - {None}
             return Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())

@@ -44,7 +44,7 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
     between_nodes = len(nodes) > 1
     on_gpus = found.run.backend == "nccl" and not between_nodes
-    said = [s.error for s in found.states if s.error]
+    stated = [s.error for s in found.states if s.error]
     in_store = found.stage.name == "store"
     yield hit_of(
         found,
@@ -53,7 +53,7 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY if between_nodes else Confidence.POSSIBLE,
         culprits=_cut_off(found, world) if in_store else Culprits(),
         num_ranks=len(found.run.ranks),
-        how=said[0][:300] if said else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
+        how=stated[0][:300] if stated else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
         backend=found.run.backend,
         num_nodes=max(1, len(nodes)),
     )

@@ -53,11 +53,11 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
                 "num_misfits": len(mismatch.misfits),
             },
             confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
-            evidence=(*_told(mismatch), *evidence_of(mismatch)),
+            evidence=(*_shown(mismatch), *evidence_of(mismatch)),
         )
 
 
-def _told(mismatch: Mismatch) -> Iterator[Evidence]:
+def _shown(mismatch: Mismatch) -> Iterator[Evidence]:
     """A line for each pair that does not fit."""
     for misfit in mismatch.misfits[:6]:
         yield Evidence(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from allready.judging.addresses import is_loopback
 from allready.judging.analysis import Analysis
-from allready.judging.processes import chain_behind, died, got_on, is_told_to_stop, same_process
+from allready.judging.processes import chain_behind, died, got_on, is_being_stopped, same_process
 from allready.judging.run_signs import by_signature
 from allready.model import Culprits, Event
 from allready.signatures import load
@@ -29,15 +29,15 @@ def lost(case: Analysis, signatures: Iterable[str]) -> list[Event]:
         and (e.origin.rank is None or e.origin.rank not in case.run.ended_well)
         and not _is_own_service(case, e)
     ]
-    return [e for e in found if not is_told_to_stop(case, e) and (not got_on(case, e) or is_fatal(case, e))]
+    return [e for e in found if not is_being_stopped(case, e) and (not got_on(case, e) or is_fatal(case, e))]
 
 
 def _is_own_service(case: Analysis, event: Event) -> bool:
     """Whether NCCL's service thread of the same process closed the connection: it could not carry out a request, and
     said so before."""
     return event.signature == _CLOSED and any(
-        (told.origin.line or 0) < (event.origin.line or 0) and same_process(told.origin, event.origin)
-        for told in case.of(_services).get(event.origin.source, ())
+        (reported.origin.line or 0) < (event.origin.line or 0) and same_process(reported.origin, event.origin)
+        for reported in case.of(_services).get(event.origin.source, ())
     )
 
 

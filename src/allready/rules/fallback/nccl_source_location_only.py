@@ -11,12 +11,12 @@ from allready.judging.signature_rules import called
 from allready.model import Event, FaultClass, Hit, Role, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
-from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
+from allready.rules.fallback.result_only import RESULTS as RESULT_LINES
 from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
-TELL_MORE = {OTHER, *TOLD_RESULTS, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+MORE_SPECIFIC = {OTHER, *RESULT_LINES, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 """Signatures of which other rules of this area say more."""
 CLOSED = {"nccl.peer_reset", "nccl.peer_closed"}
 """Of these, lines of who lost a process that had given up before."""
@@ -53,8 +53,8 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
     ## When it is harmless
     When the program caught the error on purpose and went on.
     """
-    told = any(e.signature in HUNG for e in run.events) or run.deaths or case.of(has_grave_root)
-    if told or lost(case, TELL_MORE - CLOSED):
+    is_explained = any(e.signature in HUNG for e in run.events) or run.deaths or case.of(has_grave_root)
+    if is_explained or lost(case, MORE_SPECIFIC - CLOSED):
         return
     losers = lost(case, CLOSED)
     found = [chain for chain in _chains(case) if _is_end(chain) and _is_first(chain, losers)]

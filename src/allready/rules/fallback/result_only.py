@@ -18,7 +18,7 @@ RESULTS = {
     "nccl.result_internal": "ncclInternalError", "nccl.result_invalid": "ncclInvalidUsage",
     "nccl.result_remote": "ncclRemoteError",
 }  # fmt: skip
-TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 
 
 @Rule(
@@ -44,7 +44,7 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the program caught the exception on purpose and went on.
     """
-    if any(e.signature in TELL_MORE for e in run.events):
+    if any(e.signature in MORE_SPECIFIC for e in run.events):
         return
     events = lost(case, RESULTS)
     if not events:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
+from allready.judging.processes import BACK_TRACE, died, got_on, is_being_stopped, is_later, same_process
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
@@ -125,7 +125,7 @@ def _class_of(found: Found) -> FaultClass | None:
 def _first(case: Analysis) -> tuple[Found | None, bool]:
     """The warning to tell, and whether its process failed by it."""
     found = sorted(_candidates(case), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
-    found = [f for f in found[:MAX] if not is_told_to_stop(case, f.event)]
+    found = [f for f in found[:MAX] if not is_being_stopped(case, f.event)]
     alive = [f for f in found if not got_on(case, f.chain[-1] if f.chain else f.event)]
     for one in alive:
         if _ended(case, one.event) or (one.chain and not _goes_on(case, one.chain[-1])):
@@ -161,8 +161,8 @@ def _candidates(case: Analysis) -> Iterator[Found]:
             if event.role is Role.CASCADE or (event.signature != OTHER and event.role is not Role.HARMLESS):
                 continue
             if event.signature == OTHER or (chain and _is_near(event, chain[0])):
-                told = Found(event, chain)
-                yield told if told.code else Found(event)
+                one = Found(event, chain)
+                yield one if one.code else Found(event)
 
 
 def _is_near(event: Event, chain: Event) -> bool:

@@ -25,11 +25,11 @@ class Circle(Struct, frozen=True, kw_only=True):
                 (w for w in self.snapshot.waits if rank in w.waiting and following in {*w.behind, *w.unseen}), None
             )
             if wait is not None:
-                names.append(f"{rank} -> {following} ({told(wait)})")
+                names.append(f"{rank} -> {following} ({wait_label(wait)})")
         return ", ".join(names)
 
 
-def told(wait: Wait) -> str:
+def wait_label(wait: Wait) -> str:
     """Group and operation."""
     return f"{wait.label or wait.group}: {wait.operation.name} #{wait.operation.seq}"
 

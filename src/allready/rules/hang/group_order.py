@@ -8,7 +8,7 @@ from allready.judging.registry import Rule
 from allready.judging.run_signs import onset, who
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
-from allready.rules.hang._circle import circle_of, told
+from allready.rules.hang._circle import circle_of, wait_label
 
 
 @Rule(
@@ -42,8 +42,8 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=Culprits(ranks=found.odd),
         values={
             "who": who(run, found.odd),
-            "its": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.odd)})),
-            "theirs": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.others)})),
+            "its": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.odd)})),
+            "theirs": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
         evidence=positions(found.snapshot, (*found.odd, *found.others)),

@@ -147,10 +147,10 @@ def _was_seen_working(run: RunEvidence, silent: set[int]) -> bool:
 
 def _class_of(run: RunEvidence, silent: set[int]) -> FaultClass:
     """Gone without a word: where the launcher of its node reports others' failures but not its own, it ended with 0."""
-    told_exits = [d for d in run.deaths if not d.by_launcher or d.exit_code is not None]
-    reported = {d.rank for d in told_exits if d.exit_code is not None or d.signal is not None}
+    reported_exits = [d for d in run.deaths if not d.by_launcher or d.exit_code is not None]
+    reported = {d.rank for d in reported_exits if d.exit_code is not None or d.signal is not None}
     nodes = {run.node_of_rank.get(r) for r in silent}
-    told = {run.node_of_rank.get(r) for r in reported if r is not None}
-    if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= told:
+    reported = {run.node_of_rank.get(r) for r in reported if r is not None}
+    if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= reported:
         return FaultClass.DESYNC_FLOW
     return FaultClass.DEAD

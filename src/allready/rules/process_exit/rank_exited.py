@@ -8,7 +8,7 @@ from allready.judging.causes import (
     first_causes,
     hit_of,
     is_end_of_all,
-    is_told_by_a_line,
+    is_named_by_signature,
 )
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
@@ -41,7 +41,7 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When another finding names a cause that explains this end.
     """
-    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
+    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_named_by_signature(d)]
     if not deaths or is_end_of_all(deaths, run):
         return
     num_ranks = run.expected_ranks or max(d.rank or 0 for d in deaths) + 1

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import first_causes, hit_of, is_told_by_a_line
+from allready.judging.causes import first_causes, hit_of, is_named_by_signature
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
@@ -49,7 +49,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When you ended the job yourself.
     """
     deaths = first_causes(case, {"signal", "abort"})
-    if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
+    if not deaths or (deaths[0].kind == "abort" and is_named_by_signature(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"
     words = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))

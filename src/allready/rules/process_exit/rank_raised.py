@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, first_causes, hit_of, is_told_by_a_line
+from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
@@ -34,7 +34,7 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the script catches and reports the exception and goes on.
     """
-    deaths = [d for d in first_causes(case, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
+    deaths = [d for d in first_causes(case, {"exception"}) if not is_named_by_signature(d) and trouble_of(d) is None]
     if not deaths:
         return
     is_open = all(d.is_open for d in deaths)

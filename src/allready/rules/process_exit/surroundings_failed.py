@@ -9,7 +9,7 @@ from allready.judging.causes import (
     culprits_of,
     first_causes,
     hit_of,
-    is_told_by_a_line,
+    is_named_by_signature,
 )
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.layers import Layer
@@ -53,7 +53,7 @@ def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = No
     ## When it is harmless
     When the job was ended before: then connections break everywhere.
     """
-    own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
+    own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_named_by_signature(d)]
     deaths = own or (_of_libraries(case) if live is None else ())  # the agents tell who died
     if not deaths:
         return
@@ -83,12 +83,12 @@ def _of_libraries(case: Analysis) -> Sequence[Death]:
     found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
-    if trouble_of(first[0]) in {LOST, CLOSED} and _is_told_gravely(run):
+    if trouble_of(first[0]) in {LOST, CLOSED} and _has_other_error(run):
         return ()
     return first
 
 
-def _is_told_gravely(run: RunEvidence) -> bool:
+def _has_other_error(run: RunEvidence) -> bool:
     """Another finding says more about whom they lost."""
     signatures = load()
     return any(
