@@ -34,7 +34,7 @@ def causes(case: Analysis) -> tuple[Death, ...]:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
     no_echoes = [d for d in own if not _is_echo(d)]
-    own = no_echoes if no_echoes or case.of(has_grave_root) or _has_stalled(run) else own
+    own = no_echoes if bool(no_echoes) or case.of(has_grave_root) or _has_stalled(run) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
