@@ -14,7 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from allready.evidence.read import read_paths
+from allready.evidence.inputs import find
+from allready.evidence.read import read_all
 from allready.evidence.reading import Reading
 from allready.judging.analysis import Analysis
 from allready.judging.assemble import assemble, world_of
@@ -219,7 +220,7 @@ class Feed:
 
 def replay(folder: Path) -> Report:
     """The report of the monitor when the whole run has been told to it."""
-    readings = read_paths([str(folder)])
+    readings = read_all(find([str(folder)]), workers=1)
     run = assemble(readings)
     feed = Feed(readings, run)
     all_well = bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks

@@ -6,9 +6,6 @@ from pathlib import Path
 
 from tests.text.sources import trees
 
-SHARED_YET = {("job", "port"), ("net", "_firewall"), ("port", "_firewall")}
-"""Areas that still use another's module; nothing may be added."""
-
 
 def calls_of(tree: ast.AST, names: set[str]) -> Iterator[str]:
     """Calls of `Report(...)` or `model.Report(...)`; `messages.Verdict` is what nodes send each other."""
@@ -68,7 +65,7 @@ def test_no_area_of_rules_imports_another() -> None:
             target = name.split(".")
             if target[:2] == ["allready", "rules"] and len(target) > 2 and target[2] != parts[1]:
                 wrong.add((parts[1], target[2]))
-    assert wrong <= SHARED_YET
+    assert wrong == set()
 
 
 def test_rules_say_where_they_apply_in_their_metadata() -> None:

@@ -4,7 +4,6 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
-import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,11 @@ COMMANDS = {
     "explain": ("allready.cli.explain", "the page of a finding: what it checks, why it matters, when it is harmless"),
     "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
 }
+
+
+def exit_code_of(status: str) -> int:
+    """The contract's exit code of a report's status."""
+    return {"healthy": EXIT_HEALTHY, "fault": EXIT_FAULT}.get(status, EXIT_UNCHECKED)
 
 
 def usage() -> str:
@@ -66,7 +70,13 @@ def _run(name: str, arguments: list[str]) -> int:
     from allready.errors import AllreadyError, UsageError
 
     module = importlib.import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(prog=f"allready {name}", description=COMMANDS[name][1], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"allready {name}",
+        description=COMMANDS[name][1],
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     module.add_arguments(parser)
     parsed = parser.parse_args(arguments)
     try:
@@ -92,12 +102,13 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def entry() -> None:
     """Console script."""
+    from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 
     _have_standard_streams()
     this_process_ends_here()
     code = main()
-    gc.freeze()  # the last collection would look through everything that is about to go anyway: 0.1 s after a large run
+    garbage.forget_existing()
     sys.exit(code)
 
 

@@ -25,9 +25,9 @@ from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
 from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
-from allready.model import Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
 
-RAS_SILENT = {"unresponsive", "considered dead"}
+RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
@@ -577,7 +577,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*RAS_SILENT, "missing"}
+                if why in {*RAS_SILENT, Absence.MISSING}
             }
         )
     )

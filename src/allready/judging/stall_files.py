@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
 from allready.judging.waits import WaitSnapshot
-from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence
+from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
 RAISED = {"torch.async_exception"}
@@ -36,7 +36,7 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
     shown += [
         evidence(p.origin, f"RAS: rank {rank} is {p.absent[rank]}")
         for p in run.progress
-        if p.absent.get(rank) in {"unresponsive", "considered dead"}
+        if p.absent.get(rank) in {Absence.UNRESPONSIVE, Absence.DEAD}
     ]
     has_output = case.of(_has_output)
     kind, fault_class, is_sure = StallKind.UNKNOWN, FaultClass.CPU_STUCK, True
@@ -49,7 +49,7 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
     elif not doing and case.of(peer_ended):  # a connection was closed from the other end
         kind, fault_class = StallKind.DIED, FaultClass.DEAD
         is_sure = has_output or _closed_soon(run, rank)  # else perhaps when all stood still and the job was ended
-    elif doing not in STUCK and "unresponsive" not in silent:
+    elif doing not in STUCK and Absence.UNRESPONSIVE not in silent:
         # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.
         is_sure = snapshot.frozen and (rank not in snapshot.unseen or _has_files(run, rank))
     sure = Confidence.LIKELY if is_sure else Confidence.POSSIBLE

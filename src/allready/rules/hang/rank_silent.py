@@ -7,7 +7,8 @@ from allready.judging.hang import HangKind, lost_a_peer
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly
-from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, ranges
+from allready.judging.values import KILLED_BY, PROCESS_STATE
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -19,9 +20,7 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
-    remedy="look for rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
-    "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
-    "diagnose too",
+    remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis) -> Iterator[Hit]:
     """
