@@ -56,6 +56,7 @@ FOREIGN = (
     Foreign("preflight/collectives/tracker.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
+    Foreign("rules/collective/rank_failed.py", "error", "the exception that a rank ended by"),
     Foreign("rules/desync/one_call_more.py", "text", "lines of a log"),
     Foreign("rules/desync/one_call_more.py", "error", "RAS's words about a communicator"),
     Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
