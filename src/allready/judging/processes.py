@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
+from allready.judging.values import grouped
 from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
 from allready.signatures import Signature
 
@@ -53,12 +54,9 @@ def chain_behind(case: Analysis, event: Event) -> list[Event]:
     return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
 
 
-def _chains(case: Analysis) -> dict[object, list[Event]]:
-    found: dict[object, list[Event]] = {}
-    for event in case.run.events:
-        for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
-            found.setdefault(key, []).append(event)
-    return found
+def _chains(case: Analysis) -> dict[object, tuple[Event, ...]]:
+    chains = (e for e in case.run.events if e.signature == BACK_TRACE)
+    return grouped((key, event) for event in chains for key in _keys(event.origin))
 
 
 def died(case: Analysis, origin: Origin) -> list[Death]:
@@ -69,19 +67,19 @@ def died(case: Analysis, origin: Origin) -> list[Death]:
     return list(found.values())
 
 
-def _deaths(case: Analysis) -> dict[object, list[tuple[Origin, Death]]]:
-    found: dict[object, list[tuple[Origin, Death]]] = {}
-    for death in case.run.deaths:
-        reported = Origin(
-            source=death.origin.source,
-            host=death.host or death.origin.host,
-            pid=death.pid or death.origin.pid,
-            rank=death.rank if death.rank is not None else death.origin.rank,
-            node=death.node or death.origin.node,
-        )
-        for key in _keys(reported):
-            found.setdefault(key, []).append((reported, death))
-    return found
+def _deaths(case: Analysis) -> dict[object, tuple[tuple[Origin, Death], ...]]:
+    places = [(_place_of(death), death) for death in case.run.deaths]
+    return grouped((key, (place, death)) for place, death in places for key in _keys(place))
+
+
+def _place_of(death: Death) -> Origin:
+    return Origin(
+        source=death.origin.source,
+        host=death.host or death.origin.host,
+        pid=death.pid or death.origin.pid,
+        rank=death.rank if death.rank is not None else death.origin.rank,
+        node=death.node or death.origin.node,
+    )
 
 
 STOPPED = {

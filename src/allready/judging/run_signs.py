@@ -5,6 +5,7 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.processes import is_at_start, overcome
+from allready.judging.values import grouped
 from allready.model import Confidence, Event, Evidence, Hit, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.signatures import load
@@ -57,20 +58,15 @@ def onset(run: RunEvidence) -> float | None:
 def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:
     """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
     named = set(rank_numbers)
-    by_node: dict[int, set[int]] = {}
-    for rank, node in run.node_of_rank.items():
-        by_node.setdefault(node, set()).add(rank)
-    whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
+    by_node = grouped((node, rank) for rank, node in run.node_of_rank.items())
+    whole = tuple(sorted(n for n, members in by_node.items() if named.issuperset(members)))
     covered = {r for n in whole for r in by_node[n]}
     return whole if named and covered == named and len(whole) < len(by_node) else ()
 
 
-def by_signature(case: Analysis) -> dict[str, list[Event]]:
+def by_signature(case: Analysis) -> dict[str, tuple[Event, ...]]:
     """Events of one kind together: hundreds of rules ask for theirs."""
-    found: dict[str, list[Event]] = {}
-    for event in case.run.events:
-        found.setdefault(event.signature, []).append(event)
-    return found
+    return grouped((event.signature, event) for event in case.run.events)
 
 
 WAITED = {

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.majority import Split
-from allready.judging.values import on_nodes, rank_labels, stage_label
+from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -105,19 +105,15 @@ def blame(run: CollectiveRun) -> tuple[Blame, ...]:
         return ()
     if stage.outcome == "wrong":
         return (Blame(kind=Kind.WRONG, run=run, stage=stage, states=stage.ranks),)
-    causes: dict[Kind, list[RankState]] = {}
-    for state in stage.ranks:
-        kind = _own_fault(state, stage)
-        if kind is not None:
-            causes.setdefault(kind, []).append(state)
+    causes = grouped((kind, s) for s in stage.ranks if (kind := _own_fault(s, stage)) is not None)
     gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
     if gone and not causes:
-        causes[Kind.DIED] = gone
+        causes[Kind.DIED] = tuple(gone)
     # Whoever watched the run knows the order in time; the first causes are enough.
-    first = {k: [s for s in v if s.rank in stage.culprits] for k, v in causes.items()}
+    first = {k: tuple(s for s in v if s.rank in stage.culprits) for k, v in causes.items()}
     causes = {k: v for k, v in first.items() if v} or causes
     if causes:
-        return tuple(Blame(kind=k, run=run, stage=stage, states=tuple(s)) for k, s in causes.items())
+        return tuple(Blame(kind=k, run=run, stage=stage, states=s) for k, s in causes.items())
     behind = _behind(run, stage)
     if behind:
         kind = Kind.SLOW_ALONE if is_alone(stage) else Kind.NOT_ENTERED
@@ -205,13 +201,10 @@ def hit_of(blamed: Blame, world: World, **changes: Any) -> Hit:
 
 def hits_of_late(blamed: Blame, world: World, **values: object) -> Iterator[Hit]:
     """A hit for each class of what the ranks that have not come were doing."""
-    by_class: dict[FaultClass, list[RankState]] = {}
-    for state in blamed.states:
-        by_class.setdefault(waiting_class(state)[0], []).append(state)
-    for fault_class, states in by_class.items():
+    for fault_class, states in grouped((waiting_class(state)[0], state) for state in blamed.states).items():
         sure = min((waiting_class(s)[1] for s in states), key=lambda c: c.weight)
         yield hit_of(
-            replace(blamed, states=tuple(states)),
+            replace(blamed, states=states),
             world,
             fault_class=fault_class,
             confidence=sure if blamed.stage.entered or blamed.of(Kind.SLOW_ALONE) else Confidence.POSSIBLE,

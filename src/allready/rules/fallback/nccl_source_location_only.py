@@ -8,11 +8,12 @@ from allready.judging.processes import BACK_TRACE, is_later, same_process
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import has_grave_root, hit_of_lines
 from allready.judging.signature_rules import called
+from allready.judging.values import grouped
 from allready.model import Event, FaultClass, Hit, Role, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.result_only import RESULTS as RESULT_LINES
-from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
+from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of, writer_of
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
@@ -76,12 +77,9 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
 
 def _chains(case: Analysis) -> Iterator[list[Event]]:
     """The lines of each process that told a failure: those of one that ended well or went on are not asked."""
-    by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in lost(case, {BACK_TRACE}):
-        if event.values.get("result", "").isdecimal() and int(event.values["result"]) in RESULTS:
-            o = event.origin
-            by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
-    for events in by_process.values():
+    codes = {str(code) for code in RESULTS}
+    known = (e for e in lost(case, {BACK_TRACE}) if e.values.get("result") in codes)
+    for events in grouped((writer_of(e), e) for e in known).values():
         yield sorted(events, key=lambda e: e.origin.line or 0)
 
 

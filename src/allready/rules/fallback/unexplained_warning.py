@@ -12,6 +12,7 @@ from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.signs import Sign
+from allready.judging.values import grouped
 from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 
 OTHER = "nccl.other_warning"
@@ -142,13 +143,9 @@ def _first(case: Analysis) -> tuple[Found | None, bool]:
 
 def _candidates(case: Analysis) -> Iterator[Found]:
     """Warnings that nobody knows, and those of others that a chain follows at once."""
-    by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in case.run.events:
-        if event.signature.startswith("nccl."):
-            o = event.origin
-            by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
-    for events in by_process.values():
-        events.sort(key=lambda e: e.origin.line or 0)
+    of_nccl = (e for e in case.run.events if e.signature.startswith("nccl."))
+    for unordered in grouped((writer_of(e), e) for e in of_nccl).values():
+        events = sorted(unordered, key=lambda e: e.origin.line or 0)
         chains: dict[int, list[Event]] = {}
         last: int | None = None
         for at, event in enumerate(events):
@@ -163,6 +160,12 @@ def _candidates(case: Analysis) -> Iterator[Found]:
             if event.signature == OTHER or (chain and _is_near(event, chain[0])):
                 one = Found(event, chain)
                 yield one if one.code else Found(event)
+
+
+def writer_of(event: Event) -> tuple[object, ...]:
+    """The process that wrote it, as far as its lines tell."""
+    o = event.origin
+    return (o.source, o.host, o.pid, None if o.pid else o.rank)
 
 
 def _is_near(event: Event, chain: Event) -> bool:
