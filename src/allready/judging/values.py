@@ -4,7 +4,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from allready.model import Collectives, Evidence, GpuFacts, LaunchFacts, PerNode, RankState, StageResult, World
+from allready.model import (
+    Collectives,
+    Evidence,
+    Fleet,
+    GpuFacts,
+    LaunchFacts,
+    PerNode,
+    RankState,
+    RemedyStep,
+    StageResult,
+    World,
+)
 
 Key = TypeVar("Key")
 
@@ -76,6 +87,33 @@ NodeCommand = tuple[str, tuple[int, ...]]
 """A command, and the nodes on which it is to be run."""
 
 MAX_COMMANDS = 4
+
+
+PROCESSES = "processes"
+"""Value of a hit that the engine adds for a remedy's step with `each="processes"`: `processes_of` its culprits."""
+
+PROCESS_STATE = RemedyStep(
+    each=PROCESSES,
+    where="{host}",
+    command="ps -o pid,stat,wchan,lstart -p {pid}",
+    explanation="does rank {rank} run? State T is stopped, D waits for storage",
+)
+KILLED_BY = RemedyStep(
+    each=PROCESSES, where="{host}", command="dmesg -T | tail -50", explanation="was rank {rank} killed by the kernel?"
+)
+
+
+def processes_of(fleet: Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
+    """Values `rank`, `pid` and `host` of a remedy's step that is there for each of these ranks, as far as known."""
+    living = fleet.live.ranks() if fleet.live is not None else {}
+    left = {p.rank: p for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
+    names = {rank: node.name for node in fleet.world.nodes for rank in node.ranks}
+    found = []
+    for rank in ranks[:MAX_COMMANDS]:
+        pid = (living[rank].pid if rank in living else None) or (left[rank].pid if rank in left else None)
+        host = names.get(rank) or (left[rank].host if rank in left else None)
+        found.append({"rank": str(rank), "pid": str(pid or "?"), "host": host or "?"})
+    return tuple(found) or ({"rank": "?", "pid": "?", "host": "?"},)
 
 
 def commands(world: World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
