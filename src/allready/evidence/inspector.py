@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from msgspec import Struct, field
 
 from allready.evidence.reading import InspectorSummary, Reading, Tally
+from allready.evidence.untyped import as_dict, as_int, as_text
 from allready.model import Lag, Origin
 
 LONGEST_OBJECT = 1 << 20
@@ -142,8 +143,8 @@ class _Reader:
             self.note_unknown(text)
 
     def _record(self, item: object, number: int) -> bool:
-        record = _dict(item)
-        header, metadata = _dict(record.get("header")), _dict(record.get("metadata"))
+        record = as_dict(item)
+        header, metadata = as_dict(record.get("header")), as_dict(record.get("metadata"))
         group, rank, num_ranks = header.get("id"), _count(header.get("rank")), _count(header.get("n_ranks"))
         if not isinstance(group, str) or rank is None or num_ranks is None:
             return False
@@ -152,7 +153,7 @@ class _Reader:
         if isinstance(stamp, int | float) and 0 < stamp < 1e17:
             self.first_s = stamp / 1e6 if self.first_s is None else self.first_s
             self.last_s = stamp / 1e6
-        collective, p2p = _dict(record.get("coll_perf")), _dict(record.get("p2p_perf"))
+        collective, p2p = as_dict(record.get("coll_perf")), as_dict(record.get("p2p_perf"))
         if opened is None:
             return bool(collective or p2p)
         busbw = _positive(collective.get("coll_busbw_gbs", p2p.get("p2p_busbw_gbs")))
@@ -175,9 +176,8 @@ class _Reader:
         if key not in self.found:
             if len(self.found) >= MAX_SUMMARIES:
                 return None
-            host, pid = metadata.get("hostname"), metadata.get("pid")
-            host = host[:255] if isinstance(host, str) else None
-            pid = pid if isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 1 << 31 else None
+            host = as_text(metadata.get("hostname"))[:255] or None
+            pid = as_int(metadata.get("pid"), 1, (1 << 31) - 1)
             origin = Origin(source=self.source, line=number, host=host, pid=pid)
             self.found[key] = _Open(
                 InspectorSummary(origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid)
@@ -281,7 +281,7 @@ def _lag(group: str, by_rank: Mapping[int, InspectorSummary], common: Sequence[i
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48 else None
+    return as_int(value, 0, (1 << 48) - 1)
 
 
 def _positive(value: object) -> float | None:
@@ -293,7 +293,3 @@ def _to_float(text: bytes) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -4,6 +4,8 @@ import calendar
 import re
 import time
 
+from allready.evidence.untyped import as_int
+
 RESULTS = {
     1: "unhandled cuda error",
     2: "unhandled system error",
@@ -76,13 +78,9 @@ def parse_time(text: str) -> float | None:
 
 def as_rank(value: object) -> int | None:
     """A rank or size that can be one."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS:
-        return value
-    return None
+    return as_int(value, 0, MAX_RANKS)
 
 
 def as_pid(value: object) -> int | None:
     """A process number; RAS writes -1 where it has none."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
-        return value
-    return None
+    return as_int(value, 1, (1 << 31) - 1)
