@@ -3,12 +3,9 @@
 import io
 import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, BinaryIO
-
-from msgspec import Struct, field
 
 from allready.evidence.reading import InspectorSummary, Reading, Tally
 from allready.evidence.untyped import as_dict, as_int, as_text
@@ -37,14 +34,6 @@ _PROMETHEUS = re.compile(
 )
 _HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
 _LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
-
-
-class _Open(Struct):
-    """One rank's operations in one communicator, while the file is read."""
-
-    summary: InspectorSummary
-    durations: dict[int, float] = {}
-    busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT))
 
 
 def is_inspector(head: bytes) -> bool:
@@ -120,7 +109,7 @@ class _Reader:
         self.problem: str | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
-        self.found: dict[tuple[str, int], _Open] = {}
+        self.found: dict[tuple[str, int], InspectorSummary] = {}
 
     def note_unknown(self, text: bytes, problem: str | None = None) -> None:
         """Something that is no record."""
@@ -158,20 +147,22 @@ class _Reader:
             return bool(collective or p2p)
         busbw = _positive(collective.get("coll_busbw_gbs", p2p.get("p2p_busbw_gbs")))
         if busbw is not None:
-            opened.busbw.append(busbw)
+            _add_bandwidth(opened, busbw)
         name, sequence = collective.get("coll"), _count(collective.get("coll_sn"))
         time_us = _positive(collective.get("coll_exec_time_us"))
         if isinstance(name, str) and sequence is not None and time_us is not None:
-            opened.summary.num_operations += 1
-            opened.durations[operation_number(name, sequence)] = time_us / 1e6
-            if len(opened.durations) > MAX_KEPT:
-                del opened.durations[next(iter(opened.durations))]
+            opened.num_operations += 1
+            opened.durations_s[operation_number(name, sequence)] = time_us / 1e6
+            if len(opened.durations_s) > MAX_KEPT:
+                del opened.durations_s[next(iter(opened.durations_s))]
             return True
         if p2p:
-            opened.summary.num_operations += 1
+            opened.num_operations += 1
         return bool(p2p)
 
-    def _open(self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int) -> _Open | None:
+    def _open(
+        self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int
+    ) -> InspectorSummary | None:
         key = (group[:40].lower(), rank)
         if key not in self.found:
             if len(self.found) >= MAX_SUMMARIES:
@@ -179,8 +170,8 @@ class _Reader:
             host = as_text(metadata.get("hostname"))[:255] or None
             pid = as_int(metadata.get("pid"), 1, (1 << 31) - 1)
             origin = Origin(source=self.source, line=number, host=host, pid=pid)
-            self.found[key] = _Open(
-                InspectorSummary(origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid)
+            self.found[key] = InspectorSummary(
+                origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid
             )
         return self.found[key]
 
@@ -202,18 +193,13 @@ class _Reader:
         name = f"prometheus {labels.get('comm_name') or 'unnamed'} {labels.get('gpu', '')}".strip()
         opened = self._open(name, -1, int(num_ranks), {"hostname": labels.get("node")}, number)
         if opened is not None:
-            opened.busbw.append(value)
+            _add_bandwidth(opened, value)
 
     def reading(self) -> Reading:
         """Everything that was read."""
-        summaries = []
-        for opened in self.found.values():
-            opened.summary.durations_s = opened.durations
-            opened.summary.busbw_gb_per_s = list(opened.busbw)
-            summaries.append(opened.summary)
         more = {"problem": self.problem, "first_time_s": self.first_s, "last_time_s": self.last_s}
         record = self.tally.record(self.source, "inspector", self.size, self.num_lines, **more)
-        return Reading(source=record, inspections=summaries)
+        return Reading(source=record, inspections=list(self.found.values()))
 
 
 def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
@@ -278,6 +264,11 @@ def _lag(group: str, by_rank: Mapping[int, InspectorSummary], common: Sequence[i
         last_share={r: count / len(common) for r, count in last.items()},
         noise_s=noise_s,
     )
+
+
+def _add_bandwidth(summary: InspectorSummary, gb_per_s: float) -> None:
+    summary.busbw_gb_per_s.append(gb_per_s)
+    del summary.busbw_gb_per_s[:-MAX_KEPT]
 
 
 def _count(value: object) -> int | None:

@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import Reading, Tally
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord
 
@@ -35,10 +36,6 @@ _NOTE = re.compile(
 _SIZES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8,
     "uint64": 8, "int": 4, "char": 1,
-}  # fmt: skip
-_NAMES = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
-    "alltoallv": "all_to_all", "sendrecv": "send_recv",
 }  # fmt: skip
 
 
@@ -181,7 +178,7 @@ class _Reader:
 
 
 def _name(program: str) -> str:
-    return _NAMES.get(program.replace("_", ""), program)
+    return (known_operation(program) or program).removesuffix("_v")
 
 
 def _columns(header: str) -> list[str]:

@@ -4,6 +4,7 @@ import calendar
 import re
 import time
 
+from allready.evidence.operation_names import known_operation
 from allready.evidence.untyped import as_int
 
 RESULTS = {
@@ -26,17 +27,6 @@ _RESULT_OF_TEXT = {
     "remote process error": 6,
 }
 
-OPERATIONS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "alltoall": "all_to_all",
-    "gather": "gather",
-    "scatter": "scatter",
-    "sendrecv": "send_recv",
-}
 MAX_RANKS = 1_000_000
 """A rank or a size beyond is a broken number."""
 
@@ -45,7 +35,7 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 
 def operation_name(name: str) -> str:
     """`all_reduce` for `AllReduce`; what is not known stays as it is."""
-    return OPERATIONS.get(name.lower().replace("_", ""), name[:40])
+    return known_operation(name) or name[:40]
 
 
 def error_text(number: int) -> str | None:
