@@ -50,12 +50,7 @@ def operation_number(name: str, sequence: int) -> int:
 
 
 def read_inspector(data: bytes | BinaryIO, source: str) -> Reading:
-    """One summary per communicator and rank; memory does not grow with the file.
-
-    Args:
-        data: the file, or a stream of it.
-        source: its name for the report.
-    """
+    """One summary per communicator and rank of a file; memory does not grow with it."""
     reader = _Reader(source)
     for number, text in _objects(io.BytesIO(data) if isinstance(data, bytes) else data, reader):
         reader.take(text, number)

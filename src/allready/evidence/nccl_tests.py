@@ -52,19 +52,8 @@ class _Table(Struct):
     out_of_bounds: int | None = None
 
 
-def is_nccl_tests(head: bytes) -> bool:
-    """Whether a file that begins so holds a run of nccl-tests, among whatever else."""
-    lines = (_stripped(line) for line in head[:65536].decode("utf-8", "replace").splitlines())
-    return any(_BEGIN.match(x) or _HEADER.match(x) or _VERSION.match(x) or _AVERAGE.match(x) for x in lines)
-
-
 def read_nccl_tests(data: bytes, source: str) -> Reading:
-    """All tables in one file.
-
-    Args:
-        data: the file; lines that are no part of a table (NCCL's own log) are counted and left alone.
-        source: its name for the report.
-    """
+    """All tables in one file; lines that are no part of a table (NCCL's own log) are counted and left alone."""
     reader = _Reader(source)
     lines = data.decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines, 1):

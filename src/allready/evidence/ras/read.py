@@ -56,12 +56,7 @@ def is_ras(head: bytes) -> bool:
 
 
 def read_ras(data: bytes, source: str) -> Reading:
-    """All answers in one file, in order; more than one are samples over time.
-
-    Args:
-        data: the file.
-        source: its name for the report.
-    """
+    """All answers in one file, in order; more than one are samples over time."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     reader = _Reader(source)
     starts = list(islice(_START.finditer(text), MAX_ANSWERS))
