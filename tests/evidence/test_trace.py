@@ -57,11 +57,11 @@ def test_marks_have_their_line_and_source(tmp_path: Path) -> None:
 
 def test_lines_without_a_time_are_left_out_and_odd_text_stays_json(tmp_path: Path) -> None:
     odd = 'a "line" \x00 \ud800 </script> \u2028'
-    ruins = RunSummary(
-        moments=(TimelineEvent(time_s=None, role="root", text="x"), TimelineEvent(time_s=5.0, role="root", text=odd))
+    summary = RunSummary(
+        timeline=(TimelineEvent(time_s=None, role="root", text="x"), TimelineEvent(time_s=5.0, role="root", text=odd))
     )
     target = tmp_path / "t.json"
-    assert write_trace(target, ruins, RunEvidence()) == 1
+    assert write_trace(target, summary, RunEvidence()) == 1
     [event] = json.loads(target.read_text(encoding="utf-8"))["traceEvents"]
     assert (event["ts"], event["ph"]) == (5_000_000, "i")
 

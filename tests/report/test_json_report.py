@@ -15,7 +15,7 @@ from allready.model import BenchPoint, Evidence, FactMissing, Report, Status
 from allready.report.json_report import decode, deliver, encode, write_atomic
 from tests.cases import cases
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
-from tests.report.made_up_ruins import stuck_report, well_report, whole_report
+from tests.report.made_up_run import stuck_report, well_report, whole_report
 
 CONTRACT = ["schema", "tool_version", "command", "started", "duration_s", "world", "status", "verdict", "findings",
             "not_checked"]  # fmt: skip
@@ -71,36 +71,36 @@ def test_a_saved_report_comes_back_as_it_was(report: Report) -> None:
 
 
 @pytest.mark.parametrize("report", [whole_report(), stuck_report(64), well_report()])
-def test_ruins_come_back_as_they_were(report: Report) -> None:
+def test_a_run_comes_back_as_it_was(report: Report) -> None:
     again = decode(encode(report))
-    assert again.ruins == report.ruins
+    assert again.summary == report.summary
     assert again == report
     assert encode(again) == encode(report)
 
 
-def test_a_check_has_no_ruins() -> None:
+def test_a_check_has_no_run() -> None:
     assert json.loads(encode(healthy_report()))["ruins"] is None
-    assert decode(encode(faulty_report())).ruins is None
+    assert decode(encode(faulty_report())).summary is None
 
 
 def test_a_time_that_is_no_number_comes_back_as_unknown() -> None:
     report = whole_report()
-    assert report.ruins is not None
-    strange = replace(report.ruins.moments[0], time_s=math.nan)
-    again = decode(encode(replace(report, ruins=replace(report.ruins, moments=(strange,)))))
-    assert again.ruins is not None
-    assert again.ruins.moments[0].time_s is None
+    assert report.summary is not None
+    strange = replace(report.summary.timeline[0], time_s=math.nan)
+    again = decode(encode(replace(report, summary=replace(report.summary, timeline=(strange,)))))
+    assert again.summary is not None
+    assert again.summary.timeline[0].time_s is None
 
 
 def test_a_bench_without_a_bandwidth_comes_back() -> None:
     report = whole_report()
-    assert report.ruins is not None
-    bench = report.ruins.benches[0]
+    assert report.summary is not None
+    bench = report.summary.benches[0]
     bench = replace(bench, rows=(bench.rows[0]._replace(busbw_gb_per_s=math.nan),))
-    again = decode(encode(replace(report, ruins=replace(report.ruins, benches=(bench,)))))
-    assert again.ruins is not None
-    assert math.isnan(again.ruins.benches[0].rows[0].busbw_gb_per_s)
-    assert again.ruins.benches[0].rows[0].size_bytes == 8
+    again = decode(encode(replace(report, summary=replace(report.summary, benches=(bench,)))))
+    assert again.summary is not None
+    assert math.isnan(again.summary.benches[0].rows[0].busbw_gb_per_s)
+    assert again.summary.benches[0].rows[0].size_bytes == 8
 
 
 def test_a_missing_fact_is_saved_with_its_reason() -> None:
@@ -146,7 +146,7 @@ def test_keys_of_a_later_version_are_passed_over() -> None:
     [(b"", "not JSON"), (b"\xff\xfe", "not JSON"), (b"[" * 100_000, "not JSON"), (b"[]", "not an object"),
      (b"{}", "schema is None"), (b'{"schema": "allready.report/2"}', "allready.report/2"),
      (b'{"schema": "allready.report/1"}', "missing required field"),
-     (b'{"schema": "allready.report/1", "status": 7}', "not a whole report")],
+     (b'{"schema": "allready.report/1", "status": 7}', "incomplete report")],
 )  # fmt: skip
 def test_garbage_is_refused_with_the_reason(data: bytes, says: str) -> None:
     with pytest.raises(UsageError, match=says):
@@ -196,7 +196,7 @@ def test_the_mode_follows_the_umask_and_a_link_stays_a_link(tmp_path: Path) -> N
 
 
 def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot write .*absent/report\.json: No such file or directory"):
+    with pytest.raises(UsageError, match=r"--json .*absent/report\.json: cannot write: No such file or directory"):
         deliver(str(tmp_path / "absent" / "report.json"), b"x")
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(UsageError, match="Not a directory"):

@@ -1,19 +1,21 @@
+import inspect
 import re
 from importlib import resources
 
-from allready.model import Confidence, Role, Severity, Status
+from allready.model import Absence, Confidence, Role, Severity, Status
 from allready.report.matrix import LETTERS, OUTCOMES
-from allready.report.ruins_words import ABSENT, ACTIVITIES, AREAS, CLASSES, ROLES
+from allready.report.run_words import ACTIVITIES, AREAS, CLASSES, ROLES
 from allready.report.timeline import SHAPES
+from allready.text import run_events
 from allready.text.ui import table
 
-EN, RUINS_EN = table("en", "report"), table("en", "ruins")
+EN, RUN_EN = table("en", "report"), table("en", "run_summary")
 
 
 def sources() -> str:
     package = resources.files("allready.report")
     files = [f for f in package.iterdir() if f.name.endswith(".py")]
-    files += [package / "templates" / name for name in ("report.html.j2", "ruins.html.j2")]
+    files += [package / "templates" / name for name in ("report.html.j2", "run.html.j2")]
     return "\n".join(f.read_text(encoding="utf-8") for f in files)
 
 
@@ -38,18 +40,23 @@ def test_every_outcome_has_a_letter_of_its_own() -> None:
     assert len(set(LETTERS.values())) == len(OUTCOMES)
 
 
-def test_every_text_about_ruins_that_is_used_exists_and_every_one_is_used() -> None:
+def test_every_text_about_a_run_that_is_used_exists_and_every_one_is_used() -> None:
     source = sources()
-    built = {f"role_{role}" for role in ROLES} | {f"legend_{role}" for role in SHAPES} | set(ABSENT.values())
+    built = (
+        {f"role_{role}" for role in ROLES}
+        | {f"legend_{role}" for role in SHAPES}
+        | {f"absent_{a.name.lower()}" for a in Absence}
+    )
     built |= {f"activity_{kind}" for kind in ACTIVITIES} | {f"class_{name}" for name in CLASSES}
     built |= {f"area_{area}" for area in AREAS} | {f"weight_{n}" for n in range(3)}
     built |= {f"init_{state}" for state in ("completed", "started")}
     built |= {f"column_{name}" for name in ("node", "process", "gpu", "init", "network", "stand")}
-    assert built <= RUINS_EN.keys()
-    assert set(re.findall(r"\br\(\s*\"([a-z0-9_]+)\"", source)) <= RUINS_EN.keys()
-    assert set(re.findall(r"\bR\(\"([a-z0-9_]+)\"[,)]", source)) <= RUINS_EN.keys()
+    assert built <= RUN_EN.keys()
+    assert set(re.findall(r"\br\(\s*\"([a-z0-9_]+)\"", source)) <= RUN_EN.keys()
+    assert set(re.findall(r"\bR\(\"([a-z0-9_]+)\"[,)]", source)) <= RUN_EN.keys()
+    source += inspect.getsource(run_events)
     words = set(re.findall(r"[\"']([a-z0-9_]+)[\"']", source))
-    assert RUINS_EN.keys() - built - words == set()
+    assert RUN_EN.keys() - built - words == set()
 
 
 def test_every_role_has_a_word_and_every_role_of_a_line_a_mark() -> None:

@@ -73,11 +73,11 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         findings = with_live(findings, saved.runs)
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
-    ruins = digest(shown, onset_s=onset(run_evidence))
+    summary = digest(shown, onset_s=onset(run_evidence))
     if question.baseline is not None:
         good = question.baseline if question.ranks is None else only_ranks(question.baseline, question.ranks)
         differences: tuple[Difference, ...] = compare(good, shown)
-        ruins = replace(ruins, differences=differences, baseline=question.baseline_name)
+        summary = replace(summary, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
     report = ReportBuilder(command="diagnose", started=started).build(
         now=now,
@@ -86,7 +86,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
         not_checked=(*open_questions, *unseen_speed(run_evidence), *unchecked),
-        ruins=ruins,
+        summary=summary,
         notes=(*notes(readings), *saved.refused, *run_evidence.notes[:MAX_NOTES]),
     )
     return masked_all(report), run_evidence
@@ -103,7 +103,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     @property
     def has_ended_well(self) -> bool:
         """Whether the run itself says so.  Only of a job that is over it tells the ranks' ends."""
-        return bool(self.runs) and all(r.status is Status.HEALTHY and r.ruins is not None for r in self.runs)
+        return bool(self.runs) and all(r.status is Status.HEALTHY and r.summary is not None for r in self.runs)
 
 
 def saved_reports(readings: Sequence[Reading]) -> Saved:

@@ -2,14 +2,13 @@
 
 import argparse
 import difflib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from allready.cli.main import EXIT_HEALTHY
+from allready.cli.options import add_language
+from allready.cli.output import deliver_json
 from allready.docs import Page, by_area, page_of
 from allready.errors import UsageError
 from allready.judging.registry import Rule, load
@@ -24,21 +23,21 @@ _STYLES = {"blocker": "bad", "error": "bad", "warning": "warn", "info": "dim"}
 
 EPILOG = """\
   allready explain NET003            what it checks, why it matters, how to check by hand, when it is harmless
-  allready explain mtu_differs       the same by the name of the rule
+  allready explain mtu_differs       the same, by the name of the rule
   allready explain --list            every finding: code, severity, fault class, name, title
-  allready explain --list net        those of one area
-Exit codes: 0, or 2 where there is no such finding.
+  allready explain --list net        the findings of one area
+Exit codes: 0, or 2 if there is no such finding.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `explain`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or name of its rule")
+    parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or the name of its rule")
     parser.add_argument("--list", nargs="?", const="", metavar="AREA", help="list all findings, or those of one area")
-    parser.add_argument("--json", metavar="FILE", help="write the pages as JSON (- for standard output, and no text)")
-    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the pages as JSON to FILE (- for standard output, without text)"
+    )
+    add_language(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = _listed(rules, args.list) if args.list is not None else [_named(rules, word) for word in args.codes]
     pages = [page_of(rule, language) for rule in chosen]
     if args.json:
-        _write_json(args.json, pages, language)
+        codes = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
+        deliver_json(args.json, {"schema": SCHEMA, "language": language, "codes": codes})
     if args.json != "-":
         blocks = list(_list(chosen, language) if args.list is not None else _pages(pages, language))
         show_blocks(blocks, sys.stdout, language)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _listed(rules: Mapping[str, Rule], area: str) -> list[Rule]:
     areas = by_area(rules.values())
     if area and area not in areas:
-        raise UsageError(f"no area {area!r}; there are: {', '.join(areas)}")
+        raise UsageError("no area {area!r}; there are: {areas}", area=area, areas=", ".join(areas))
     return areas[area] if area else [rule for members in areas.values() for rule in members]
 
 
@@ -84,10 +84,11 @@ def _named(rules: Mapping[str, Rule], word: str) -> Rule:
         return same[0]
     alike = same or _alike(rules, code, name)
     if not alike:
-        raise UsageError(f"no finding is called {word!r}; allready explain --list shows them all")
+        raise UsageError("no finding is called {word!r}; allready explain --list shows them all", word=word)
     rows = "\n".join(f"  {rule.code}  {rule.area}.{rule.name}: {rule.title}" for rule in alike[:MAX_SUGGESTIONS])
-    what = "several findings are called" if same else "no finding is called"
-    raise UsageError(f"{what} {word!r}; did you mean\n{rows}")
+    if same:
+        raise UsageError("several findings are called {word!r}; did you mean\n{rows}", word=word, rows=rows)
+    raise UsageError("no finding is called {word!r}; did you mean\n{rows}", word=word, rows=rows)
 
 
 def _alike(rules: Mapping[str, Rule], code: str, name: str) -> list[Rule]:
@@ -138,15 +139,3 @@ def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
             for p in pages
         )
         yield Grid(head=head, rows=rows, right=(False,) * len(head))
-
-
-def _write_json(target: str, pages: Sequence[Page], language: str) -> None:
-    codes: list[dict[str, Any]] = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
-    text = json.dumps({"schema": SCHEMA, "language": language, "codes": codes}, ensure_ascii=False, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error

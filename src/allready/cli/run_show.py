@@ -122,7 +122,7 @@ class RunShow:
     def _block(self, report: Report) -> None:
         try:
             if not self._args.verbose:  # the tables are in the report; here the verdict and what it rests on
-                report = replace(report, ruins=None, roll=None, not_checked=())
+                report = replace(report, summary=None, roll=None, not_checked=())
             terminal.show(
                 report, language=self._language, stream=sys.stderr, verbose=self._args.verbose, quiet=self._args.quiet
             )

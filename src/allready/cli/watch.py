@@ -1,16 +1,15 @@
 """`allready watch`: a live view of a running job, from another terminal on any of its nodes."""
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, positive_s
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED, exit_code_of
+from allready.cli.options import add_both_spellings, add_language, positive_s
+from allready.cli.output import deliver_json
 from allready.errors import UsageError
-from allready.model import Status
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
 
@@ -24,39 +23,46 @@ SAID_AGAIN = 10
 MAX_STACK_BYTES = 1 << 20
 
 EPILOG = """\
-  allready watch                     the job of this user on this machine; keys: s stacks, b bundle, q quit
-  allready watch JOB                 by job id, or by the pid of its agent or of one of its ranks
-  allready watch 4711,4712           processes that tell no rank, as one job
-  allready watch --once --json -     one look, for scripts
-  allready watch --metrics-port 9400 Prometheus at http://127.0.0.1:9400/metrics (with or without a terminal)
-Jobs under `allready run` show operations, rhythm and verdict of all nodes; jobs that torchrun or a script started show
-this node's processes, sockets, NCCL's counters where its RAS offers them and, with py-spy, stacks.
+  allready watch                      the job of this user on this machine; keys: s stacks, b bundle, q quit
+  allready watch JOB                  by job id, or by the pid of its agent or of one of its ranks
+  allready watch 4711,4712            processes without a rank in their environment, as one job
+  allready watch --once --json -      one sample, for scripts
+  allready watch --metrics-port 9400  Prometheus metrics at http://127.0.0.1:9400/metrics, with or without a terminal
+Jobs under `allready run`: operations, step times and verdict of all nodes.  Jobs started by torchrun or by a script:
+processes and sockets of this node, NCCL's counters if its RAS offers them, stacks if py-spy is installed.
 Exit codes of --once: 0 healthy, 1 fault, 3 no verdict.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `watch`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="job id, or pid of the agent or a rank (default: the only one here)"
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="job id, or pid of the agent or of a rank (default: the only job on this machine)",
     )
-    parser.add_argument("--once", action="store_true", help="one look instead of a live view")
-    parser.add_argument("--json", metavar="FILE", help="with --once: the state as JSON (- for standard output)")
-    parser.add_argument("--stacks", action="store_true", help="with --once: the stacks of all ranks as well")
-    parser.add_argument("--every", type=positive_s, default=1.0, metavar="S", help="between two looks (default 1 s)")
+    parser.add_argument("--once", action="store_true", help="print one sample and exit")
+    parser.add_argument("--json", metavar="FILE", help="with --once: write the state as JSON (- for standard output)")
+    parser.add_argument("--stacks", action="store_true", help="with --once: include the stacks of all ranks")
+    parser.add_argument(
+        "--every", type=positive_s, default=1.0, metavar="S", help="interval between samples (default 1 s)"
+    )
     add_both_spellings(
-        parser, "metrics-port", type=int, metavar="PORT", help="serve Prometheus metrics there (0: any free port)"
+        parser,
+        "metrics-port",
+        type=int,
+        metavar="PORT",
+        help="serve Prometheus metrics on this port (0: any free port)",
     )
     add_both_spellings(
         parser,
         "metrics-host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="bind metrics there (default: loopback only)",
+        help="address to serve metrics on (default: loopback only)",
     )
-    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+    add_language(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
     if args.stacks and not args.once:
         raise UsageError("--stacks needs --once; in the live view press s")
     if args.metrics_port is not None and args.once:
-        raise UsageError("--metrics-port and --once exclude each other: metrics are served while the view is open")
+        raise UsageError("--metrics-port and --once cannot be combined: metrics are served while the view is open")
     if args.metrics_port is not None and not 0 <= args.metrics_port <= 65535:
-        raise UsageError(f"--metrics-port {args.metrics_port}: 0 to 65535")
+        raise UsageError("--metrics-port {metrics_port}: 0 to 65535", metrics_port=args.metrics_port)
     with Interrupts(exit_code=EXIT_UNCHECKED):
         try:
             view = open_view(args.job)
         except OSError as error:
-            raise UsageError(f"no folder for temporary files: {error.strerror}") from error
+            raise UsageError("no folder for temporary files: {reason}", reason=error.strerror) from error
         try:
             return _once(args, view, language) if args.once else _live(args, view, language)
         finally:
@@ -98,7 +104,7 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
             body["stacks_folder"] = None if folder is None else str(folder)
             body["stacks"] = {} if folder is None else _stacks(folder)
             body["notes"] += [note.text("en") for note in notes]
-        _write(args.json, json.dumps(body, indent=2) + "\n")
+        deliver_json(args.json, body)
     else:
         sys.stdout.write(plain_text(state, language, encoding=sys.stdout.encoding or "utf-8"))
         for text in (*(_stacks(folder).values() if folder is not None else ()),):
@@ -107,9 +113,7 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
             sys.stdout.write(ui("watch.kept", language, folder=folder) + "\n")
         sys.stdout.writelines(note.text(language) + "\n" for note in notes)
     sys.stdout.flush()
-    if state.report is None:
-        return EXIT_UNCHECKED
-    return {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}.get(state.report.status, EXIT_UNCHECKED)
+    return EXIT_UNCHECKED if state.report is None else exit_code_of(state.report.status)
 
 
 def _stacks(folder: Path) -> dict[str, str]:
@@ -124,16 +128,6 @@ def _stacks(folder: Path) -> dict[str, str]:
         if name.isdecimal():
             found[name] = plain(text, most=MAX_STACK_BYTES, keep_newlines=True)
     return {name: found[name] for name in sorted(found, key=int)}
-
-
-def _write(target: str, text: str) -> None:
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror}") from error
 
 
 def _live(args: argparse.Namespace, view: "View", language: str) -> int:
@@ -193,7 +187,10 @@ def _serve(args: argparse.Namespace, poller: "Poller") -> "MetricsServer":
         return MetricsServer(text, port=args.metrics_port, host=args.metrics_host)
     except OSError as error:
         raise UsageError(
-            f"metrics at {args.metrics_host} port {args.metrics_port}: {error.strerror or error}"
+            "metrics at {metrics_host} port {metrics_port}: {reason}",
+            metrics_host=args.metrics_host,
+            metrics_port=args.metrics_port,
+            reason=error.strerror or error,
         ) from error
 
 

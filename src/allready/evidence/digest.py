@@ -1,19 +1,24 @@
-"""What a report keeps of the ruins: rows per rank, the moments of the story on one clock, sums over the sources."""
+"""What a report keeps of a run: rows per rank, the timeline on one clock, sums over the sources."""
 
+import bisect
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allready import model
 from allready.signatures import load
+from allready.text.run_events import say_event, say_position
 
 MAX_ROWS = 4096
-MAX_MOMENTS = 4000
+MAX_EVENTS = 4000
+MAX_CHARS = 300
 MAX_SOURCES = 500
 MAX_ODD_ITERATIONS = 200
 _GRAVE = {model.Role.ROOT, "death"}
+_OWN = re.compile(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
+"""What differs between lines that mean the same: addresses, process numbers, ports, a rank in brackets."""
 
 
 def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.RunSummary:
@@ -21,7 +26,7 @@ def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.Run
     sources = sorted(run.sources, key=lambda s: (s.problem is None, -s.num_understood, s.path))
     return model.RunSummary(
         ranks=tuple(_rows(run))[:MAX_ROWS],
-        moments=_moments(run),
+        timeline=_timeline(run),
         clocks=run.clocks,
         sources=tuple(sources[:MAX_SOURCES]),
         benches=run.benches[:16],
@@ -58,6 +63,8 @@ def _row(
     death: model.Death | None = None,
 ) -> model.RankRow:
     p = process or model.ProcessRecord()
+    end = _end(run, rank, death)
+    positions = () if rank is None else tuple(_positions(run, rank))
     return model.RankRow(
         rank=rank,
         node=None if rank is None else run.node_of_rank.get(rank),
@@ -75,14 +82,18 @@ def _row(
         num_channels=dict(p.num_channels),
         algorithms=dict(p.algorithms),
         op_counts=dict(p.op_counts) or _counts(run, rank),
-        groups={} if rank is None else dict(_groups(run, rank)),
-        group_counts={} if rank is None else _group_counts(run, rank),
+        groups={_name(p): say_position(p, "en") for p in positions},
+        group_counts={_name(p): p.counts for p in positions if p.counts},
         phases_s=dict(p.phases_s),
         activity=f"{stack.activity} {stack.site}".strip() if stack else "",
-        ending=_ending(run, rank, death),
+        ending=say_event(end, "en") if end is not None else "",
         last_line=(p.last_line or "")[:300],
         last_line_class=p.last_line_class or "",
         last_source=str(p.last_origin) if p.last_origin else "",
+        end=end,
+        positions=positions,
+        activity_kind=stack.activity if stack else "",
+        site=stack.site if stack else "",
     )
 
 
@@ -116,72 +127,75 @@ def _counts(run: model.RunEvidence, rank: int | None) -> dict[str, int]:
     return max(best, key=lambda c: sum(c.values()), default={})
 
 
-def _groups(run: model.RunEvidence, rank: int) -> Iterator[tuple[str, str]]:
+def _positions(run: model.RunEvidence, rank: int) -> Iterator[model.GroupPosition]:
     for group in run.progress:
-        name = _name(group)
-        if rank in group.positions:
-            position = group.positions[rank]
-            done = "" if position.completed is None else f", {position.completed} completed"
-            stuck = f", waits in {_named(position.stuck)}" if position.stuck else ""
-            error = f", {position.error}" if position.error else ""
-            yield name, f"{position.enqueued} enqueued{done}{stuck}{error}"
+        name = group.label or group.group
+        position = group.positions.get(rank)
+        if position is not None:
+            yield model.GroupPosition(
+                group=name,
+                source=group.source,
+                enqueued=position.enqueued,
+                completed=position.completed,
+                waits=_waits(group, position.stuck) if position.stuck is not None else None,
+                error=position.error or "",
+                counts=dict(position.counts),
+            )
         elif rank in group.absent:
-            yield name, group.absent[rank]
+            yield model.GroupPosition(group=name, source=group.source, absent=group.absent[rank])
 
 
-def _name(group: model.GroupProgress) -> str:
-    return f"{group.label or group.group} ({group.source})"
+def _name(position: model.GroupPosition) -> str:
+    return f"{position.group} ({position.source})"
 
 
-def _group_counts(run: model.RunEvidence, rank: int) -> dict[str, dict[str, int]]:
-    return {
-        _name(group): dict(group.positions[rank].counts)
-        for group in run.progress
-        if rank in group.positions and group.positions[rank].counts
-    }
+def _waits(group: model.GroupProgress, operation: model.Operation) -> model.RunEvent:
+    return model.RunEvent(
+        kind=model.Happening.WAITS, operation=operation.name, seq=operation.seq, group=group.label or group.group
+    )
 
 
-def _named(operation: model.Operation) -> str:
-    return f"{operation.name} #{operation.seq}"
-
-
-def _ending(run: model.RunEvidence, rank: int | None, death: model.Death | None) -> str:
+def _end(run: model.RunEvidence, rank: int | None, death: model.Death | None) -> model.RunEvent | None:
     if rank is None:
-        return ""
+        return None
     if death is not None:
         return _died(death)
     if rank in run.ended_well:
-        return "ended well"
-    waits = [_wait(g, rank) for g in run.progress]
-    return next((w for w in waits if w), "")
+        return model.RunEvent(kind=model.Happening.ENDED_WELL)
+    stuck = ((g, p.stuck) for g in run.progress if (p := g.positions.get(rank)) is not None)
+    return next((_waits(g, operation) for g, operation in stuck if operation is not None), None)
 
 
-def _wait(group: model.GroupProgress, rank: int) -> str:
-    position = group.positions.get(rank)
-    return f"waits in {_named(position.stuck)}" if position is not None and position.stuck is not None else ""
-
-
-def _died(death: model.Death) -> str:
-    how = death.text or death.signal or (f"exit code {death.exit_code}" if death.exit_code is not None else death.kind)
-    return f"{how} (ended by its launcher)" if death.by_launcher else how
+def _died(death: model.Death) -> model.RunEvent:
+    is_told = bool(death.text or death.signal or death.exit_code is not None)
+    text = (death.text if is_told else str(death.kind))[:MAX_CHARS]
+    return model.RunEvent(
+        kind=model.Happening.DIED,
+        text=text,
+        shape=_OWN.sub("#", text or death.signal or ""),
+        signal=death.signal,
+        exit_code=death.exit_code,
+        last_error=death.last_error,
+        by_launcher=death.by_launcher,
+    )
 
 
 class _Draft(NamedTuple):
-    """A moment that may be left out: of many thousands most are, and to make one takes longer than to sort it."""
+    """An event that may be left out: of many thousands most are, and to make one takes longer than to sort it."""
 
     time_s: float | None
     role: str
     made: Callable[[], model.TimelineEvent]
 
 
-def _moments(run: model.RunEvidence) -> tuple[model.TimelineEvent, ...]:
+def _timeline(run: model.RunEvidence) -> tuple[model.TimelineEvent, ...]:
     """Everything with a time, on the reference node's clock; root causes are kept when there is too much."""
     shifts = {clock.node: -clock.offset_s for clock in run.clocks}
     found = sorted(_drafts(run, shifts), key=_when)
-    if len(found) > MAX_MOMENTS:
-        grave = [d for d in found if d.role in _GRAVE][: MAX_MOMENTS // 2]
+    if len(found) > MAX_EVENTS:
+        grave = [d for d in found if d.role in _GRAVE][: MAX_EVENTS // 2]
         rest = [d for d in found if d.role not in _GRAVE]
-        half = (MAX_MOMENTS - len(grave)) // 2
+        half = (MAX_EVENTS - len(grave)) // 2
         found = sorted([*grave, *rest[:half], *rest[-half:]], key=_when)
     return tuple(draft.made() for draft in found)
 
@@ -204,9 +218,10 @@ def _drafts(run: model.RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Dr
         shifted_s = None if time_s is None else time_s + shift_s
         return _Draft(shifted_s, role, functools.partial(make, *of, time_s=shifted_s, node=node, shift_s=shift_s))
 
+    ends = sorted({death.text[:MAX_CHARS] for death in run.deaths if death.text})
     for event in run.events:
         node = _node(run, event.origin.rank, event.origin.node or event.origin.host)
-        yield draft(_of_event, event.time_s, event.role, node, event)
+        yield draft(_of_event, event.time_s, event.role, node, event, ends)
     for death in run.deaths:
         node = _node(run, death.rank, death.node or death.origin.node or death.host)
         yield draft(_of_death, death.time_s, "death", node, death)
@@ -223,45 +238,66 @@ def _drafts(run: model.RunEvidence, shifts: Mapping[str, float]) -> Iterator[_Dr
                 yield draft(_of_stuck, stuck.created_s, "operation", node, run, group, rank)
 
 
-def _of_event(event: model.Event, *, time_s: float | None, node: int | None, shift_s: float) -> model.TimelineEvent:
+def _of_event(
+    event: model.Event, ends: Sequence[str], *, time_s: float | None, node: int | None, shift_s: float
+) -> model.TimelineEvent:
     signature = load().get(event.signature)
+    text = event.text[:MAX_CHARS]
+    code = signature.code if signature else None
     return model.TimelineEvent(
         time_s=time_s,
         role=str(event.role),
-        text=event.text[:300],
+        text=text,
         rank=event.origin.rank,
         node=node,
-        code=signature.code if signature else None,
+        code=code,
         source=str(event.origin),
         shift_s=shift_s,
         count=event.count,
+        event=model.RunEvent(kind=model.Happening.LOGGED, text=text, shape="" if code else _OWN.sub("#", text)),
+        is_echo=_begins_one(text, ends),
     )
 
 
+def _begins_one(text: str, ends: Sequence[str]) -> bool:
+    """Whether any of the sorted `ends` begins with `text`."""
+    at = bisect.bisect_left(ends, text)
+    return bool(text) and at < len(ends) and ends[at].startswith(text)
+
+
 def _of_death(death: model.Death, *, time_s: float | None, node: int | None, shift_s: float) -> model.TimelineEvent:
+    end = _died(death)
     return model.TimelineEvent(
         time_s=time_s,
         role="death",
-        text=_died(death)[:300],
+        text=say_event(end, "en"),
         rank=death.rank,
         node=node,
         source=str(death.origin),
         shift_s=shift_s,
+        event=end,
     )
 
 
 def _of_comm(
-    process: model.ProcessRecord, comm: model.CommRecord, *, time_s: float | None, node: int | None, shift_s: float
+    process: model.ProcessRecord,
+    comm: model.CommRecord,
+    *,
+    time_s: float | None,
+    node: int | None,
+    shift_s: float,
 ) -> model.TimelineEvent:
     ended, started = comm.completed_s, comm.started_s
+    event = model.RunEvent(kind=model.Happening.INITIALISED, group=comm.comm_id or comm.comm)
     return model.TimelineEvent(
         time_s=time_s,
         role="operation",
-        text=f"init of {comm.comm_id or comm.comm}",
+        text=say_event(event, "en"),
         rank=process.rank,
         node=node,
         shift_s=shift_s,
         duration_s=None if ended is None or started is None else max(0.0, ended - started),
+        event=event,
     )
 
 
@@ -277,15 +313,17 @@ def _of_stuck(
     position = group.positions[rank]
     stuck, end_s = position.stuck, run.last_time_s
     assert stuck is not None
+    event = _waits(group, stuck)
     return model.TimelineEvent(
         time_s=time_s,
         role="operation",
         rank=rank,
         node=node,
-        text=f"enters {_named(stuck)} of {group.label or group.group} and never completes it",
+        text=say_event(event, "en", of_group=True),
         source=str(position.origin or group.source),
         shift_s=shift_s,
         duration_s=None if end_s is None or stuck.created_s is None else max(0.0, end_s - stuck.created_s),
+        event=event,
     )
 
 

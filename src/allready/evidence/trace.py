@@ -20,7 +20,7 @@ MAX_SLICES = 2_000_000
 COMPLETED = 2
 
 
-def write_trace(path: str | Path, ruins: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump] = ()) -> int:
+def write_trace(path: str | Path, summary: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump] = ()) -> int:
     """Write a Chrome JSON trace; returns the number of events.
 
     Raises:
@@ -29,7 +29,7 @@ def write_trace(path: str | Path, ruins: RunSummary, run: RunEvidence, dumps: Se
     with Path(path).open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         count = 0
-        for event in _events(ruins, run, dumps):
+        for event in _events(summary, run, dumps):
             _put(file, event, first=count == 0)
             count += 1
             if count >= MAX_SLICES:
@@ -42,11 +42,11 @@ def _put(file: TextIO, event: Mapping[str, Any], *, first: bool) -> None:
     file.write(("" if first else ",\n") + json.dumps(event, ensure_ascii=True, separators=(",", ":")))
 
 
-def _events(ruins: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
+def _events(summary: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) -> Iterator[dict[str, Any]]:
     nodes = sorted(set(run.node_of_rank.values()))
     for node in nodes:
         yield {"ph": "M", "name": "process_name", "pid": node, "args": {"name": f"node {node}"}}
-    for row in ruins.ranks:
+    for row in summary.ranks:
         if row.rank is not None:
             pid = NOWHERE if row.node is None else row.node
             name = f"rank {row.rank}" + (f" (pid {row.pid})" if row.pid else "")
@@ -58,18 +58,18 @@ def _events(ruins: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump]) ->
                 "tid": row.rank,
                 "args": {"sort_index": row.rank},
             }
-    for moment in ruins.moments:
-        if moment.time_s is None:
+    for event in summary.timeline:
+        if event.time_s is None:
             continue
         yield {
-            "ph": "X" if moment.duration_s is not None else "i",
-            "name": (f"{moment.code} " if moment.code else "") + moment.text[:80],
-            "cat": moment.role,
-            "ts": round(moment.time_s * 1e6),
-            **({"dur": round(moment.duration_s * 1e6)} if moment.duration_s is not None else {"s": "t"}),
-            "pid": NOWHERE if moment.node is None else moment.node,
-            "tid": NOWHERE if moment.rank is None else moment.rank,
-            "args": {"line": moment.text, "source": moment.source, "clock_shift_s": moment.shift_s},
+            "ph": "X" if event.duration_s is not None else "i",
+            "name": (f"{event.code} " if event.code else "") + event.text[:80],
+            "cat": event.role,
+            "ts": round(event.time_s * 1e6),
+            **({"dur": round(event.duration_s * 1e6)} if event.duration_s is not None else {"s": "t"}),
+            "pid": NOWHERE if event.node is None else event.node,
+            "tid": NOWHERE if event.rank is None else event.rank,
+            "args": {"line": event.text, "source": event.source, "clock_shift_s": event.shift_s},
         }
     yield from _slices(run, dumps)
 

@@ -10,9 +10,9 @@ from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, sp
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
 from allready.judging.stall import CLOSED as CLOSED_BY_PEER
 from allready.judging.waits import Wait, WaitSnapshot, pictures
-from allready.model import Operation, RunEvidence
+from allready.model import Absence, Operation, RunEvidence
 
-TOLD_SILENT = {"unresponsive", "considered dead"}
+TOLD_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
@@ -211,7 +211,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*TOLD_SILENT, "missing"}
+                if why in {*TOLD_SILENT, Absence.MISSING}
             }
         )
     )

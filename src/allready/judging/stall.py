@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.waits import WaitSnapshot
-from allready.model import Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
+from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
 
 STUCK = {
     "stopped", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait", "user_idle", "user_code"
@@ -57,7 +57,7 @@ def suspect(run: RunEvidence, rank: int, picture: WaitSnapshot) -> Suspect:
     found += [
         evidence(p.origin, f"RAS: rank {rank} is {p.absent[rank]}")
         for p in run.progress
-        if p.absent.get(rank) in {"unresponsive", "considered dead"}
+        if p.absent.get(rank) in {Absence.UNRESPONSIVE, Absence.DEAD}
     ]
     fault_class, confidence = FaultClass.CPU_STUCK, Confidence.LIKELY
     if doing in BUSY or (not doing and _works_alone(run, rank, picture)):
@@ -70,7 +70,7 @@ def suspect(run: RunEvidence, rank: int, picture: WaitSnapshot) -> Suspect:
         fault_class = FaultClass.DEAD  # somebody's connection was closed from the other end
         if not (_has_output(run) or _closed_soon(run, rank)):
             confidence = Confidence.POSSIBLE  # perhaps when all had stood still and somebody ended the job
-    elif doing in STUCK or "unresponsive" in silent:
+    elif doing in STUCK or Absence.UNRESPONSIVE in silent:
         confidence = Confidence.CERTAIN if doing in STUCK - {"user_idle", "user_code"} else Confidence.LIKELY
     elif rank in picture.unseen:
         # A rank whose other files are here and that left no trace beside its peers is silent; else files may lack.

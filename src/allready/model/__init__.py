@@ -52,6 +52,7 @@ from allready.model.fleet import Fleet as Fleet
 from allready.model.fleet import NodeFacts as NodeFacts
 from allready.model.fleet import NotApplicable as NotApplicable
 from allready.model.fleet import PerNode as PerNode
+from allready.model.fleet import fact_from_json as fact_from_json
 from allready.model.job import BenchPoint as BenchPoint
 from allready.model.job import Caller as Caller
 from allready.model.job import Claim as Claim
@@ -88,6 +89,7 @@ from allready.model.report import Report as Report
 from allready.model.report import Status as Status
 from allready.model.report import Verdict as Verdict
 from allready.model.run_evidence import UNNAMED_GROUP as UNNAMED_GROUP
+from allready.model.run_evidence import Absence as Absence
 from allready.model.run_evidence import BenchRow as BenchRow
 from allready.model.run_evidence import BenchRun as BenchRun
 from allready.model.run_evidence import ClockOffset as ClockOffset
@@ -107,7 +109,10 @@ from allready.model.run_evidence import RunEvidence as RunEvidence
 from allready.model.run_evidence import ThreadStack as ThreadStack
 from allready.model.run_evidence import Transport as Transport
 from allready.model.run_summary import Difference as Difference
+from allready.model.run_summary import GroupPosition as GroupPosition
+from allready.model.run_summary import Happening as Happening
 from allready.model.run_summary import IterationCounts as IterationCounts
 from allready.model.run_summary import RankRow as RankRow
+from allready.model.run_summary import RunEvent as RunEvent
 from allready.model.run_summary import RunSummary as RunSummary
 from allready.model.run_summary import TimelineEvent as TimelineEvent

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
@@ -49,6 +49,7 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 class Report(Struct, frozen=True, kw_only=True):
     """One run of one command.  `world` to `not_checked` are the contract; what follows is added by `check`."""
 
+    schema: str = SCHEMA
     tool_version: str
     command: str
     started: str
@@ -58,12 +59,12 @@ class Report(Struct, frozen=True, kw_only=True):
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     not_checked: tuple[NotChecked, ...]
-    schema: str = SCHEMA
     roll: RollCall | None = None
     reach: Reachability | None = None
     collectives: Collectives | None = None
     facts: dict[int, dict[str, Any]] = {}  # node rank -> fact name -> fact, or its {"missing": why}
     odd: dict[int, tuple[str, ...]] = {}  # node rank -> codes of findings that name it
-    ruins: RunSummary | None = None  # only of a run that is over (or still writes the logs that were read)
+    # Only of a run that is over, or that still writes the logs that were read.
+    summary: RunSummary | None = field(default=None, name="ruins")
     job: JobOutcome | None = None  # of `run`, once the job is over
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

@@ -5,6 +5,7 @@ process group.  What is not known is absent (an empty mapping, None), never a de
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -129,13 +130,26 @@ UNNAMED_GROUP = "of unknown name"
 """The group of ranks that wait in one that none of their lines names: it may be another for each of them."""
 
 
+class Absence(StrEnum):
+    """Why a kind of evidence does not show how far a rank came in a group."""
+
+    NO_DUMP = "no dump"
+    TRUNCATED = "truncated dump"
+    NO_ENTRY = "no entry in its dump"
+    UNRESPONSIVE = "unresponsive"  # RAS got no answer of its node
+    DEAD = "considered dead"  # by RAS
+    MISSING = "missing"  # in the answer of RAS
+    NO_LINE = "no line"  # of its log is about this group
+    NO_LOG = "no log"
+    NOT_JOINED = "has not joined"  # the group, while others have
+
+
 class GroupProgress(Struct, frozen=True, kw_only=True):
     """One group as one kind of evidence shows it.
 
     source: "flight recorder", "watchdog", "ras", "coll log" (sequence numbers of different sources do not compare).
     `members`: its global ranks in order, empty when unknown; `size`: how many there are, 0 when unknown.
-    `absent`: rank -> why nothing is known: "no dump", "truncated dump", "unresponsive", "considered dead", "no line",
-    "no log".
+    `absent`: rank -> why nothing is known.
     `complete`: every position is final (a run that ended well, or dumps), not a snapshot of ranks in motion.
     """
 
@@ -145,7 +159,7 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...] = ()
     size: int = 0
     positions: Mapping[int, Position] = {}
-    absent: Mapping[int, str] = {}
+    absent: Mapping[int, Absence] = {}
     complete: bool = False
     origin: Origin | None = None
 
@@ -191,7 +205,7 @@ class Death(Struct, frozen=True, kw_only=True):
     kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
     (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.  `earlier`: in an attempt that
     is over, since the launcher started the job again.  `last_words`: what stood last, and looks like a reason, in the
-    output before the line that tells an exit code.
+    output before the line that tells an exit code.  `last_error`: the library's own, which stands in `text` as well.
     """
 
     kind: str
@@ -214,6 +228,7 @@ class Death(Struct, frozen=True, kw_only=True):
     is_agents: bool = False  # a launcher's own exception, of no rank
     earlier: bool = False
     last_words: str = ""
+    last_error: str = ""
 
 
 class Frame(Struct, frozen=True, kw_only=True):

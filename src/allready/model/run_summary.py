@@ -1,17 +1,65 @@
-"""What a report keeps of the ruins of a run: a row per rank, the moments of the story, what was read."""
+"""What a report keeps of a run that is over: a row per rank, a timeline, what was read.
 
-from msgspec import Struct
+Texts in it are English, made of the fields beside them (`allready.text.run_events`); a report makes its sentences of
+the fields, in the reader's language.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct, field
 
 from allready.model.events import SourceRecord
-from allready.model.run_evidence import BenchRun, ClockOffset
+from allready.model.run_evidence import Absence, BenchRun, ClockOffset
+
+
+class Happening(StrEnum):
+    """What became of a rank, or what one entry of the timeline is about."""
+
+    ENDED_WELL = "ended_well"
+    WAITS = "waits"  # in `operation`, and never comes out of it
+    DIED = "died"
+    INITIALISED = "initialised"  # the communicator or group `group`
+    LOGGED = "logged"  # a line of a log
+
+
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """One thing that happened to a rank.
+
+    `text`: what the rank, its launcher or a log wrote, as it stood there.  `shape`: the same without what differs
+    between lines that mean the same (addresses, numbers of processes), for those that no code names.
+    """
+
+    kind: Happening
+    operation: str = ""
+    seq: int | None = None
+    group: str = ""
+    text: str = ""
+    shape: str = ""
+    signal: str | None = None
+    exit_code: int | None = None
+    last_error: str = ""  # died: of the library, which `text` ends with
+    by_launcher: bool = False  # died: terminated because another rank had failed, or the job was to end
+
+
+class GroupPosition(Struct, frozen=True, kw_only=True):
+    """How far a rank came in a process group, by one kind of evidence; `absent`: why that does not tell."""
+
+    group: str
+    source: str
+    enqueued: int | None = None
+    completed: int | None = None
+    waits: RunEvent | None = None
+    error: str = ""
+    absent: Absence | None = None
+    counts: dict[str, int] = {}
 
 
 class RankRow(Struct, frozen=True, kw_only=True):
     """One rank (or a process whose rank is not known): everything that its evidence says, ready to be shown.
 
-    init: "completed", "started" (and never completed), "" when no log tells.  `groups`: group -> how far it came;
-    `group_counts`: the same group -> operation -> how often, where the source counts them.
-    ending: "ended well", an exception, a signal, "waits in ..." or "" when nothing is known.
+    init: "completed", "started" (and never completed), "" when no log tells.  `end`: how it ended or what it waits in,
+    None when nothing is known; `ending` is its text.  `groups`: the texts of `positions`, by "group (source)";
+    `group_counts`: their counts.  `activity`: what its stack shows, in a word of `evidence.stacks`, and where.
     """
 
     rank: int | None
@@ -38,12 +86,17 @@ class RankRow(Struct, frozen=True, kw_only=True):
     last_line: str = ""
     last_line_class: str = ""
     last_source: str = ""
+    end: RunEvent | None = None
+    positions: tuple[GroupPosition, ...] = ()
+    activity_kind: str = ""
+    site: str = ""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened, on the common clock (`shift_s` was added to what was logged).
 
     role: as `model.Role`, or "operation", "death".  `time_s` is None for lines without a time; `count`: equal lines.
+    `text` is that of `event`.  `is_echo`: a death begins with the very words of this line, and says more.
     """
 
     time_s: float | None
@@ -56,6 +109,8 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     count: int = 1
     shift_s: float = 0.0
+    event: RunEvent | None = None
+    is_echo: bool = False
 
 
 class IterationCounts(Struct, frozen=True, kw_only=True):
@@ -86,7 +141,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """What was read and what it shows, beside the findings."""
 
     ranks: tuple[RankRow, ...] = ()
-    moments: tuple[TimelineEvent, ...] = ()
+    timeline: tuple[TimelineEvent, ...] = field(default=(), name="moments")
     clocks: tuple[ClockOffset, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     benches: tuple[BenchRun, ...] = ()

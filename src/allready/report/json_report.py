@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import SCHEMA, FactMissing, Report, Status
+from allready.model import SCHEMA, Report, Status
 from allready.text.surrogates import without_surrogates
 
 MAX_BYTES = 1 << 30
@@ -30,35 +31,12 @@ def encode(report: Report) -> bytes:
 
     A number that is not finite becomes null; half a surrogate pair (from an undecodable file name) becomes an escape.
     """
-    body = {
-        "schema": report.schema,
-        "tool_version": report.tool_version,
-        "command": report.command,
-        "started": report.started,
-        "duration_s": report.duration_s,
-        "world": report.world,
-        "status": report.status,
-        "verdict": None if report.status is Status.HEALTHY else report.verdict,
-        "findings": report.findings,
-        "not_checked": report.not_checked,
-        "roll": report.roll,
-        "reach": report.reach,
-        "collectives": report.collectives,
-        "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
-        "odd": report.odd,
-        "ruins": report.ruins,
-        "job": report.job,
-        "notes": report.notes,
-    }
+    body = replace(report, verdict=None) if report.status is Status.HEALTHY else report
     try:
         flat = msgspec.json.encode(body)
     except UnicodeEncodeError:
         flat = msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
     return msgspec.json.format(flat, indent=2) + b"\n"
-
-
-def _fact(value: Any) -> Any:
-    return {"missing": value.why} if isinstance(value, FactMissing) else value
 
 
 def decode(data: bytes) -> Report:
@@ -68,23 +46,27 @@ def decode(data: bytes) -> Report:
         UsageError: not JSON, not a report, another schema, or a field that is not what it should be.
     """
     if len(data) > MAX_BYTES:
-        raise UsageError(f"not a report: {len(data)} bytes is more than any report has")
+        raise UsageError("not a report: {size} bytes is too large for one", size=len(data))
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise UsageError(f"not a report: this is not JSON ({error})") from error
+        raise UsageError("not a report: this is not JSON ({error})", error=error) from error
     if not isinstance(body, dict):
         raise UsageError("not a report: the JSON is not an object")
     schema = body.get("schema")
     if schema != SCHEMA:
-        raise UsageError(f"not a report this version reads: its schema is {schema!r:.80}, expected {SCHEMA!r}")
+        raise UsageError(
+            "not a report this version reads: its schema is {schema!r:.80}, expected {expected!r}",
+            schema=schema,
+            expected=SCHEMA,
+        )
     with contextlib.suppress(msgspec.ValidationError, RecursionError):
         return msgspec.convert(body, Report, strict=True, str_keys=True)
     # Again with NaN where a number was not finite, or for the reason: the walk is slow, and seldom needed.
     try:
         return msgspec.convert(_nan_for_null(body, Report), Report, strict=True, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise UsageError(f"not a whole report: {error}") from error
+        raise UsageError("incomplete report: {error}", error=error) from error
 
 
 def _nan_for_null(value: Any, kind: Any) -> Any:
@@ -93,7 +75,8 @@ def _nan_for_null(value: Any, kind: Any) -> Any:
         return math.nan if kind is float else None
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = _hints(kind)
-        return {k: _nan_for_null(v, hints.get(k, Any)) for k, v in value.items()}
+        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        return {k: _nan_for_null(v, hints.get(str(names.get(k, k)), Any)) for k, v in value.items()}
     if isinstance(value, list) and isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return [_nan_for_null(v, hint) for v, hint in zip(value, _hints(kind).values(), strict=False)]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -133,14 +116,14 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(target)
         temporary = None
-        _file_rendezvous(target.parent)
+        _sync_folder(target.parent)
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
 
 
-def _file_rendezvous(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     # Some file systems cannot sync a folder; the file itself is whole either way.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -155,6 +138,7 @@ def deliver(target: str, data: bytes) -> None:
 
     Raises:
         UsageError: it cannot be written.
+        BrokenPipeError: what read standard output is gone.
     """
     try:
         if target != "-":
@@ -163,6 +147,10 @@ def deliver(target: str, data: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # the reader has read enough
     except OSError as error:
         place = "to stdout" if target == "-" else target
-        raise UsageError(f"cannot write {place}: {error.strerror or error}; name a writable place") from error
+        raise UsageError(
+            "cannot write {place}: {reason}; name a writable place", place=place, reason=error.strerror or error
+        ) from error

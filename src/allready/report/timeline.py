@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from allready.model import Report, RunSummary, TimelineEvent
 from allready.report import units
-from allready.report.ruins_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
+from allready.report.run_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
 from allready.report.safe import plain, shorten
 
 WIDTH, LEFT, RIGHT, TOP = 1072, 124, 1052, 36
@@ -68,7 +68,7 @@ class Lane(Struct):
     kind: str  # "node", "rank", "loose"
     y: float = 0.0
     culprit: bool = False
-    moments: list[TimelineEvent] = []
+    events: list[TimelineEvent] = []
 
 
 def shape(role: str, x: float, y: float) -> str:
@@ -79,10 +79,10 @@ def shape(role: str, x: float, y: float) -> str:
 
 def timeline(report: Report) -> dict[str, Any] | None:
     """What the template draws; None when nothing that matters has a time."""
-    ruins = report.ruins
-    if ruins is None:
+    summary = report.summary
+    if summary is None:
         return None
-    timed = [m for m in ruins.moments if m.time_s is not None and abs(m.time_s) < LATEST_S]
+    timed = [m for m in summary.timeline if m.time_s is not None and abs(m.time_s) < LATEST_S]
     onset = onset_s(report)
     if onset is None and all(m.role == HARMLESS for m in timed):
         return None
@@ -91,7 +91,7 @@ def timeline(report: Report) -> dict[str, Any] | None:
         return None
     low_s, high_s = inside
     drawn = [m for m in timed if m.time_s is not None and _start(m) <= high_s and _end(m) >= low_s]
-    lanes, num_ranks, num_drawn = _lanes(report, ruins, drawn)
+    lanes, num_ranks, num_drawn = _lanes(report, summary, drawn)
     edges = {low_s, high_s, *(t for m in drawn for t in (_start(m), _end(m)) if low_s <= t <= high_s)}
     if onset is not None and low_s <= onset <= high_s:
         edges.add(onset)
@@ -122,7 +122,7 @@ def timeline(report: Report) -> dict[str, Any] | None:
         "roles": [role for role in SHAPES if any(mark["role"] == role for mark in marks)],
         "has_bars": bool(bars),
         "outside": len(timed) - len(drawn),
-        "untimed": len(ruins.moments) - len(timed),
+        "untimed": len(summary.timeline) - len(timed),
         "num_ranks": num_ranks,
         "num_drawn": num_drawn,
         "date": clock(low_s, dated=True)[:10],
@@ -137,13 +137,13 @@ def _onset(onset: float | None, axis: Axis, inside: tuple[float, float]) -> dict
     return {"x": x, "text_x": x - 5 if far else x + 5, "anchor": "end" if far else "start", "time": clock(onset)}
 
 
-def _start(moment: TimelineEvent) -> float:
-    return moment.time_s or 0.0
+def _start(event: TimelineEvent) -> float:
+    return event.time_s or 0.0
 
 
-def _end(moment: TimelineEvent) -> float:
-    took = moment.duration_s
-    return _start(moment) + (took if took is not None and 0 < took < LATEST_S else 0.0)
+def _end(event: TimelineEvent) -> float:
+    took = event.duration_s
+    return _start(event) + (took if took is not None and 0 < took < LATEST_S else 0.0)
 
 
 def _window(
@@ -203,19 +203,19 @@ def _ticks(axis: Axis) -> list[dict[str, Any]]:
     return ticks
 
 
-def _lanes(report: Report, ruins: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[Lane], int, int]:
+def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[Lane], int, int]:
     """Nodes with their ranks below them; where there are too many, the ranks that stand out."""
     by_rank: dict[int, list[TimelineEvent]] = defaultdict(list)
     by_node: dict[int, list[TimelineEvent]] = defaultdict(list)
     loose: list[TimelineEvent] = []
-    for moment in drawn:
-        if moment.rank is not None:
-            by_rank[moment.rank].append(moment)
-        elif moment.node is not None:
-            by_node[moment.node].append(moment)
+    for event in drawn:
+        if event.rank is not None:
+            by_rank[event.rank].append(event)
+        elif event.node is not None:
+            by_node[event.node].append(event)
         else:
-            loose.append(moment)
-    node_of = {row.rank: row.node for row in ruins.ranks if row.rank is not None}
+            loose.append(event)
+    node_of = {row.rank: row.node for row in summary.ranks if row.rank is not None}
     node_of |= {m.rank: m.node for m in drawn if m.rank is not None and node_of.get(m.rank) is None}
     culprits = {row.rank for band in bands(report, fold=False) if band.culprit for row in band.rows}
     order = [row.rank for band in bands(report) for row in band.rows if row.rank is not None]
@@ -227,13 +227,13 @@ def _lanes(report: Report, ruins: RunSummary, drawn: Iterable[TimelineEvent]) ->
     for node in nodes[: MAX_LANES + 1]:
         if node is not None:
             label = shorten(plain(f"node {report.world.label(node)}", most=60), 18)
-            lanes.append(Lane(label, "node", moments=by_node.get(node, [])))
+            lanes.append(Lane(label, "node", events=by_node.get(node, [])))
         lanes += [
-            Lane(f"rank {n}", "rank", culprit=n in culprits, moments=by_rank[n])
+            Lane(f"rank {n}", "rank", culprit=n in culprits, events=by_rank[n])
             for n in sorted(n for n in shown if node_of.get(n) == node)
         ]
     if loose:
-        lanes.append(Lane("rank ?", "loose", moments=loose))
+        lanes.append(Lane("rank ?", "loose", events=loose))
     return lanes, len(ranks), len(shown)
 
 
@@ -245,45 +245,43 @@ def _drawing(
     marks: list[tuple[int, dict[str, Any]]] = []
     for lane in lanes:
         taken: set[tuple[str, int]] = set()
-        for moment in lane.moments:
-            x = axis.x(max(_start(moment), inside[0]))
-            place = (moment.role, round(x / 3))
+        for event in lane.events:
+            x = axis.x(max(_start(event), inside[0]))
+            place = (event.role, round(x / 3))
             if place in taken:
                 continue
             taken.add(place)
-            if moment.role == OPERATION:
-                ends = moment.duration_s is not None
-                wide = (axis.x(min(_end(moment), inside[1])) if ends else axis.x(inside[1])) - x
-                stuck = tells(moment) or not ends
+            if event.role == OPERATION:
+                ends = event.duration_s is not None
+                wide = (axis.x(min(_end(event), inside[1])) if ends else axis.x(inside[1])) - x
+                stuck = tells(event) or not ends
                 bars.append(
                     {
                         "x": round(x, 1),
                         "y": lane.y - 4,
                         "w": round(max(2.0, wide), 1),
-                        "title": _title(moment),
+                        "title": _title(event),
                         "css": "b-stuck" if stuck else "b-done",
                     }
                 )
             else:
-                role = moment.role if moment.role in SHAPES else "record"
-                marks.append(
-                    (weight(moment.role), {"role": role, "d": shape(role, x, lane.y), "title": _title(moment)})
-                )
+                role = event.role if event.role in SHAPES else "record"
+                marks.append((weight(event.role), {"role": role, "d": shape(role, x, lane.y), "title": _title(event)}))
     marks.sort(key=lambda mark: mark[0])
     # The most telling are drawn last, on top.
     return bars[:MAX_MARKS], [mark for _, mark in reversed(marks[:MAX_MARKS])]
 
 
-def _title(moment: TimelineEvent) -> str:
+def _title(event: TimelineEvent) -> str:
     """A tooltip; neutral in language."""
     parts = [
-        clock(moment.time_s),
-        "" if moment.rank is None else f"rank {moment.rank}",
-        moment.role,
-        moment.code or "",
-        plain(moment.text, most=160),
-        "" if moment.count == 1 else f"×{moment.count}",
-        "" if moment.duration_s is None else units.time(moment.duration_s),
-        plain(moment.source, most=100),
+        clock(event.time_s),
+        "" if event.rank is None else f"rank {event.rank}",
+        event.role,
+        event.code or "",
+        plain(event.text, most=160),
+        "" if event.count == 1 else f"×{event.count}",
+        "" if event.duration_s is None else units.time(event.duration_s),
+        plain(event.source, most=100),
     ]
     return plain(" · ".join(part for part in parts if part), most=400)

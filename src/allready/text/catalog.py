@@ -5,7 +5,6 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
 import functools
-import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -16,23 +15,12 @@ from msgspec.structs import replace
 from allready.model import Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
 from allready.text.ui import ui
+from allready.text.usage import choose_language as choose_language  # of every text, also where no rule is loaded
 
 LANGUAGES = ("en", "zh")
 _FOLDERS = {"zh": "zh_CN"}
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
-
-
-def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
-    """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
-    if asked:
-        return asked
-    environ = dict(os.environ) if environ is None else environ
-    for name in ("ALLREADY_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
-        value = environ.get(name)
-        if value:
-            return "zh" if value.lower().startswith("zh") else "en"
-    return "en"
 
 
 @functools.cache

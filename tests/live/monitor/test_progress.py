@@ -4,8 +4,8 @@ import json
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
-from allready.live.monitor.progress import NOT_JOINED, progress_of, shifts_of
-from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus
+from allready.live.monitor.progress import progress_of, shifts_of
+from allready.model import Absence, GroupMark, NodeStatus, ProcessState, RankStatus
 from tests.judging.joined import joined_dumps
 from tests.live.monitor.made import entry
 
@@ -51,7 +51,7 @@ def test_marks_are_newer_than_rings_and_rings_know_names() -> None:
 def test_a_member_without_any_group_has_not_joined_and_one_with_others_has_not_used_this_one() -> None:
     other = GroupMark(group="1", members=(1,), enqueued=4, completed=4)
     found = {g.group: g for g in progress_of(words(mark(2, 1, (0, 1, 2)), other, None), (), world_size=3)}
-    assert found["0"].absent == {2: NOT_JOINED}
+    assert found["0"].absent == {2: Absence.NOT_JOINED}
     assert found["0"].positions[1].enqueued == 0
 
 

@@ -2,12 +2,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Confidence, FaultClass, GroupProgress, Live, Origin, Position
+from allready.model import Absence, Confidence, FaultClass, GroupProgress, Live, Origin, Position
 from allready.testing import check
 from tests.rules.runs import ask, ruins
 
 
-def answer(absent: dict[int, str], **changes: Any) -> GroupProgress:
+def answer(absent: dict[int, Absence], **changes: Any) -> GroupProgress:
     """What RAS says of four ranks; the text report tells of nobody else how far he came."""
     known: dict[str, Any] = {
         "group": "0xabc",
@@ -21,28 +21,28 @@ def answer(absent: dict[int, str], **changes: Any) -> GroupProgress:
 
 
 def test_names_the_rank_that_does_not_answer() -> None:
-    [hit] = ask("HNG011", progress=(answer({3: "unresponsive"}),)).hits
+    [hit] = ask("HNG011", progress=(answer({3: Absence.UNRESPONSIVE}),)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((3,), Confidence.POSSIBLE)
     assert hit.fault_class is FaultClass.CPU_STUCK
     assert (hit.values["num_answered"], hit.values["size"]) == (3, 4)
 
 
 def test_a_second_answer_and_a_minute_of_silence_leave_less_doubt() -> None:
-    [hit] = ask("HNG011", progress=(answer({3: "unresponsive"}, complete=True),)).hits
+    [hit] = ask("HNG011", progress=(answer({3: Absence.UNRESPONSIVE}, complete=True),)).hits
     assert (hit.fault_class, hit.confidence) == (FaultClass.CPU_STUCK, Confidence.LIKELY)
-    [hit] = ask("HNG011", progress=(answer({2: "considered dead", 3: "considered dead"}),)).hits
+    [hit] = ask("HNG011", progress=(answer({2: Absence.DEAD, 3: Absence.DEAD}),)).hits
     assert (hit.fault_class, hit.confidence) == (FaultClass.DEAD, Confidence.LIKELY)
 
 
 def test_of_several_nobody_knows_who_was_first() -> None:
     for silent in ((2, 3), (1, 2, 3)):
-        [hit] = ask("HNG011", progress=(answer(dict.fromkeys(silent, "unresponsive")),)).hits
+        [hit] = ask("HNG011", progress=(answer(dict.fromkeys(silent, Absence.UNRESPONSIVE)),)).hits
         assert not hit.culprits
         assert hit.values["num_answered"] == 4 - len(silent)
 
 
 def test_it_leaves_the_word_to_who_knows_more() -> None:
-    silent = answer({3: "unresponsive"})
+    silent = answer({3: Absence.UNRESPONSIVE})
     assert ask("HNG011", progress=(silent,), ended_well=frozenset({3})).state == "clear"
     waiting = {r: Position(enqueued=9, counts={"all_reduce": 9}) for r in range(3)}
     known = replace(silent, positions=waiting, members=(0, 1, 2, 3))
@@ -53,5 +53,5 @@ def test_it_leaves_the_word_to_who_knows_more() -> None:
 
 
 def test_ranks_that_are_only_missing_are_no_silent_ones() -> None:
-    assert ask("HNG011", progress=(answer({3: "missing"}),)).state == "clear"
+    assert ask("HNG011", progress=(answer({3: Absence.MISSING}),)).state == "clear"
     assert ask("HNG011").state == "clear"

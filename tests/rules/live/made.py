@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from allready.judging.engine import Outcome
 from allready.model import (
+    Absence,
     ChildRow,
     Fleet,
     Frame,
@@ -202,7 +203,7 @@ def progress(statuses: Mapping[int, RankStatus], name: str = "all_reduce") -> tu
             source="flight recorder",
             members=members[g],
             positions=found,
-            absent={r: "has not joined" for r in members[g] if r not in found},
+            absent={r: Absence.NOT_JOINED for r in members[g] if r not in found},
         )
         for g, found in sorted(groups.items())
     )

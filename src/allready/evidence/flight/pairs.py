@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.progress import CUT, NO_DUMP, SOURCE
+from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import COMPLETED, UNKNOWN, Track, operation
-from allready.model import GroupProgress, Mismatch, Operation, Position
+from allready.model import Absence, GroupProgress, Mismatch, Operation, Position
 
 MAX_PAIRS = 4_096
 _OTHER = {"send": "recv", "recv": "send"}
@@ -79,16 +79,16 @@ def _progress(
     whole = all(group.dumps[r].is_whole for r in (src, dst) if r in group.dumps)
     base = 0 if whole else max(_number(e, p) for e, p in ((send, pending.get(src)), (receive, pending.get(dst))) if e)
     positions: dict[int, Position] = {}
-    absent: dict[int, str] = {}
+    absent: dict[int, Absence] = {}
     for rank, end in ((src, send), (dst, receive)):
         dump = group.dumps.get(rank)
         if dump is None or dump.is_cut:
-            absent[rank] = NO_DUMP if dump is None else CUT
+            absent[rank] = Absence.NO_DUMP if dump is None else Absence.TRUNCATED
         elif end is None:
             if dump.is_whole or (rank in tracks and tracks[rank].p2p):
                 positions[rank] = Position(enqueued=base, completed=base, origin=dump.origin)
             else:
-                absent[rank] = "no entry in its dump"
+                absent[rank] = Absence.NO_ENTRY
         else:
             level = _number(end, pending[rank]) if whole else base
             positions[rank] = _position(group, end, pending[rank], level)

@@ -9,21 +9,20 @@ from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import SYNCHRONISING
 from allready.evidence.flight.tracks import COMPLETED, STARTED, UNKNOWN, Track, operation
 from allready.evidence.reading import FlightDump
-from allready.model import GroupProgress, Operation, Position
+from allready.model import Absence, GroupProgress, Operation, Position
 
 SOURCE = "flight recorder"
 MAX_RANKS = 1 << 17
-NO_DUMP, CUT, NO_ENTRY = "no dump", "truncated dump", "no entry in its dump"
 
 
 def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | None:
     """All members' positions; None for a group without collectives (it only sends and receives)."""
     positions: dict[int, Position] = {}
-    absent: dict[int, str] = {}
+    absent: dict[int, Absence] = {}
     for rank, dump in group.dumps.items():
         position = _position(group, tracks.get(rank), dump)
         if position is None:
-            absent[rank] = CUT if dump.is_cut else NO_ENTRY
+            absent[rank] = Absence.TRUNCATED if dump.is_cut else Absence.NO_ENTRY
         else:
             positions[rank] = position
     if not any(p.enqueued for p in positions.values()):
@@ -31,7 +30,7 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
     if any(t.dump.completes_by_retirement for t in tracks.values()):
         _deny(group, positions, tracks)
     expected = group.members or (range(max(group.dumps)) if group.is_world and max(group.dumps) < MAX_RANKS else ())
-    absent.update({r: NO_DUMP for r in expected if r not in group.dumps})
+    absent.update({r: Absence.NO_DUMP for r in expected if r not in group.dumps})
     return GroupProgress(
         group=group.title,
         source=SOURCE,

@@ -50,6 +50,7 @@ class DeathDraft(Struct, kw_only=True):
     is_open: bool = False  # a traceback that stands last, of which nothing says that it was not caught
     is_table: bool = False  # the launcher's last word
     last_words: str = ""
+    last_error: str = ""
     is_agents: bool = False  # a launcher's own exception: of a task, of no rank
     num_words: int = 1  # how many statements on a library's error were put together
     is_handlers: bool = False  # of a handler of signals, which knows the process and not the reason
@@ -64,7 +65,10 @@ class DeathDraft(Struct, kw_only=True):
 
     def finished(self) -> Death:
         fields = {name: getattr(self, name) for name in Death.__struct_fields__ if name in self.__struct_fields__}
-        return Death(**fields | {"text": self.text[:1000], "last_words": self.last_words[:1000]})
+        return Death(
+            **fields
+            | {"text": self.text[:1000], "last_words": self.last_words[:1000], "last_error": self.last_error[:1000]}
+        )
 
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:

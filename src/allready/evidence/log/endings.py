@@ -267,6 +267,7 @@ def _of_failure(log: LogContext, at: int, failure: Failure | None) -> DeathDraft
     if failure is not None:
         draft.kind, draft.site, draft.call = "exception", failure.site, failure.call
         draft.text = failure.text if failure.last_error is None else f"{failure.text}; last error: {failure.last_error}"
+        draft.last_error = failure.last_error or ""
         draft.is_collective_error = failure.is_collective_error
     return draft
 

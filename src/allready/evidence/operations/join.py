@@ -7,7 +7,7 @@ from msgspec import Struct
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
 from allready.evidence.operations.members import Group, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
-from allready.model import GroupProgress, Position, ProcessRecord
+from allready.model import Absence, GroupProgress, Position, ProcessRecord
 
 MAX_ABSENT = 100_000
 
@@ -101,17 +101,17 @@ def _is_complete(group: Group) -> bool:
 def _progress(
     group: Group, ranks: Mapping[int, int], by_rank: Mapping[int, OpStream], *, complete: bool
 ) -> GroupProgress:
-    absent: dict[int, str] = {}
+    absent: dict[int, Absence] = {}
     positions = {rank: _position(stream) for rank, stream in by_rank.items()}
     for number, (process, comm, stream) in group.members.items():
         if stream is None:
             if process.streams and comm.init_completed:  # it logs operations of others, so it made none in this one
                 positions[ranks[number]] = Position(enqueued=0)
             else:
-                absent[ranks[number]] = "no line"
+                absent[ranks[number]] = Absence.NO_LINE
     is_whole = group.is_whole and all(a == b for a, b in ranks.items())
     if is_whole and group.nranks - len(ranks) <= MAX_ABSENT:
-        absent |= {r: "no log" for r in range(group.nranks) if r not in ranks}
+        absent |= {r: Absence.NO_LOG for r in range(group.nranks) if r not in ranks}
     is_full = len(ranks) == group.nranks
     return GroupProgress(
         group=group.name,

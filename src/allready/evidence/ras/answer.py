@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allready.evidence.ras.common import as_pid, as_rank, error_text, hash_name, operation_name, parse_time
 from allready.evidence.reading import RasAnswer
 from allready.evidence.untyped import as_dict, as_int, as_list, as_text
-from allready.model import GroupProgress, Origin, Position
+from allready.model import Absence, GroupProgress, Origin, Position
 
 MAX_COUNT = (1 << 63) - 1
 MAX_UNLISTED = 20_000
@@ -54,7 +54,7 @@ def _group(
         return None
     name = hash_name(communicator["hash"][:40])
     positions: dict[int, Position] = {}
-    absent: dict[int, str] = {}
+    absent: dict[int, Absence] = {}
     for item in as_list(communicator.get("ranks")):
         rank = as_rank(as_dict(item).get("rank"))
         position = _position(as_dict(item), answer)
@@ -67,7 +67,9 @@ def _group(
             continue
         status = as_dict(as_dict(item).get("status"))
         is_dead = status.get("considered_dead") is True
-        absent[rank] = "considered dead" if is_dead else "unresponsive" if status.get("unresponsive") else "missing"
+        absent[rank] = (
+            Absence.DEAD if is_dead else Absence.UNRESPONSIVE if status.get("unresponsive") else Absence.MISSING
+        )
         where = _note_host(hosts, name, rank, as_dict(item))
         if is_dead and where is not None and where[1] is not None:
             dead[where[0], where[1]] = None
@@ -84,7 +86,7 @@ def _group(
 
 
 def _with_unlisted(group: GroupProgress) -> GroupProgress:
-    absent = {r: "missing" for r in range(group.size) if r not in group.positions} | dict(group.absent)
+    absent = {r: Absence.MISSING for r in range(group.size) if r not in group.positions} | dict(group.absent)
     absent = dict(sorted(absent.items()))
     return replace(group, absent=absent, members=tuple(sorted({*group.positions, *absent})))
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer
-from allready.model import Event, GroupProgress, Origin, Position
+from allready.model import Absence, Event, GroupProgress, Origin, Position
 
 VERSION = re.compile(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
 _CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")
@@ -236,10 +236,10 @@ class TextReport:
             origin=self.origin,
         )
 
-    def _why(self, where: tuple[str, int] | None, dead: set[tuple[str, int]]) -> str:
+    def _why(self, where: tuple[str, int] | None, dead: set[tuple[str, int]]) -> Absence:
         if where in dead:
-            return "considered dead"
-        return "unresponsive" if where in self._silent else "missing"
+            return Absence.DEAD
+        return Absence.UNRESPONSIVE if where in self._silent else Absence.MISSING
 
 
 def _launched(values: Sequence[_Value], size: int, comm: _Comm) -> dict[int, int]:

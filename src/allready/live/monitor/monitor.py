@@ -333,7 +333,7 @@ class Judge:
             verdict=standing.verdict,
             findings=shown,
             not_checked=(*silent, *unchecked),
-            ruins=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
+            summary=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
         )
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.evidence.flight.progress import SOURCE
-from allready.model import GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
+from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
 
-NOT_JOINED = "has not joined"
 WORLD = "default_pg"
 MUTE_S = 0.8
 
@@ -88,14 +87,14 @@ def _group(
             enqueued = mark.enqueued - shifts.get(rank, 0)
             positions[rank] = recorded or Position(enqueued=enqueued, completed=enqueued, time_s=mark.moved_s)
     _forget_stale(positions, mute)
-    absent: dict[int, str] = {}
+    absent: dict[int, Absence] = {}
     for rank in members:
         if rank in positions:
             continue
         if rank in joined:  # a member that has not used the group
             positions[rank] = Position(enqueued=0, completed=0)
         else:
-            absent[rank] = NOT_JOINED
+            absent[rank] = Absence.NOT_JOINED
     label = next((m.label for m, _ in told.values() if m.label), "")
     return GroupProgress(
         group=name,

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import (
+    Absence,
     BenchRow,
     BenchRun,
     ClockOffset,
@@ -15,10 +16,13 @@ from allready.model import (
     Evidence,
     FaultClass,
     Finding,
+    GroupPosition,
+    Happening,
     IterationCounts,
     Origin,
     RankRow,
     Report,
+    RunEvent,
     RunSummary,
     Severity,
     SourceRecord,
@@ -31,6 +35,16 @@ from allready.model import (
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
 ONSET = "2026-01-02T03:04:15"
+
+
+STUCK = RunEvent(kind=Happening.WAITS, operation="all_reduce", seq=64, group="default_pg")
+
+WELL = RunEvent(kind=Happening.ENDED_WELL)
+
+
+def died(text: str, **changes: Any) -> RunEvent:
+    """A rank that ended so."""
+    return RunEvent(kind=Happening.DIED, text=text, shape=text, **changes)
 
 
 def row(rank: int, **changes: Any) -> RankRow:
@@ -52,11 +66,20 @@ def row(rank: int, **changes: Any) -> RankRow:
         num_channels={"coll": 2, "nvls": 0},
         algorithms={"AllReduce RING/SIMPLE": 12},
         op_counts={"all_reduce": 34, "all_gather": 31},
-        groups={"default_pg (flight recorder)": "65 enqueued, 63 completed, waits in all_reduce #64"},
-        group_counts={"default_pg (flight recorder)": {"all_reduce": 34, "all_gather": 31}},
+        positions=(
+            GroupPosition(
+                group="default_pg",
+                source="flight recorder",
+                enqueued=65,
+                completed=63,
+                waits=STUCK,
+                counts={"all_reduce": 34, "all_gather": 31},
+            ),
+        ),
         phases_s={"init total": 0.37},
-        activity="gpu_wait torch/cuda/__init__.py:1162 synchronize",
-        ending="waits in all_reduce #64",
+        activity_kind="gpu_wait",
+        site="torch/cuda/__init__.py:1162 synchronize",
+        end=STUCK,
         last_line="AllGather: opCount 40",
         last_line_class="operation",
         last_source=f"run/nccl.{rank}.log:148",
@@ -69,14 +92,14 @@ def culprit_row(rank: int = 1) -> RankRow:
     return row(
         rank,
         op_counts={"all_reduce": 33, "all_gather": 30},
-        groups={"default_pg (flight recorder)": "no dump"},
-        group_counts={},
-        activity="user_idle train.py:20 <module>",
-        ending="",
+        positions=(GroupPosition(group="default_pg", source="flight recorder", absent=Absence.NO_DUMP),),
+        activity_kind="user_idle",
+        site="train.py:20 <module>",
+        end=None,
     )
 
 
-def moments(num_ranks: int = 8) -> tuple[TimelineEvent, ...]:
+def timeline(num_ranks: int = 8) -> tuple[TimelineEvent, ...]:
     """Harmless start-up, operations that got stuck, a watchdog, a death, consequences, clearing away."""
     others = [n for n in range(num_ranks) if n != 1]
     return (
@@ -97,6 +120,7 @@ def moments(num_ranks: int = 8) -> tuple[TimelineEvent, ...]:
                 time_s=BEGIN + 10 + n / 1000,
                 role="operation",
                 text="enters all_reduce #64 of default_pg and never completes it",
+                event=STUCK,
                 rank=n,
                 node=n // 4,
                 source=f"run/fr_{n}",
@@ -104,7 +128,15 @@ def moments(num_ranks: int = 8) -> tuple[TimelineEvent, ...]:
             )
             for n in others
         ),
-        TimelineEvent(time_s=BEGIN + 0.5, role="operation", text="init of 0xabc", rank=0, node=0, duration_s=0.4),
+        TimelineEvent(
+            time_s=BEGIN + 0.5,
+            role="operation",
+            text="init of 0xabc",
+            event=RunEvent(kind=Happening.INITIALISED, group="0xabc"),
+            rank=0,
+            node=0,
+            duration_s=0.4,
+        ),
         TimelineEvent(
             time_s=BEGIN + 11,
             role="root",
@@ -133,12 +165,19 @@ def moments(num_ranks: int = 8) -> tuple[TimelineEvent, ...]:
             source="run/nccl.2.log:9",
         ),
         TimelineEvent(
-            time_s=BEGIN + 31, role="death", text="Signal 6 (SIGABRT)", rank=2, node=0, source="run/out.2:99"
+            time_s=BEGIN + 31,
+            role="death",
+            text="Signal 6 (SIGABRT)",
+            event=died("Signal 6 (SIGABRT)", signal="SIGABRT"),
+            rank=2,
+            node=0,
+            source="run/out.2:99",
         ),
         TimelineEvent(
             time_s=BEGIN + 32,
             role="death",
             text="Sending process 1003 closing signal SIGTERM (ended by its launcher)",
+            event=died("Sending process 1003 closing signal SIGTERM", by_launcher=True),
             rank=3,
             node=0,
             source="run/out.0:101",
@@ -174,11 +213,11 @@ def findings(rank: int = 1) -> tuple[Finding, ...]:
     )
 
 
-def stuck_ruins(num_ranks: int = 8) -> RunSummary:
+def stuck_run(num_ranks: int = 8) -> RunSummary:
     """Rank 1 of `num_ranks` stood still."""
     return RunSummary(
         ranks=tuple(culprit_row() if n == 1 else row(n) for n in range(num_ranks)),
-        moments=moments(num_ranks),
+        timeline=timeline(num_ranks),
         clocks=(
             ClockOffset(node="gpu1", offset_s=0.12, uncertainty_s=0.004, num_matches=63),
             ClockOffset(node="gpu2", offset_s=-0.001, uncertainty_s=0.02, num_matches=1),
@@ -207,7 +246,7 @@ def stuck_ruins(num_ranks: int = 8) -> RunSummary:
 
 
 def stuck_report(num_ranks: int = 8, **changes: Any) -> Report:
-    """The report about it; `changes` are of the ruins."""
+    """The report about it; `changes` are of the summary."""
     found = findings()
     verdict = Verdict(
         code="HNG901",
@@ -234,12 +273,12 @@ def stuck_report(num_ranks: int = 8, **changes: Any) -> Report:
         verdict=verdict,
         findings=found,
         not_checked=(),
-        ruins=replace(stuck_ruins(num_ranks), **changes),
+        summary=replace(stuck_run(num_ranks), **changes),
     )
 
 
 def whole_report() -> Report:
-    """Every part of the ruins is there."""
+    """Every part of the summary is there."""
     bench = BenchRun(
         origin=Origin(source="run/perf.txt"),
         operation="all_reduce",
@@ -266,7 +305,7 @@ def whole_report() -> Report:
 
 def well_report() -> Report:
     """Every rank ended well, and only harmless lines were seen."""
-    rows = tuple(row(n, ending="ended well", activity="", groups={}, last_line_class="teardown") for n in range(8))
-    harmless = tuple(m for m in moments() if m.role == "harmless")
-    report = stuck_report(ranks=rows, moments=harmless, clocks=(), sources=())
+    rows = tuple(row(n, end=WELL, activity_kind="", positions=(), last_line_class="teardown") for n in range(8))
+    harmless = tuple(m for m in timeline() if m.role == "harmless")
+    report = stuck_report(ranks=rows, timeline=harmless, clocks=(), sources=())
     return replace(report, status=Status.HEALTHY, verdict=None, findings=findings()[3:4])

@@ -14,9 +14,9 @@ from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
-from tests.report.made_up_ruins import BEGIN, row, stuck_report, well_report, whole_report
+from tests.report.made_up_run import BEGIN, died, row, stuck_report, well_report, whole_report
 from tests.report.test_html import Seen
-from tests.report.test_ruins_terminal import big_report
+from tests.report.test_run_terminal import big_report
 
 REPORTS = {"whole": whole_report(), "stuck": stuck_report(), "well": well_report()}
 ALLOWED = set().union(*(Seen(render(report)).vocabulary for report in (*REPORTS.values(), faulty_report())))
@@ -113,7 +113,7 @@ def test_without_a_script_every_line_is_there_and_the_filter_is_not() -> None:
     assert not re.search(r"<tr data-role[^>]*hidden", page)
 
 
-def test_a_check_has_no_ruins_on_its_page() -> None:
+def test_a_check_has_no_run_on_its_page() -> None:
     page = render(faulty_report())
     assert 'class="timeline"' not in page
     assert 'class="ranks"' not in page
@@ -147,16 +147,16 @@ def test_every_rank_has_a_lane_below_its_node_also_the_silent_one() -> None:
 
 def test_a_line_of_a_node_stands_in_the_nodes_lane_and_one_of_nobody_in_a_lane_of_its_own() -> None:
     loose = TimelineEvent(time_s=BEGIN + 5, role="root", text="somebody's", code="X001")
-    found = drawn(stuck_report(moments=(*whole_moments(), loose)))
+    found = drawn(stuck_report(timeline=(*whole_timeline(), loose)))
     assert found["lanes"][-1]["label"] == "rank ?"
     root = next(m for m in found["marks"] if "KRN001" in m["title"])
     assert f" {found['lanes'][0]['y'] - 6:.1f}l" in root["d"]
 
 
-def whole_moments() -> tuple[TimelineEvent, ...]:
-    ruins = stuck_report().ruins
-    assert ruins is not None
-    return ruins.moments
+def whole_timeline() -> tuple[TimelineEvent, ...]:
+    summary = stuck_report().summary
+    assert summary is not None
+    return summary.timeline
 
 
 def test_operations_are_bars_as_long_as_they_took_and_the_onset_is_a_line() -> None:
@@ -172,14 +172,14 @@ def test_operations_are_bars_as_long_as_they_took_and_the_onset_is_a_line() -> N
 def test_an_operation_without_an_end_reaches_to_the_end_of_the_drawing() -> None:
     open_ended = TimelineEvent(time_s=BEGIN + 10, role="operation", text="init of x", rank=0, node=0)
     later = TimelineEvent(time_s=BEGIN + 20, role="death", text="x", rank=1, node=0)
-    found = drawn(stuck_report(moments=(open_ended, later)))
+    found = drawn(stuck_report(timeline=(open_ended, later)))
     assert found["bars"][0]["x"] + found["bars"][0]["w"] == pytest.approx(RIGHT - EDGE_PX, abs=0.2)
 
 
 def test_hours_without_events_are_cut_out_and_said_so() -> None:
-    fault = tuple(replace(m, time_s=m.time_s + 36_000) for m in whole_moments() if m.time_s and m.role != "harmless")
+    fault = tuple(replace(m, time_s=m.time_s + 36_000) for m in whole_timeline() if m.time_s and m.role != "harmless")
     early = TimelineEvent(time_s=BEGIN, role="cascade", text="a hiccup", rank=0, node=0, code="X001")
-    report = stuck_report(moments=(early, *fault))
+    report = stuck_report(timeline=(early, *fault))
     found = drawn(report)
     assert [b["text"] for b in found["breaks"]] == ["⁄⁄ 9 h 59 min"]
     stuck = [bar for bar in found["bars"] if bar["css"] == "b-stuck"]
@@ -189,7 +189,7 @@ def test_hours_without_events_are_cut_out_and_said_so() -> None:
 
 def test_lines_far_from_the_fault_are_counted_not_drawn() -> None:
     early = tuple(TimelineEvent(time_s=BEGIN - 9000 + n, role="harmless", text="x", rank=0, node=0) for n in range(3))
-    found = drawn(stuck_report(moments=(*early, *whole_moments())))
+    found = drawn(stuck_report(timeline=(*early, *whole_timeline())))
     assert found["outside"] == 12
     assert found["breaks"] == []
 
@@ -225,7 +225,7 @@ def test_no_number_whatever_breaks_the_page(
         TimelineEvent(time_s=t, duration_s=d, role=role, rank=rank, node=node, text="x")
         for t, d, role, rank, node in told
     )
-    page = render(stuck_report(moments=made))
+    page = render(stuck_report(timeline=made))
     assert not re.search(r'="-?(nan|inf)"', page)
     assert Seen(page).unclosed == []
 
@@ -254,7 +254,7 @@ def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, nam
 
 def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
     rows = tuple(row(n) for n in range(300))
-    report = stuck_report(300, ranks=(*rows[:1], replace(rows[1], ending="ValueError: x"), *rows[2:]))
+    report = stuck_report(300, ranks=(*rows[:1], replace(rows[1], end=died("ValueError: x")), *rows[2:]))
     assert report.verdict is not None
     guilty = replace(report.verdict.culprits, ranks=(250,))
     found = drawn(replace(report, verdict=replace(report.verdict, culprits=guilty)))
@@ -264,7 +264,7 @@ def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
 
 
 @pytest.mark.thorough
-def test_4096_ranks_and_4000_moments_stay_quick_and_small() -> None:
+def test_4096_ranks_and_4000_events_stay_quick_and_small() -> None:
     report = big_report()
     page, took_s = timed(lambda: render(report), enough_s=6)
     assert took_s < 6
@@ -276,7 +276,7 @@ def test_4096_ranks_and_4000_moments_stay_quick_and_small() -> None:
 
 
 def test_many_differences_are_cut_and_counted() -> None:
-    one = whole_report().ruins
+    one = whole_report().summary
     assert one is not None
     page = render(stuck_report(baseline="good", differences=one.differences * 200))
     assert "… +100" in Seen(page).text

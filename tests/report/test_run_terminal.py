@@ -4,15 +4,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allready.model import Culprits, Report, TimelineEvent
-from allready.report.ruins_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
+from allready.model import Culprits, GroupPosition, Report, TimelineEvent
+from allready.report.run_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
 from allready.report.safe import width
 from allready.report.terminal import show
 from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
-from tests.report.made_up_ruins import BEGIN, row, stuck_report, well_report, whole_report
+from tests.report.made_up_run import BEGIN, STUCK, WELL, died, row, stuck_report, well_report, whole_report
 from tests.report.test_terminal import SGR, Terminal
 
 
@@ -133,7 +133,8 @@ def test_no_difference_is_said() -> None:
 def test_verbose_shows_every_rank_with_its_neighbours_and_unfolds_the_harmless() -> None:
     text = shown(whole_report(), verbose=1)
     assert (
-        "rank 3: nccl 2.28.9 · cuda-driver 13000 · interfaces chosen: eth0 10.0.0.1 · also available: docker0" in text
+        "rank 3: versions: nccl 2.28.9, cuda-driver 13000 · interfaces chosen: eth0 10.0.0.1 · also available: docker0"
+        in text
     )
     assert "HCAs chosen: mlx5_0:1/RoCE" in text
     assert "-> 4 P2P/CUMEM x2" in text
@@ -143,7 +144,7 @@ def test_verbose_shows_every_rank_with_its_neighbours_and_unfolds_the_harmless()
     assert "mend TCH023" in text
 
 
-def test_a_report_without_ruins_is_as_before() -> None:
+def test_a_report_without_a_run_is_as_before() -> None:
     text = shown(faulty_report())
     assert "Read:" not in text
     assert "Ranks" not in text
@@ -173,28 +174,33 @@ def test_many_culprits_are_folded() -> None:
 
 
 def test_the_dead_stand_before_the_waiting_and_the_rare_before_the_usual() -> None:
-    rows = (*(row(n) for n in range(6)), row(6, ending="ValueError: x", activity=""), row(7, ending="", activity=""))
+    rows = (
+        *(row(n) for n in range(6)),
+        row(6, end=died("ValueError: x"), activity_kind=""),
+        row(7, end=None, activity_kind=""),
+    )
     found = bands(replace(stuck_report(ranks=rows), verdict=None))
     assert [band.rows[0].rank for band in found] == [6, 7, 0]
 
 
 def test_a_death_by_the_launcher_is_no_cause() -> None:
-    rows = (row(0), row(1), row(2, ending="Sending process 7 closing signal SIGTERM (ended by its launcher)"))
+    rows = (row(0), row(1), row(2, end=died("Sending process 7 closing signal SIGTERM", by_launcher=True)))
     found = bands(replace(stuck_report(ranks=rows), verdict=None))
     assert found[0].rows[0].rank == 2
     text = shown(stuck_report(ranks=rows), colour=True)
     assert "\x1b[1;31mSending" not in text
 
 
-def test_endings_that_differ_only_in_numbers_of_their_own_are_one() -> None:
-    rows = tuple(row(n, ending=f"[{n}] lost 0x{n:x} pid {4000 + n}", activity="") for n in range(4))
+def test_endings_of_one_shape_are_one() -> None:
+    ends = (replace(died(f"[{n}] lost 0x{n:x}"), shape="# lost #") for n in range(4))
+    rows = tuple(row(n, end=end, activity_kind="") for n, end in enumerate(ends))
     assert len(bands(replace(stuck_report(ranks=rows), verdict=None))) == 1
-    codes = tuple(row(n, ending=f"exit code {n}", activity="") for n in range(4))
+    codes = tuple(row(n, end=died("", exit_code=n), activity_kind="") for n in range(4))
     assert len(bands(replace(stuck_report(ranks=codes), verdict=None))) == 4
 
 
 def test_ranks_without_evidence_are_said_to_be_unknown() -> None:
-    nothing = row(3, ending="", activity="", groups={}, last_line_class="")
+    nothing = row(3, end=None, activity_kind="", positions=(), last_line_class="")
     assert stand(nothing, "en") == "nothing known"
     assert stand(replace(nothing, last_line_class="connect"), "en") == "last line: connecting"
     assert stand(replace(nothing, last_line_class="connect"), "zh") == "最后一行：建立连接"
@@ -202,9 +208,11 @@ def test_ranks_without_evidence_are_said_to_be_unknown() -> None:
 
 def test_of_a_long_exception_the_name_and_the_last_error_are_kept() -> None:
     text = f"torch.DistBackendError: NCCL error in: {'x' * 200}; last error: no space left on device"
-    assert gist(text, 80) == "torch.DistBackendError … last error: no space left on device"
-    assert gist("short; last error: y", 80) == "short; last error: y"
-    assert gist("y" * 90, 80) == "y" * 79 + "…"
+    end = died(text, last_error="no space left on device")
+    assert gist(text, 80, end) == "torch.DistBackendError: NCCL error in: xxxxxxxxxxxxxxxx… no space left on device"
+    assert gist("short; last error: y", 80, died("short", last_error="y")) == "short; last error: y"
+    assert gist("y" * 90, 80) == gist("y" * 90, 80, died("y")) == "y" * 79 + "…"
+    assert len(gist(text, 80, died(text, last_error="z" * 300))) <= 80
 
 
 def test_columns_that_nobody_fills_are_left_out() -> None:
@@ -226,9 +234,9 @@ def test_the_chain_keeps_the_cause_however_much_else_there_is() -> None:
         for n in range(300)
     )
     root = TimelineEvent(time_s=BEGIN + 500, role="root", text="the cause", rank=9, code="R001")
-    report = stuck_report(moments=(*noise, root))
-    assert report.ruins is not None
-    links, more = chain(report.ruins)
+    report = stuck_report(timeline=(*noise, root))
+    assert report.summary is not None
+    links, more = chain(report.summary)
     assert len(links) == 10
     assert links[-1].first is root
     assert more == 291
@@ -239,11 +247,11 @@ def test_a_line_that_only_repeats_a_death_is_no_link() -> None:
     text = "failed (exitcode: -9) local_rank: 1"
     pair = (
         TimelineEvent(time_s=BEGIN, role="death", text=text, rank=1),
-        TimelineEvent(time_s=BEGIN, role="record", text=text, code="ELA001"),
+        TimelineEvent(time_s=BEGIN, role="record", text=text, code="ELA001", is_echo=True),
     )
-    report = stuck_report(moments=pair)
-    assert report.ruins is not None
-    assert [link.first.role for link in chain(report.ruins)[0]] == ["death"]
+    report = stuck_report(timeline=pair)
+    assert report.summary is not None
+    assert [link.first.role for link in chain(report.summary)[0]] == ["death"]
 
 
 def test_times_of_several_days_have_their_date() -> None:
@@ -251,7 +259,7 @@ def test_times_of_several_days_have_their_date() -> None:
         TimelineEvent(time_s=BEGIN, role="root", text="a", code="A001"),
         TimelineEvent(time_s=BEGIN + 86_400, role="death", text="b", rank=1),
     )
-    text = shown(stuck_report(moments=two))
+    text = shown(stuck_report(timeline=two))
     assert "2026-01-02 03:04:05" in text
     assert "2026-01-03 03:04:05" in text
 
@@ -259,7 +267,7 @@ def test_times_of_several_days_have_their_date() -> None:
 @cases("strange", [float("nan"), float("inf"), 1e300, -1e300, None])
 def test_strange_times_are_unknown(strange: float | None) -> None:
     assert clock(strange) == "–"
-    assert shown(stuck_report(moments=(TimelineEvent(time_s=strange, role="root", text="a"),)))
+    assert shown(stuck_report(timeline=(TimelineEvent(time_s=strange, role="root", text="a"),)))
     assert onset_s(stuck_report(onset_s=12.0)) == 12.0
 
 
@@ -271,21 +279,28 @@ def test_a_fault_time_that_is_none_makes_no_onset() -> None:
         assert onset_s(replace(report, verdict=replace(report.verdict, fault_time=time_text))) is None
 
 
-def test_only_our_own_phrases_are_translated() -> None:
-    assert said("ended well", "zh") == "正常结束"
-    assert said("exit code -9", "zh") == "退出码 -9"
-    assert said("ValueError: ended well", "zh") == "ValueError: ended well"
-    assert came("65 enqueued, 63 completed, waits in send #2, remote exited", "zh") == (
-        "已入队 65, 已完成 63, 卡在 send #2, remote exited"
+def test_what_happened_is_told_in_both_languages_and_foreign_words_stay() -> None:
+    assert said(WELL, "zh") == "正常结束"
+    assert said(died("", exit_code=-9), "zh") == "退出码 -9"
+    assert said(died("ValueError: ended well"), "zh") == "ValueError: ended well"
+    assert said(STUCK, "en", of_group=True) == "enters all_reduce #64 of default_pg and never completes it"
+    position = GroupPosition(
+        group="TP",
+        source="ras",
+        enqueued=65,
+        completed=63,
+        waits=replace(STUCK, operation="send", seq=2),
+        error="remote exited",
     )
-    assert doing("gpu_wait a.py:1 f", "zh") == "等待 GPU (a.py:1 f)"
-    assert doing("something new", "en") == "something (new)"
+    assert came(position, "zh") == "已入队 65, 已完成 63, 卡在 send #2, remote exited"
+    assert doing(row(1, site="a.py:1 f"), "zh") == "等待 GPU (a.py:1 f)"
+    assert doing(row(1, activity_kind="something", site="new"), "en") == "something (new)"
 
 
 @pytest.mark.thorough
 @cases("payload", PAYLOADS)
 @cases("colour", [False, True])
-def test_a_strangers_text_in_the_ruins_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
+def test_a_strangers_text_in_a_run_cannot_steer_the_terminal(payload: str, colour: bool) -> None:
     for everywhere in (False, True):
         strange = changed(whole_report(), lambda s: s + payload, everywhere=everywhere)
         for verbose in (0, 1, 2):
@@ -305,7 +320,7 @@ def test_a_terminal_line_is_never_wider_than_the_terminal(columns: int, monkeypa
         assert max(width(SGR.sub("", line)) for line in terminal.getvalue().splitlines()) <= columns
 
 
-def test_4096_ranks_and_4000_moments_are_shown_quickly_and_in_few_lines() -> None:
+def test_4096_ranks_and_4000_events_are_shown_quickly_and_in_few_lines() -> None:
     report = big_report()
     text, took_s = timed(lambda: shown(report), enough_s=3)
     assert took_s < 3
@@ -314,12 +329,12 @@ def test_4096_ranks_and_4000_moments_are_shown_quickly_and_in_few_lines() -> Non
 
 
 def big_report() -> Report:
-    """4,096 ranks of which each tenth counts otherwise, 4,000 moments."""
+    """4,096 ranks of which each tenth counts otherwise, 4,000 events."""
     rows = tuple(
         row(
             n,
             op_counts={"all_reduce": 34 - (n % 10 == 0), "all_gather": n % 97},
-            ending=f"waits in all_reduce #{n % 50}",
+            end=replace(STUCK, seq=n % 50),
         )
         for n in range(4096)
     )
@@ -335,4 +350,4 @@ def big_report() -> Report:
         )
         for n in range(4000)
     )
-    return stuck_report(4096, ranks=rows, moments=told)
+    return stuck_report(4096, ranks=rows, timeline=told)

@@ -1,0 +1,45 @@
+"""What became of a rank, and how far it came, as a sentence in either language."""
+
+from allready.model import GroupPosition, Happening, RunEvent
+from allready.text.ui import ui
+
+
+def say_event(event: RunEvent, language: str, *, of_group: bool = False) -> str:
+    """What happened; what a log or a program wrote stays as it stood there.
+
+    of_group: where a rank waits, name the group as well, as an entry of the timeline does.
+    """
+    match event.kind:
+        case Happening.ENDED_WELL:
+            return _t("ended_well", language)
+        case Happening.WAITS:
+            return _t("enters" if of_group else "waits_in", language, operation=_named(event), group=event.group)
+        case Happening.INITIALISED:
+            return _t("init_of", language, group=event.group)
+        case Happening.LOGGED:
+            return event.text
+        case Happening.DIED:
+            how = event.text or event.signal or ""
+            if not how and event.exit_code is not None:
+                how = _t("exit_code", language, number=event.exit_code)
+            return _t("by_launcher", language, how=how) if event.by_launcher else how
+
+
+def say_position(position: GroupPosition, language: str) -> str:
+    """`65 enqueued, 63 completed, waits in all_reduce #64`, or why nothing is known."""
+    if position.absent is not None:
+        return _t(f"absent_{position.absent.name.lower()}", language)
+    parts = [_t("enqueued", language, number=position.enqueued)]
+    if position.completed is not None:
+        parts.append(_t("completed", language, number=position.completed))
+    if position.waits is not None:
+        parts.append(say_event(position.waits, language))
+    return ", ".join([*parts, position.error] if position.error else parts)
+
+
+def _named(event: RunEvent) -> str:
+    return event.operation if event.seq is None else f"{event.operation} #{event.seq}"
+
+
+def _t(name: str, language: str, **values: object) -> str:
+    return ui(f"run_summary.{name}", language, **values)
