@@ -79,4 +79,4 @@ def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) ->
     listed = run(checkout, "-m", "allready.cli.dev", "untranslated")
     assert (listed.returncode, listed.stdout) == (1, f"zh_CN/net.toml: {code}: title, message, page, remedy\n")
     shown = run(checkout, "-m", "allready", "explain", code, "--lang", "zh")
-    assert "Nodes run different operating systems" in shown.stdout
+    assert "Nodes run different kernels" in shown.stdout
