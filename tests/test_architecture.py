@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "evidence": {"model", "errors", "garbage", "signatures"},
+    "evidence": {"model", "errors", "garbage", "signatures", "text"},
     "proc": {"model"},
     "judging": {"model", "signatures", "evidence", "text"},
     "rules": {"model", "signatures", "judging", "text"},
