@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "evidence": {"model", "errors", "signatures"},
+    "evidence": {"model", "errors", "signatures", "text"},
     "proc": {"model"},
     "judging": {"model", "signatures", "evidence", "text"},
     "rules": {"model", "signatures", "judging", "text"},

@@ -56,11 +56,10 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     language = language_of(arguments)
     speak(language)
-    if arguments[:1] == ["--lang"] or (arguments and arguments[0].startswith("--lang=")):
-        del arguments[: 2 if arguments[0] == "--lang" else 1]
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+    asks = {"-h", "--help", "help"}
+    if not arguments or arguments[0] in {*asks, "--lang"}:
         sys.stdout.write(usage())
-        return EXIT_HEALTHY if arguments else EXIT_USAGE
+        return EXIT_HEALTHY if asks & {*arguments} else EXIT_USAGE
     if arguments[0] in {"-V", "--version"}:
         from allready import __version__
 
