@@ -4,7 +4,6 @@ AllreadyError
 ├── UsageError          the user asked for something impossible; the message names what is valid
 ├── FactUnavailable     one fact of one machine cannot be read; the message says why (stays below `facts`)
 ├── ExchangeError       talking to the other nodes failed
-│   └── Rejected        node 0 refused this node; the message says why
 ├── DeadlineExceeded    a wait ended at its deadline (also a builtin TimeoutError)
 └── LabError            the fault laboratory cannot do what was asked on this machine
 """
@@ -31,10 +30,6 @@ class FactUnavailable(AllreadyError):  # noqa: N818 - reads as the answer it is:
 
 class ExchangeError(AllreadyError):
     """Talking to the other nodes failed."""
-
-
-class Rejected(ExchangeError):  # noqa: N818
-    """Node 0 refused this node; the message says why."""
 
 
 class DeadlineExceeded(AllreadyError, TimeoutError):  # noqa: N818

@@ -147,7 +147,7 @@ def test_any_text_has_an_answer(line: str) -> None:
     entry = diagnose_explain.meaning_of(line)
     for language in ("en", "zh"):
         assert list(diagnose_explain.rows(entry, language))
-    json.dumps(entry)
+    json.dumps(diagnose_explain.as_json(entry))
 
 
 def test_says_that_there_was_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,8 @@ def test_no_difference_is_said() -> None:
 def test_verbose_shows_every_rank_with_its_neighbours_and_unfolds_the_harmless() -> None:
     text = shown(whole_report(), verbose=1)
     assert (
-        "rank 3: nccl 2.28.9 · cuda-driver 13000 · interfaces chosen: eth0 10.0.0.1 · also available: docker0" in text
+        "rank 3: versions: nccl 2.28.9, cuda-driver 13000 · interfaces chosen: eth0 10.0.0.1 · also available: docker0"
+        in text
     )
     assert "HCAs chosen: mlx5_0:1/RoCE" in text
     assert "-> 4 P2P/CUMEM x2" in text

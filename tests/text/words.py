@@ -141,8 +141,9 @@ def _of_help() -> Iterator[Text]:
     for command, (module, _) in COMMANDS.items():
         import argparse
 
-        parser = argparse.ArgumentParser(prog=f"allready {command}")
-        importlib.import_module(module).add_arguments(parser)
+        imported = importlib.import_module(module)
+        parser = argparse.ArgumentParser(prog=f"allready {command}", epilog=getattr(imported, "EPILOG", None))
+        imported.add_arguments(parser)
         yield Text(
             f"src/allready/{module.removeprefix('allready.').replace('.', '/')}.py", "help", parser.format_help()
         )

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.cli.interrupts import Interrupts
-from allready.cli.main import EXIT_BUG, EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.main import EXIT_BUG, EXIT_HEALTHY, EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import (
     add_both_spellings,
     add_common,
@@ -26,18 +26,10 @@ from allready.cli.options import (
 )
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
-from allready.model import Report, Status, UncheckedKind
+from allready.model import Report, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
 from allready.text.reasons import reason
 from allready.text.usage import usage_text
-
-EXIT_OF_STATUS = {
-    Status.HEALTHY: EXIT_HEALTHY,
-    Status.FAULT: EXIT_FAULT,
-    Status.WAITING: EXIT_UNCHECKED,
-    Status.UNKNOWN: EXIT_UNCHECKED,
-    Status.INTERRUPTED: EXIT_UNCHECKED,
-}
 
 FLOAT32_BYTES = 4
 
@@ -54,8 +46,6 @@ Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be chec
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `check`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     job = parser.add_argument_group("the job, as for torchrun")
     job.add_argument("--nnodes", type=_nnodes, metavar="N", help="number of nodes")
     add_both_spellings(job, "node-rank", type=int, metavar="R", help="rank of this node, from 0")
@@ -138,7 +128,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     request = _request(args, layout)
     from allready.cli.output import Output
 
-    with Output.from_arguments(args) as output:
+    with Output(args) as output:
         report, code = asyncio.run(_check(request, output, interrupts))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
@@ -179,7 +169,7 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
         why = reason(UncheckedKind.FAILED, error=f"{ours}{error}")
         output.interim(inquiry.failed(position[0]() if position else "start", why))
         raise
-    return report, EXIT_OF_STATUS[report.status]
+    return report, exit_code_of(report.status)
 
 
 def _layout(args: argparse.Namespace) -> Layout:

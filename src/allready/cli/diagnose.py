@@ -44,8 +44,6 @@ Exit codes: 0 healthy, 1 fault, 2 usage, 3 no decisive evidence.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `diagnose`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="files, folders, glob patterns, archives; - for standard input"
     )
@@ -114,13 +112,13 @@ def _once(args: argparse.Namespace) -> int:
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
-        with Output.from_arguments(args) as output:
+        with Output(args) as output:
             _check_trace(args.trace)
             _load_what_comes_next()
-            readings = read(crew, output, quiet=args.quiet)
+            readings = read(pool, output, quiet=args.quiet)
             refuse_nothing(readings)
             question = _question(args)
             report, code = report_on(readings, question, args, started=started)
@@ -142,7 +140,7 @@ def _question(args: argparse.Namespace) -> "Question":
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
 
 
-def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
+def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
     shown_s = 0.0
@@ -158,7 +156,7 @@ def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 
-    return crew.read(show)
+    return pool.read(show)
 
 
 def _load_what_comes_next() -> None:
@@ -199,11 +197,7 @@ def _check_trace(path: str | None) -> None:
 
 
 def ranks(text: str) -> frozenset[int]:
-    """`0,2,5-7`.
-
-    Raises:
-        argparse.ArgumentTypeError: not a list of ranks.
-    """
+    """`0,2,5-7`."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
@@ -215,11 +209,7 @@ def ranks(text: str) -> frozenset[int]:
 
 
 def kinds(text: str) -> frozenset[str]:
-    """Names of kinds, separated by commas.
-
-    Raises:
-        argparse.ArgumentTypeError: one of them is none.
-    """
+    """Names of kinds, separated by commas."""
     asked = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [part for part in asked if part not in KINDS]
     if unknown or not asked:
@@ -235,11 +225,7 @@ def kinds(text: str) -> frozenset[str]:
 
 
 def marker(text: str) -> str:
-    """A regular expression with a group.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
+    """A regular expression with a group."""
     try:
         pattern = re.compile(text)
     except re.error as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.main import exit_code_of
 from allready.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def report_on(
 ) -> "tuple[Report, int]":
     """The report and the exit code; writes the trace when one is wanted."""
     from allready.cli.diagnose_judge import is_readable, judge_readings
-    from allready.model import Status
 
     report, after = judge_readings(readings, question, started=started)
     if not is_readable(readings):
@@ -51,5 +50,4 @@ def report_on(
             write_trace(args.trace, report.summary, after, [d for r in readings for d in r.dumps])
         except OSError as error:
             raise UsageError("--trace {trace}: {reason}", trace=args.trace, reason=error.strerror or error) from error
-    codes = {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}
-    return report, codes.get(report.status, EXIT_UNCHECKED)
+    return report, exit_code_of(report.status)

@@ -1,7 +1,6 @@
 """`allready diagnose --explain-line`: what one pasted line means."""
 
 import argparse
-import json
 import re
 import sys
 import time
@@ -11,21 +10,22 @@ from typing import Any
 import msgspec
 
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
+from allready.cli.output import deliver_json
 from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
-from allready.judging.registry import placeholders
-from allready.model import Confidence, Culprits, Finding, Remedy, clock_time
-from allready.model.fill import NOBODY, fill, fill_steps, placeholders_of
+from allready.judging.engine import finding_of
+from allready.judging.registry import Rule, load
+from allready.model import Confidence, Finding, Hit, clock_time
+from allready.model.fill import NOBODY, UNKNOWN, placeholders, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
-from allready.text.catalog import choose_language, remedy_text, say
+from allready.text.catalog import choose_language, say
 from allready.text.ui import ui
 
 SCHEMA = "allready.explain/1"
 MAX_LINES = 1_000
 MAX_BYTES = 1 << 20
-_UNKNOWN = "?"
 
 _WATCHDOG = re.compile(
     r"WorkNCCL\((?:SeqNum=(?P<seq>\d{1,18}), ?)?OpType=(?P<op>\w{1,60})(?:, ?NumelIn=(?P<numel_in>\d{1,18}))?"
@@ -45,15 +45,7 @@ def explain(args: argparse.Namespace) -> int:
         sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
     explained = [masked_all(meaning_of(line)) for line in lines]
     if args.json:
-        text = json.dumps({"schema": SCHEMA, "lines": explained}, ensure_ascii=False, indent=2) + "\n"
-        if args.json == "-":
-            sys.stdout.write(text)
-        else:
-            from pathlib import Path
-
-            from allready.report.json_report import write_atomic
-
-            write_atomic(Path(args.json), text.encode())
+        deliver_json(args.json, {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]})
     if args.json != "-":
         for number, entry in enumerate(explained):
             if number:
@@ -70,7 +62,7 @@ def _lines(text: str) -> list[str]:
 
 
 def meaning_of(line: str) -> dict[str, Any]:
-    """Everything known of one line, in English, for JSON and for `rows`.
+    """Everything known of one line, for `as_json` and `rows`.
 
     Keys: line, known, writer (of the prefix), time, meanings (the one that is meant first), transfer.
     """
@@ -94,41 +86,32 @@ def _writer(prefix: Prefix) -> dict[str, Any]:
 
 def _meaning(signature: Signature, groups: Mapping[str, str | None], prefix: Prefix) -> dict[str, Any]:
     values = {name: value for name, value in groups.items() if value}
-    entry: dict[str, Any] = {"signature": signature.id, "role": str(signature.role), "values": values}
-    if signature.code is None:
-        return entry
-    finding = _finding(signature, values, prefix)
-    return entry | {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "fault_class": str(finding.fault_class),
-        "title": finding.title,
-        "message": finding.message,
-        "remedy": finding.remedy,
-        "remedies": msgspec.to_builtins(finding.remedies),
-        "variables": list(signature.variables),
-        "fill": finding.values,
-    }
+    finding = None if signature.code is None else _finding(signature, load()[signature.code], values, prefix)
+    variables = [] if finding is None else list(signature.variables)
+    return {
+        "signature": signature.id, "role": str(signature.role), "values": values, "variables": variables,
+        "finding": finding,
+    }  # fmt: skip
 
 
-def _finding(signature: Signature, values: Mapping[str, str], prefix: Prefix) -> Finding:
-    assert signature.code is not None
-    names = placeholders(signature.message) | placeholders_of(signature.steps)
+def _finding(signature: Signature, rule: Rule, values: Mapping[str, str], prefix: Prefix) -> Finding:
+    names = placeholders(rule.message) | placeholders_of(rule.steps)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
-    filled = dict.fromkeys(names, _UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
-    remedies = fill_steps(signature.steps, filled)
-    return Finding(
-        code=signature.code,
-        severity=signature.severity,
-        fault_class=signature.fault_class,
-        confidence=Confidence.POSSIBLE,
-        culprits=Culprits(),
-        message=fill(signature.message, filled),
-        remedy=remedy_text(remedies, "en"),
-        remedies=remedies,
-        title=signature.title,
-        values=filled,
-    )
+    filled = dict.fromkeys(names, UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
+    return finding_of(rule, Hit(values=filled, confidence=Confidence.POSSIBLE))
+
+
+def as_json(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as plain values; what a finding says stands beside its signature."""
+    meanings = []
+    for meaning in entry["meanings"]:
+        flat = {key: value for key, value in meaning.items() if key not in {"finding", "variables"}}
+        if (finding := meaning["finding"]) is not None:
+            known = msgspec.to_builtins(finding)
+            keys = ("code", "severity", "fault_class", "title", "message", "remedy", "remedies")
+            flat |= {key: known[key] for key in keys} | {"variables": meaning["variables"], "fill": known["values"]}
+        meanings.append(flat)
+    return {**entry, "meanings": meanings}
 
 
 def arithmetic_of(text: str, time_s: float | None) -> dict[str, Any]:
@@ -202,36 +185,18 @@ def rows(entry: Mapping[str, Any], language: str) -> Iterator[str]:
 
 
 def _rows_of_meaning(meaning: Mapping[str, Any], t: Any, colon: str, language: str) -> Iterator[str]:
-    if "code" in meaning:
-        title, message, remedy = _in_language(meaning, language)
-        yield f"  {meaning['code']}  {title}"
+    finding: Finding | None = meaning["finding"]
+    if finding is not None:
+        yield f"  {finding.code}  {say(finding, 'title', language)}"
         yield f"  {t('explain_role_' + meaning['role'])}"
-        yield f"  {t('explain_class')}{colon}{meaning['fault_class']}"
-        yield f"  {t('explain_meaning')}{colon}{message}"
-        yield f"  {t('explain_remedy')}{colon}{remedy}"
+        yield f"  {t('explain_class')}{colon}{finding.fault_class}"
+        yield f"  {t('explain_meaning')}{colon}{say(finding, 'message', language)}"
+        yield f"  {t('explain_remedy')}{colon}{say(finding, 'remedy', language)}"
     else:
         yield f"  {meaning['signature']}"
         yield f"  {t('explain_record')}"
     if meaning["values"]:
         yield f"  {t('explain_values')}{colon}" + ", ".join(f"{k}={v}" for k, v in meaning["values"].items())
-
-
-def _in_language(meaning: Mapping[str, Any], language: str) -> tuple[str, str, str]:
-    from allready.model import FaultClass, Severity
-
-    finding = Finding(
-        code=meaning["code"],
-        severity=Severity(meaning["severity"]),
-        fault_class=FaultClass(meaning["fault_class"]),
-        confidence=Confidence.POSSIBLE,
-        culprits=Culprits(),
-        message=meaning["message"],
-        remedy=meaning["remedy"],
-        remedies=tuple(Remedy(**step) for step in meaning["remedies"]),
-        title=meaning["title"],
-        values=dict(meaning["fill"]),
-    )
-    return say(finding, "title", language), say(finding, "message", language), say(finding, "remedy", language)
 
 
 def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:

@@ -37,7 +37,7 @@ def follow(args: argparse.Namespace) -> int:
     report: Report | None = None
     code = 0
     said: object = None
-    with Output.from_arguments(args) as output:
+    with Output(args) as output:
         growth.look()
         refuse_nothing(growth.readings())
         is_new, changed_at, next_judging = True, time.monotonic(), 0.0

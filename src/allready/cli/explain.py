@@ -2,14 +2,13 @@
 
 import argparse
 import difflib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from allready.cli.main import EXIT_HEALTHY
+from allready.cli.options import add_language
+from allready.cli.output import deliver_json
 from allready.docs import Page, by_area, page_of
 from allready.errors import UsageError
 from allready.judging.registry import Rule, load
@@ -33,14 +32,12 @@ Exit codes: 0, or 2 if there is no such finding.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `explain`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or the name of its rule")
     parser.add_argument("--list", nargs="?", const="", metavar="AREA", help="list all findings, or those of one area")
     parser.add_argument(
         "--json", metavar="FILE", help="write the pages as JSON to FILE (- for standard output, without text)"
     )
-    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+    add_language(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = _listed(rules, args.list) if args.list is not None else [_named(rules, word) for word in args.codes]
     pages = [page_of(rule, language) for rule in chosen]
     if args.json:
-        _write_json(args.json, pages, language)
+        codes = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
+        deliver_json(args.json, {"schema": SCHEMA, "language": language, "codes": codes})
     if args.json != "-":
         blocks = list(_list(chosen, language) if args.list is not None else _pages(pages, language))
         show_blocks(blocks, sys.stdout, language)
@@ -141,15 +139,3 @@ def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
             for p in pages
         )
         yield Grid(head=head, rows=rows, right=(False,) * len(head))
-
-
-def _write_json(target: str, pages: Sequence[Page], language: str) -> None:
-    codes: list[dict[str, Any]] = [asdict(page) | {"sections": dict(page.sections)} for page in pages]
-    text = json.dumps({"schema": SCHEMA, "language": language, "codes": codes}, ensure_ascii=False, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError("--json {target}: {reason}", target=target, reason=error.strerror) from error

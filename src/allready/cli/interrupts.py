@@ -25,7 +25,9 @@ def this_process_ends_here() -> None:
 
 
 @contextlib.contextmanager
-def noted_signals(on_signal: Callable[[int], object] = lambda _: None) -> Iterator[list[int]]:
+def noted_signals(
+    on_signal: Callable[[int], object] = lambda _: None, *, besides: tuple[signal.Signals, ...] = ()
+) -> Iterator[list[int]]:
     """Of the main thread: signals are kept in the list and passed to `on_signal`; they end nothing.
 
     SIGHUP stays ignored under nohup.  The handlers from before are put back.
@@ -36,7 +38,7 @@ def noted_signals(on_signal: Callable[[int], object] = lambda _: None) -> Iterat
         caught.append(number)
         on_signal(number)
 
-    numbers = [n for n in NUMBERS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
+    numbers = [n for n in (*NUMBERS, *besides) if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield caught

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allready.cli.options import count
+from allready.cli.interrupts import noted_signals
+from allready.cli.options import add_language, count
+from allready.cli.output import deliver_json
 from allready.errors import AllreadyError, UsageError
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -28,7 +29,7 @@ _EXIT_OK = 0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of `allready lab` and their options."""
     speaking = argparse.ArgumentParser(add_help=False)
-    speaking.add_argument("--lang", choices=("en", "zh"), help="language of the messages (default: from the locale)")
+    add_language(speaking)
     shared = argparse.ArgumentParser(add_help=False, parents=[speaking])
     shared.add_argument("--name", default="default", help="name of the lab (default: %(default)s)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -150,44 +151,28 @@ def _exec(args: argparse.Namespace, _language: str) -> int:
     if not command:
         raise UsageError("no command was given; write: allready lab exec NODE -- COMMAND ARGUMENT ...")
     lab, node = Lab.attach(args.name), _node(args.node)
-    with _forwarding_signals() as forward_to:
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def forward(number: int) -> None:
+        """Ctrl-C and the like: the command is in a session of its own and would not get them."""
+        if not started:
+            early.append(number)
+        for process in started:
+            if process.returncode is None:  # not reaped: the group's number is still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    with noted_signals(forward, besides=(signal.SIGQUIT,)):
         process = lab.popen(node, command)
+        started.append(process)
         try:
-            forward_to(process)
+            for number in early:
+                forward(number)
             returncode = int(process.wait())
         finally:
             end_group(process)
     return returncode if returncode >= 0 else 128 - returncode
-
-
-@contextlib.contextmanager
-def _forwarding_signals() -> Iterator[Callable[["subprocess.Popen[Any]"], None]]:
-    """Ctrl-C and the like go to the command's process group; it is in a session of its own and would not get them.
-
-    Gives a function that names the command; signals that came before are sent on then.
-    """
-    targets: list[subprocess.Popen[Any]] = []
-    early: list[int] = []
-
-    def forward(number: int, _frame: object) -> None:
-        if not targets:
-            early.append(number)
-        elif targets[0].returncode is None:  # not reaped: the group's number is still its own
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(targets[0].pid, number)
-
-    def forward_to(process: "subprocess.Popen[Any]") -> None:
-        targets.append(process)
-        for number in early:
-            forward(number, None)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield forward_to
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _status(args: argparse.Namespace, language: str) -> int:
@@ -203,7 +188,8 @@ def _status(args: argparse.Namespace, language: str) -> int:
         except AllreadyError as error:
             labs.append({"name": name, "running": False, "why": str(error)})
     if args.json:
-        return _write_json(args.json, labs)
+        deliver_json(args.json, {"schema": "allready.lab/1", "labs": labs})
+        return _EXIT_OK
     if not labs:
         print(ui("lab.no_labs", language))
     for lab in labs:
@@ -216,20 +202,6 @@ def _status(args: argparse.Namespace, language: str) -> int:
             print(f"  {ui('lab.faults', language)}: {'' if lab['faults'] else ui('lab.none', language)}".rstrip())
         for fault in lab.get("faults", []):
             print(f"    {fault['id']}  {_words(fault['values'])}")
-    return _EXIT_OK
-
-
-def _write_json(target: str, labs: list[dict[str, Any]]) -> int:
-    import json
-
-    text = json.dumps({"schema": "allready.lab/1", "labs": labs}, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return _EXIT_OK
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError("--json {target}: {reason}", target=target, reason=error.strerror) from error
     return _EXIT_OK
 
 

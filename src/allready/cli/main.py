@@ -4,7 +4,6 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
-import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -35,6 +34,11 @@ allready --version        version
 
 Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked, 70 internal error.
 """
+
+
+def exit_code_of(status: str) -> int:
+    """The contract's exit code of a report's status."""
+    return {"healthy": EXIT_HEALTHY, "fault": EXIT_FAULT}.get(status, EXIT_UNCHECKED)
 
 
 def usage() -> str:
@@ -74,11 +78,19 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(name: str, arguments: list[str], language: str) -> int:
+    from argparse import RawDescriptionHelpFormatter
+
     from allready.cli.parser import Parser, localize
     from allready.errors import AllreadyError, UsageError
 
     module = importlib.import_module(COMMANDS[name][0])
-    parser = Parser(prog=f"allready {name}", description=COMMANDS[name][1], allow_abbrev=False)
+    parser = Parser(
+        prog=f"allready {name}",
+        description=COMMANDS[name][1],
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     module.add_arguments(parser)
     if language != "en":
         localize(parser)
@@ -107,12 +119,13 @@ def _run(name: str, arguments: list[str], language: str) -> int:
 
 def entry() -> None:
     """Console script."""
+    from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 
     _have_standard_streams()
     this_process_ends_here()
     code = main()
-    gc.freeze()  # the last collection would look through everything that is about to go anyway: 0.1 s after a large run
+    garbage.forget_existing()
     sys.exit(code)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and how their values are read: anything else is an ArgumentTypeError."""
 
 import argparse
 import re
@@ -11,11 +11,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def size_bytes(text: str) -> int:
-    """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests.
-
-    Raises:
-        argparse.ArgumentTypeError: not a size.
-    """
+    """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise argparse.ArgumentTypeError(usage_text("{text!r} is not a size; write 4096, 64K, 16M or 1G", text=text))
@@ -24,11 +20,7 @@ def size_bytes(text: str) -> int:
 
 
 def port_range(text: str) -> tuple[int, int]:
-    """`29500-29510` or one port.
-
-    Raises:
-        argparse.ArgumentTypeError: not a range of ports.
-    """
+    """`29500-29510` or one port."""
     match = re.fullmatch(r"(\d{1,5})(?:[-:](\d{1,5}))?", text.strip())
     low, high = (int(match.group(1)), int(match.group(2) or match.group(1))) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
@@ -37,11 +29,7 @@ def port_range(text: str) -> tuple[int, int]:
 
 
 def positive_s(text: str) -> float:
-    """Seconds, above zero.
-
-    Raises:
-        argparse.ArgumentTypeError: not a positive number.
-    """
+    """Seconds, above zero."""
     try:
         value = float(text.removesuffix("s"))
     except ValueError:
@@ -52,11 +40,7 @@ def positive_s(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1.
-
-    Raises:
-        argparse.ArgumentTypeError: anything else.
-    """
+    """A whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(usage_text("{text!r} is not a whole number from 1", text=text))
     return int(text)
@@ -68,13 +52,18 @@ def add_both_spellings(parser: Any, name: str, **kwargs: Any) -> None:
     parser.add_argument(*spellings, **kwargs)
 
 
+def add_language(parser: Any) -> None:
+    """--lang."""
+    parser.add_argument("--lang", choices=("en", "zh"), help="language of the texts (default: from the locale)")
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """--json, --html, --lang, --report-dir, -v, -q."""
     group = parser.add_argument_group("results")
     group.add_argument("--json", metavar="FILE", help="write report.json to FILE (- for standard output)")
     group.add_argument("--html", metavar="FILE", help="write a self-contained HTML report to FILE")
     add_both_spellings(group, "report-dir", metavar="DIR", help="write report.json and report.html to DIR")
-    group.add_argument("--lang", choices=("en", "zh"), help="language of the report (default: from the locale)")
+    add_language(group)
     group.add_argument("-v", "--verbose", action="count", default=0, help="show more evidence; twice: debug log")
     group.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
 

@@ -1,12 +1,13 @@
 """Where a command's reports go: terminal, report.json, report.html, now and while it runs."""
 
 import argparse
+import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from allready.errors import UsageError
 from allready.model import Report
@@ -20,55 +21,31 @@ log = logging.getLogger(__name__)
 class Output:
     """Context manager; `interim` as often as there is news, `finish` once."""
 
-    def __init__(
-        self,
-        *,
-        json_path: str | None,
-        html_path: str | None,
-        report_dir: Path | None,
-        language: str,
-        verbose: int,
-        quiet: bool,
-    ) -> None:
-        self._json_files = [Path(json_path)] if json_path and json_path != "-" else []
-        self._json_to_stdout = json_path == "-"
-        self._html_files = [Path(html_path)] if html_path else []
-        if report_dir is not None:
-            self._json_files.append(report_dir / "report.json")
-            self._html_files.append(report_dir / "report.html")
-        self._language = language
-        self._verbose = verbose
-        self._quiet = quiet
-        self.narrator = LiveNarrator(language=language, stream=sys.stderr, quiet=quiet)
-
-    @classmethod
-    def from_arguments(cls, args: argparse.Namespace) -> Self:
+    def __init__(self, args: argparse.Namespace) -> None:
         """Check now that results can be written, not after a long run.
 
         Raises:
             UsageError: a folder is missing or not writable.
         """
-        report_dir = Path(args.report_dir) if args.report_dir else None
+        folder = Path(args.report_dir) if args.report_dir else None
         try:
-            if report_dir is not None:
-                report_dir.mkdir(parents=True, exist_ok=True)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                "--report-dir {report_dir}: {reason}", report_dir=report_dir, reason=error.strerror
-            ) from error
+            raise UsageError("--report-dir {folder}: {reason}", folder=folder, reason=error.strerror) from error
         if args.html == "-":
             raise UsageError("--html -: give a file; only --json can go to standard output")
         for option, name in (("--json", args.json), ("--html", args.html), ("--report-dir", args.report_dir)):
             if name and name != "-":
                 _check_writable(option, Path(name), is_folder=option == "--report-dir")
-        return cls(
-            json_path=args.json,
-            html_path=args.html,
-            report_dir=report_dir,
-            language=choose_language(args.lang),
-            verbose=args.verbose,
-            quiet=args.quiet,
-        )
+        self._args = args
+        self._json_files = [Path(args.json)] if args.json and args.json != "-" else []
+        self._html_files = [Path(args.html)] if args.html else []
+        if folder is not None:
+            self._json_files.append(folder / "report.json")
+            self._html_files.append(folder / "report.html")
+        self._language = choose_language(args.lang)
+        self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +71,7 @@ class Output:
 
             written += write_all(self._html_files, html.render(report, language=self._language).encode())
         try:
-            if self._json_to_stdout:
+            if self._args.json == "-":
                 sys.stdout.buffer.write(json_report.encode(report))
             else:
                 from allready.report import terminal
@@ -103,8 +80,8 @@ class Output:
                     report,
                     language=self._language,
                     stream=sys.stdout,
-                    verbose=self._verbose,
-                    quiet=self._quiet,
+                    verbose=self._args.verbose,
+                    quiet=self._args.quiet,
                     files=tuple(str(path) for path in written),
                 )
             sys.stdout.flush()
@@ -125,6 +102,17 @@ def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
         except OSError as error:
             log.warning("cannot write %s: %s", path, error.strerror or error)
     return written
+
+
+def deliver_json(target: str, body: Any) -> None:
+    """`--json TARGET` of what is no report: `-` is standard output, anything else a file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    json_report.deliver(
+        target, json.dumps(body, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n"
+    )
 
 
 def _check_writable(option: str, path: Path, *, is_folder: bool) -> None:

@@ -37,8 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     from allready.launch.flags import add_arguments as add_flags
 
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_common(parser)
     add_flags(parser)
 

@@ -1,16 +1,15 @@
 """`allready watch`: a live view of a running job, from another terminal on any of its nodes."""
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, positive_s
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED, exit_code_of
+from allready.cli.options import add_both_spellings, add_language, positive_s
+from allready.cli.output import deliver_json
 from allready.errors import UsageError
-from allready.model import Status
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
 
@@ -37,8 +36,6 @@ Exit codes of --once: 0 healthy, 1 fault, 3 no verdict.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `watch`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "job",
         nargs="?",
@@ -65,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address to serve metrics on (default: loopback only)",
     )
-    parser.add_argument("--lang", choices=("en", "zh"), help="language (default: from the locale)")
+    add_language(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +104,7 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
             body["stacks_folder"] = None if folder is None else str(folder)
             body["stacks"] = {} if folder is None else _stacks(folder)
             body["notes"] += [note.text("en") for note in notes]
-        _write(args.json, json.dumps(body, indent=2) + "\n")
+        deliver_json(args.json, body)
     else:
         sys.stdout.write(plain_text(state, language, encoding=sys.stdout.encoding or "utf-8"))
         for text in (*(_stacks(folder).values() if folder is not None else ()),):
@@ -116,9 +113,7 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
             sys.stdout.write(ui("watch.kept", language, folder=folder) + "\n")
         sys.stdout.writelines(note.text(language) + "\n" for note in notes)
     sys.stdout.flush()
-    if state.report is None:
-        return EXIT_UNCHECKED
-    return {Status.HEALTHY: EXIT_HEALTHY, Status.FAULT: EXIT_FAULT}.get(state.report.status, EXIT_UNCHECKED)
+    return EXIT_UNCHECKED if state.report is None else exit_code_of(state.report.status)
 
 
 def _stacks(folder: Path) -> dict[str, str]:
@@ -133,16 +128,6 @@ def _stacks(folder: Path) -> dict[str, str]:
         if name.isdecimal():
             found[name] = plain(text, most=MAX_STACK_BYTES, keep_newlines=True)
     return {name: found[name] for name in sorted(found, key=int)}
-
-
-def _write(target: str, text: str) -> None:
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError("--json {target}: {reason}", target=target, reason=error.strerror) from error
 
 
 def _live(args: argparse.Namespace, view: "View", language: str) -> int:

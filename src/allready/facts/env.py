@@ -1,14 +1,10 @@
 """Environment variables that the job's libraries read, and the removal of secrets."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from allready.errors import FactUnavailable
+from allready.facts.host import Host, text_of
 from allready.model import EnvFacts
-
-if TYPE_CHECKING:
-    from allready.facts.host import Host
 
 REDACTED = "(redacted)"
 MAX_VARIABLES = 400
@@ -19,11 +15,6 @@ FAMILIES = (
     "TF_GPU_", "TF_CPP_", "FI_", "UCX_", "NVSHMEM_", "TP_", "HSA_", "HIP_", "ROCR_",
 )  # fmt: skip
 SINGLE = frozenset({"PYTHONHASHSEED", "LD_LIBRARY_PATH", "LD_PRELOAD"})
-_ALSO_SAVED = frozenset({
-    "HOME", "KUBERNETES_SERVICE_HOST", "container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "ENROOT_ROOTFS",
-    "SHIFTER_RUNTIME",
-})  # fmt: skip
-
 # Whole words between underscores: NCCL_IB_PKEY is the number of a partition, not a key.
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH|COOKIE"
@@ -48,7 +39,7 @@ _LONG_WORD = re.compile(r"[A-Za-z0-9+_\-]{40,}=*")
 _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
 
-def collect_env(host: "Host") -> EnvFacts:
+def collect_env(host: Host) -> EnvFacts:
     """The variables of the families above, secrets removed; NCCL's configuration files count as environment.
 
     NCCL puts the lines of its configuration files into the environment where the variable is not set, so a node
@@ -75,28 +66,15 @@ def redact(name: str, value: str) -> str:
     return _LONG_WORD.sub(_if_random, _SECRET_VALUE.sub(REDACTED, value))
 
 
-def nccl_conf(host: "Host") -> dict[str, str]:
+def nccl_conf(host: Host) -> dict[str, str]:
     """Variables that NCCL takes from its configuration files: NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf."""
     home = host.environ.get("HOME", "")
     first = host.environ.get("NCCL_CONF_FILE") or (f"{home}/.nccl.conf" if home.startswith("/") else "")
     found: dict[str, str] = {}
     for path in filter(None, (first, "/etc/nccl.conf")):
-        try:
-            text = host.read(path)
-        except FactUnavailable:
-            continue
-        for name, value in _lines(text):
+        for name, value in _lines(text_of(host, path)):
             found.setdefault(name, value)
     return found
-
-
-def select_for_saving(environ: Mapping[str, str]) -> dict[str, str]:
-    """What may be kept of an environment in a file: the families and the names that collectors ask for."""
-    return {
-        k: redact(k, v[: 2 * MAX_VALUE_CHARS])[:MAX_VALUE_CHARS]
-        for k, v in sorted(environ.items())
-        if is_read(k) or k in _ALSO_SAVED
-    }
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:

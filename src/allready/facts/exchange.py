@@ -3,7 +3,7 @@
 from typing import Any
 
 from allready.errors import ExchangeError
-from allready.model import NODE_FACTS, FactMissing, NodeFacts, NotApplicable
+from allready.model import NodeFacts, fact_from_json
 
 MAX_ITEMS = 20_000
 MAX_TEXT_CHARS = 16_384
@@ -14,15 +14,7 @@ def to_json(facts: NodeFacts) -> dict[str, Any]:
     """Every fact by name; a missing one as {"missing": why} or {"not_applicable": why}."""
     import msgspec
 
-    found: dict[str, Any] = {}
-    for name, value in facts.items():
-        if isinstance(value, NotApplicable):
-            found[name] = {"not_applicable": value.why}
-        elif isinstance(value, FactMissing):
-            found[name] = {"missing": value.why}
-        else:
-            found[name] = msgspec.to_builtins(value, str_keys=True)
-    return found
+    return {name: msgspec.to_builtins(value, str_keys=True) for name, value in facts.items()}
 
 
 def from_json(data: Any) -> NodeFacts:
@@ -40,14 +32,8 @@ def from_json(data: Any) -> NodeFacts:
     for name in NodeFacts.__struct_fields__:
         if name not in data:
             continue
-        value = data[name]
-        if isinstance(value, dict) and len(value) == 1 and isinstance(why := next(iter(value.values())), str):
-            kind = next(iter(value))
-            if kind in {"missing", "not_applicable"}:
-                found[name] = FactMissing(why) if kind == "missing" else NotApplicable(why)
-                continue
         try:
-            found[name] = msgspec.convert(value, NODE_FACTS[name])
+            found[name] = fact_from_json(name, data[name])
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
             raise ExchangeError(f"the fact {name} is not what it should be: {error}") from error
     return NodeFacts(**found)

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, text_of
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
 from allready.facts.packet_filter import OUTBOUND, FilterChain, drop_rules, dropped_ports, is_active
@@ -37,7 +37,7 @@ def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
     chains, tool = dict(nft or {}), "nft"
     # Tables that iptables keeps inside nftables are listed by nft with holes; those of old kernels not at all.
     commands = ["iptables-save"] if nft is None or any(map(_is_iptables, nft)) else []
-    if _legacy_tables(host):
+    if text_of(host, "/proc/net/ip_tables_names").strip():
         commands.append("iptables-legacy-save")
     for command in commands:
         own = _read(host, command, timeout_s / 4, partial(parse_iptables, space=SPACES[command]), why)
@@ -94,12 +94,8 @@ def _read(
 
 
 def _may_read(host: Host) -> bool:
-    try:
-        status = host.read("/proc/self/status")
-    except FactUnavailable:
-        return True  # then the tools themselves report it
-    capabilities = status_bits(status, "CapEff")
-    return capabilities is None or bool(capabilities >> CAP_NET_ADMIN & 1)
+    capabilities = status_bits(text_of(host, "/proc/self/status"), "CapEff")
+    return capabilities is None or bool(capabilities >> CAP_NET_ADMIN & 1)  # None: then the tools themselves report it
 
 
 def _manager(chains: dict[str, FilterChain]) -> str | None:
@@ -115,21 +111,11 @@ def _manager_by_files(host: Host) -> str | None:
         ("/etc/ufw/ufw.conf", r"^ENABLED=yes", "ufw"),
         ("/run/firewalld.pid", r"^\d+", "firewalld"),
     ):
-        try:
-            if re.search(pattern, host.read(path), re.MULTILINE):
-                return name
-        except FactUnavailable:
-            continue
+        if re.search(pattern, text_of(host, path), re.MULTILINE):
+            return name
     return None
 
 
 def _is_iptables(key: str) -> bool:
     family, table, chain = [*key.split(" "), "", ""][:3]
     return family == "ip" and table in {"filter", "nat", "mangle", "raw", "security"} and chain.isupper()
-
-
-def _legacy_tables(host: Host) -> bool:
-    try:
-        return bool(host.read("/proc/net/ip_tables_names").strip())
-    except FactUnavailable:
-        return False

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.processes import command_of, user_of
 from allready.facts.visible import visible_gpus
 from allready.model import Gpu, GpuFacts, GpuProcess
@@ -53,16 +53,7 @@ def count_visible(host: Host, *, timeout_s: float) -> int:
 
 def has_driver(host: Host) -> bool:
     """Whether an NVIDIA driver shows itself: /proc/driver/nvidia, /dev/nvidiactl, or /dev/dxg (WSL)."""
-    try:
-        host.listdir("/proc/driver/nvidia")
-    except FactUnavailable:
-        pass
-    else:
-        return True
-    try:
-        return not {"nvidiactl", "dxg"}.isdisjoint(host.listdir("/dev"))
-    except FactUnavailable:
-        return False
+    return bool(names_in(host, "/proc/driver/nvidia")) or not {"nvidiactl", "dxg"}.isdisjoint(names_in(host, "/dev"))
 
 
 def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts:
@@ -110,9 +101,10 @@ def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], s
     """
     by_gpu: dict[str, list[GpuProcess]] = {}
     for uuid, pid, used in _rows(processes, 3):
-        if pid.isascii() and pid.isdigit() and len(pid) < 10:
-            used_bytes = int(used) * MIB if used.isascii() and used.isdigit() and len(used) < 10 else None
-            by_gpu.setdefault(uuid, []).append(_process(host, int(pid), used_bytes))
+        if (process := number(pid)) is not None:
+            used_mib = number(used)
+            used_bytes = None if used_mib is None else used_mib * MIB
+            by_gpu.setdefault(uuid, []).append(_process(host, process, used_bytes))
     gpus: list[Gpu] = []
     driver = ""
     for index, uuid, name, bus, total, used, driver in _rows(text, 7):  # noqa: B007 - the driver is the same in all
@@ -156,10 +148,7 @@ def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
     that has mapped the driver is named.
     """
     used = used_bytes if isinstance(used_bytes, int) and used_bytes >= 0 else None
-    try:
-        mapped = host.read(f"/proc/{pid}/maps")
-        if mapped and "nvidia" not in mapped and "libcuda" not in mapped:
-            return GpuProcess(pid=pid, user=None, command=None, used_bytes=used)
-    except FactUnavailable:
-        pass  # another user's process: /proc/PID/maps is closed, the rest is not
+    mapped = text_of(host, f"/proc/{pid}/maps")  # "" of another user's process, of which the rest can be read
+    if mapped and "nvidia" not in mapped and "libcuda" not in mapped:
+        return GpuProcess(pid=pid, user=None, command=None, used_bytes=used)
     return GpuProcess(pid=pid, user=user_of(host, pid), command=command_of(host, pid), used_bytes=used)

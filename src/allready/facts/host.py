@@ -7,6 +7,8 @@ recorded elsewhere, and on a dict in a test (`facts.saved_host`).
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from allready.errors import FactUnavailable
+
 
 class Host(Protocol):
     """One machine, live or saved.  Every method raises FactUnavailable with one line saying why; never anything else.
@@ -44,3 +46,25 @@ class Host(Protocol):
     def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
         """Addresses of a host name in the resolver's order, each once, without %zone; never blocks for longer."""
         ...
+
+
+def text_of(host: Host, path: str) -> str:
+    """The text of a file; "" where it cannot be read."""
+    try:
+        return host.read(path)
+    except FactUnavailable:
+        return ""
+
+
+def names_in(host: Host, path: str) -> tuple[str, ...]:
+    """The names in a directory; () where it cannot be listed."""
+    try:
+        return host.listdir(path)
+    except FactUnavailable:
+        return ()
+
+
+def number(text: str) -> int | None:
+    """The number that `text` is in decimal digits, as the kernel writes them; None for anything else."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, number
 from allready.model import LimitFacts
 
 SHM = "/dev/shm"  # noqa: S108 - the place that NCCL and DataLoader use
@@ -34,10 +34,9 @@ def parse_limits(text: str) -> dict[str, tuple[int | None, int | None]]:
     """Soft and hard value by name, None for unlimited; rows that are not of this shape are left out."""
     found: dict[str, tuple[int | None, int | None]] = {}
     for line in text.splitlines()[1:]:
-        name, rest = line[:26].strip(), line[26:].split()
-        values = [None if r == "unlimited" else int(r) for r in rest[:2] if r == "unlimited" or _is_number(r)]
-        if len(values) == 2:
-            found[name] = (values[0], values[1])
+        words = line[26:].split()[:2]
+        if len(words) == 2 and all(word == "unlimited" or number(word) is not None for word in words):
+            found[line[:26].strip()] = (number(words[0]), number(words[1]))
     return found
 
 
@@ -47,7 +46,3 @@ def _shm(host: Host, timeout_s: float) -> tuple[int | None, int | None]:
         return int(answer["total_bytes"]), int(answer["free_bytes"])
     except (FactUnavailable, KeyError, TypeError, ValueError, OverflowError):
         return None, None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, number, text_of
 from allready.model import Interface, NetFacts, Route
 
 MAX_INTERFACES = 96  # a Kubernetes node has a veth per pod; those with addresses are kept first
@@ -31,19 +31,19 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
     Raises:
         FactUnavailable: the interfaces cannot be listed.  Unreadable routes are left out.
     """
-    wireless = set(_wireless(_read(host, "/proc/net/wireless")))
+    wireless = set(_wireless(text_of(host, "/proc/net/wireless")))
     found = parse_interfaces(host.probe("interfaces", timeout_s=timeout_s), wireless)
     routes = (
-        *parse_routes(_read(host, "/proc/net/route")),
-        *parse_ipv6_routes(_read(host, "/proc/net/ipv6_route")),
+        *parse_routes(text_of(host, "/proc/net/route")),
+        *parse_ipv6_routes(text_of(host, "/proc/net/ipv6_route")),
     )
     with_address = [i for i in found if i.addresses]
     others = [i for i in found if not i.addresses]
     return NetFacts(
         interfaces=tuple((with_address + others)[:MAX_INTERFACES]),
         routes=tuple(sorted(routes, key=lambda r: r.gateway is None)[:MAX_ROUTES]),
-        local_port_range=_port_range(_read(host, "/proc/sys/net/ipv4/ip_local_port_range")),
-        tcp_mtu_probing=_number(_read(host, "/proc/sys/net/ipv4/tcp_mtu_probing")),
+        local_port_range=_port_range(text_of(host, "/proc/sys/net/ipv4/ip_local_port_range")),
+        tcp_mtu_probing=number(text_of(host, "/proc/sys/net/ipv4/tcp_mtu_probing")),
     )
 
 
@@ -137,19 +137,7 @@ def _wireless(text: str) -> Iterator[str]:
 
 
 def _port_range(text: str) -> tuple[int, int] | None:
-    parts = text.split()
-    if len(parts) == 2 and all(p.isascii() and p.isdigit() and len(p) < 6 for p in parts):
-        return int(parts[0]), int(parts[1])
+    match list(map(number, text.split())):
+        case [int(low), int(high)]:
+            return low, high
     return None
-
-
-def _number(text: str) -> int | None:
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.read(path)
-    except FactUnavailable:
-        return ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, text_of
 from allready.facts.processes import command_of, started_at, user_name, user_of
 from allready.model import PortHolder
 
@@ -70,11 +70,7 @@ def parse_sockets(text: str) -> Iterator[Socket]:
 
 def _sockets(host: Host) -> Iterator[Socket]:
     yield from parse_sockets(host.read("/proc/net/tcp"))
-    try:
-        text = host.read("/proc/net/tcp6")
-    except FactUnavailable:
-        return  # IPv6 is switched off
-    yield from parse_sockets(text)
+    yield from parse_sockets(text_of(host, "/proc/net/tcp6"))  # "" where IPv6 is switched off
 
 
 def _endpoint(text: str) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from allready.errors import FactUnavailable
 from allready.facts.env import redact
-from allready.facts.host import Host
+from allready.facts.host import Host, text_of
 from allready.proc.process import TICKS_PER_S, parse_command, parse_stat, status_field
 
 MAX_COMMAND_CHARS = 200
@@ -13,21 +13,13 @@ DIRECTORY_TIMEOUT_S = 1.0
 
 def command_of(host: Host, pid: int) -> str | None:
     """The command line (at most 200 characters, secrets removed), or "[name]" where there is none."""
-    try:
-        command = parse_command(host.read(f"/proc/{pid}/cmdline"), "")
-        command = command or parse_command("", host.read(f"/proc/{pid}/comm"))
-    except FactUnavailable:
-        return None
-    return redact("", command)[:MAX_COMMAND_CHARS]
+    command = parse_command(text_of(host, f"/proc/{pid}/cmdline"), text_of(host, f"/proc/{pid}/comm"))
+    return redact("", command)[:MAX_COMMAND_CHARS] or None
 
 
 def user_of(host: Host, pid: int) -> str | None:
     """Name of the user that a process runs as."""
-    try:
-        status = host.read(f"/proc/{pid}/status")
-    except FactUnavailable:
-        return None
-    uids = status_field(status, "Uid").split()
+    uids = status_field(text_of(host, f"/proc/{pid}/status"), "Uid").split()
     return user_name(host, uids[0]) if uids else None
 
 

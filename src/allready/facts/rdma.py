@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
 
 ROOT = "/sys/class/infiniband"
@@ -21,7 +21,7 @@ def collect_rdma(host: Host) -> RdmaFacts:
     try:
         devices = host.listdir(ROOT)
     except FactUnavailable as error:
-        if "infiniband" in _listed(host, "/sys/class"):
+        if "infiniband" in names_in(host, "/sys/class"):
             raise FactUnavailable(str(error)) from error
         return RdmaFacts(ports=())
     return RdmaFacts(ports=tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device)))
@@ -34,8 +34,8 @@ def parse_rate(text: str) -> float | None:
 
 
 def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
-    for name in _listed(host, f"{ROOT}/{device}/ports"):
-        if not (name.isascii() and name.isdigit() and len(name) < 4):
+    for name in names_in(host, f"{ROOT}/{device}/ports"):
+        if number(name) is None:
             continue
         folder = f"{ROOT}/{device}/ports/{name}"
         yield RdmaPort(
@@ -51,7 +51,7 @@ def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
 
 
 def _gids(host: Host, folder: str) -> Iterator[str]:
-    names = [n for n in _listed(host, f"{folder}/gids") if n.isascii() and n.isdigit()]
+    names = [n for n in names_in(host, f"{folder}/gids") if number(n) is not None]
     for name in sorted(names, key=int)[:MAX_GID_INDEX]:
         gid = _read(host, f"{folder}/gids/{name}")
         if gid.strip("0:"):
@@ -62,7 +62,7 @@ def _netdev(host: Host, device: str, folder: str) -> str | None:
     found = _read(host, f"{folder}/gid_attrs/ndevs/0")
     if found:
         return found
-    names = _listed(host, f"{ROOT}/{device}/device/net")
+    names = names_in(host, f"{ROOT}/{device}/device/net")
     return names[0] if len(names) == 1 else None
 
 
@@ -72,14 +72,4 @@ def _after_colon(text: str) -> str:
 
 
 def _read(host: Host, path: str) -> str:
-    try:
-        return host.read(path).strip()[:256]
-    except FactUnavailable:
-        return ""
-
-
-def _listed(host: Host, path: str) -> tuple[str, ...]:
-    try:
-        return host.listdir(path)
-    except FactUnavailable:
-        return ()
+    return text_of(host, path).strip()[:256]

@@ -1,13 +1,14 @@
 """Versions of what the job will import, without importing it."""
 
 import ast
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import allready
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, names_in, text_of
 from allready.model import SoftwareFacts
 
 MODULES = ("torch", "jax", "jaxlib", "numpy")
@@ -17,6 +18,9 @@ LIBRARY_DIRS = (
     "/usr/local/cuda/lib64", "/opt/rocm/lib",
 )  # fmt: skip
 MAX_VERSION_CHARS = 64
+
+Listing = Callable[[str], tuple[str, ...]]
+"""The names in a folder, each folder asked for once."""
 
 
 def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
@@ -31,13 +35,13 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
         path, modules = [str(p) for p in about["path"]], {str(k): str(v) for k, v in about["modules"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise FactUnavailable("the answer about this Python is not readable") from error
-    listed = _Listings(host)
+    listed = functools.cache(functools.partial(names_in, host))
     found = {"python": version, "allready": allready.__version__}
     for name in MODULES:
         if name in modules and (number := _module_version(host, listed, name, modules[name])):
             found[name] = number
     if "torch" in modules:
-        built = literals(_read(host, f"{modules['torch']}/version.py"))
+        built = literals(text_of(host, f"{modules['torch']}/version.py"))
         # A CPU build has None here: then there is nothing to compare.
         found.update({f"torch-{k}": built[k] for k in ("cuda", "hip") if built.get(k)})
     if nccl := _nccl(host, listed, path, prefix, found.get("torch-cuda", "")):
@@ -78,32 +82,16 @@ def soname_version(names: Sequence[str], library: str) -> str | None:
     return max(found, key=lambda v: tuple(map(int, v.split(".")))) if found else None
 
 
-class _Listings:
-    """Directory listings, each asked for once; () for what cannot be listed."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def __call__(self, path: str) -> tuple[str, ...]:
-        if path not in self._known:
-            try:
-                self._known[path] = self._host.listdir(path)
-            except FactUnavailable:
-                self._known[path] = ()
-        return self._known[path]
-
-
-def _module_version(host: Host, listed: _Listings, name: str, folder: str) -> str | None:
+def _module_version(host: Host, listed: Listing, name: str, folder: str) -> str | None:
     """What the code reports, else what its installer wrote beside it."""
-    written = literals(_read(host, f"{folder}/version.py"))
+    written = literals(text_of(host, f"{folder}/version.py"))
     if name == "torch" and written.get("__version__"):
         return written["__version__"]
     beside = dist_version(listed(folder.rpartition("/")[0]), re.compile(name))
     return beside or next((written[n] for n in VERSION_NAMES if written.get(n)), None)
 
 
-def _nccl(host: Host, listed: _Listings, path: Sequence[str], prefix: str, cuda: str) -> str | None:
+def _nccl(host: Host, listed: Listing, path: Sequence[str], prefix: str, cuda: str) -> str | None:
     """NCCL from its wheel (the one for torch's CUDA if there are several), else from a library on disk."""
     major = cuda.partition(".")[0]
     for wanted in ([rf"nvidia_nccl_cu{re.escape(major)}"] if major else []) + [r"nvidia_nccl_cu\d+"]:
@@ -122,10 +110,3 @@ def _library_dirs(host: Host, prefix: str) -> Iterator[str]:
     yield from (p for p in host.environ.get("LD_LIBRARY_PATH", "").split(":")[:32] if p.startswith("/"))
     yield f"{prefix}/lib"
     yield from LIBRARY_DIRS
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.read(path)
-    except FactUnavailable:
-        return ""

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, number, text_of
 from allready.model import HostFacts
 from allready.proc.cgroup import parse_cgroup
 from allready.proc.process import status_field
@@ -24,12 +24,12 @@ def collect_host(host: Host) -> HostFacts:
     """
     return HostFacts(
         hostname=host.read("/proc/sys/kernel/hostname").strip(),
-        kernel=_read(host, "/proc/sys/kernel/osrelease").strip() or "unknown",
-        os_name=os_name(_read(host, "/etc/os-release") or _read(host, "/usr/lib/os-release")),
+        kernel=text_of(host, "/proc/sys/kernel/osrelease").strip() or "unknown",
+        os_name=os_name(text_of(host, "/etc/os-release") or text_of(host, "/usr/lib/os-release")),
         container=container(host),
         num_cpus=usable_cpus(host),
         memory_bytes=usable_memory_bytes(host),
-        boot_id=_read(host, "/proc/sys/kernel/random/boot_id").strip() or None,
+        boot_id=text_of(host, "/proc/sys/kernel/random/boot_id").strip() or None,
     )
 
 
@@ -56,7 +56,7 @@ def container(host: Host) -> str | None:
         with contextlib.suppress(FactUnavailable):
             host.read(path)
             return kind
-    groups = _read(host, "/proc/1/cgroup")
+    groups = text_of(host, "/proc/1/cgroup")
     for word, kind in CONTAINER_WORDS.items():
         if word in groups:
             return kind
@@ -65,36 +65,35 @@ def container(host: Host) -> str | None:
 
 def usable_cpus(host: Host) -> int | None:
     """CPUs of this process's affinity, cut by the cgroup's quota; at least 1."""
-    count = _list_length(status_field(_read(host, "/proc/self/status"), "Cpus_allowed_list"))
+    count = _list_length(status_field(text_of(host, "/proc/self/status"), "Cpus_allowed_list"))
     if count is None:
         return None
-    for text in _cgroup_files(host, "cpu.max"):
-        parts = text.split()
-        if len(parts) == 2 and _is_number(parts[0]) and _is_number(parts[1]) and int(parts[1]):
-            count = min(count, max(1, round(int(parts[0]) / int(parts[1]))))
-    quota, period = (_read(host, f"{CGROUP}/cpu/cpu.cfs_{n}_us").strip() for n in ("quota", "period"))
-    if _is_number(quota) and _is_number(period) and int(period):
-        count = min(count, max(1, round(int(quota) / int(period))))
+    quotas = [text.split() for text in _cgroup_files(host, "cpu.max")]
+    quotas.append([text_of(host, f"{CGROUP}/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")])
+    for words in quotas:
+        match list(map(number, words)):
+            case [int(quota), int(period)] if period:
+                count = min(count, max(1, round(quota / period)))
     return count
 
 
 def usable_memory_bytes(host: Host) -> int | None:
     """Installed memory, cut by the cgroup's limit."""
-    words = status_field(_read(host, "/proc/meminfo"), "MemTotal").split()
-    if not words or not _is_number(words[0]):
+    installed_kib = number(status_field(text_of(host, "/proc/meminfo"), "MemTotal").removesuffix("kB"))
+    if installed_kib is None:
         return None
-    limits = [*_cgroup_files(host, "memory.max"), _read(host, f"{CGROUP}/memory/memory.limit_in_bytes")]
-    return min([int(words[0]) * 1024, *(int(t) for t in map(str.strip, limits) if _is_number(t))])
+    limits = [*_cgroup_files(host, "memory.max"), text_of(host, f"{CGROUP}/memory/memory.limit_in_bytes")]
+    return min([installed_kib * 1024, *(n for n in map(number, limits) if n is not None)])
 
 
 def _cgroup_files(host: Host, name: str) -> Iterator[str]:
     """The file `name` of this process's version 2 group and of all groups above it; the tightest one counts."""
-    path = parse_cgroup(_read(host, "/proc/self/cgroup")).get("")
+    path = parse_cgroup(text_of(host, "/proc/self/cgroup")).get("")
     if path is None:
         return
     parts = [p for p in path.split("/") if p not in {"", ".", ".."}][:32]
     for depth in range(len(parts), -1, -1):
-        text = _read(host, "/".join([CGROUP, *parts[:depth], name]))
+        text = text_of(host, "/".join([CGROUP, *parts[:depth], name]))
         if text:
             yield text
 
@@ -103,19 +102,9 @@ def _list_length(text: str) -> int | None:
     """How many numbers "0-3,8" names."""
     total = 0
     for part in text.split(","):
-        low, dash, high = part.partition("-")
-        if not _is_number(low) or (dash and not _is_number(high)):
+        low, _, high = part.partition("-")
+        first, last = number(low), number(high or low)
+        if first is None or last is None:
             return None
-        total += int(high) - int(low) + 1 if dash else 1
+        total += last - first + 1
     return total if total > 0 else None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20
-
-
-def _read(host: Host, path: str) -> str:
-    try:
-        return host.read(path)
-    except FactUnavailable:
-        return ""

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
 from allready.judging.registry import JOB_PARTS, Applies, Rule, load
 from allready.judging.signs import SIGNS
+from allready.judging.values import PROCESSES, processes_of
 from allready.model import (
     FactMissing,
     Finding,
@@ -93,13 +95,20 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
             return Outcome(code=rule.code, not_checked=unchecked)
     assert rule.body is not None
     try:
-        hits = tuple(rule.body(**arguments))
+        hits = tuple(_with_processes(rule, hit, fleet) for hit in rule.body(**arguments))
         for hit in hits:
             fill(rule.message, hit.values), fill_steps(rule.steps, hit.values)
     except Exception:
         log.exception("rule %s crashed", rule.code)
         return Outcome(code=rule.code, not_checked=unchecked, crash=traceback.format_exc(limit=-3))
     return Outcome(code=rule.code, hits=hits, not_checked=unchecked)
+
+
+def _with_processes(rule: Rule, hit: Hit, fleet: Fleet) -> Hit:
+    """The hit with the processes of its culprits, where a step of the remedy is for each of them."""
+    if all(step.each != PROCESSES for step in rule.steps):
+        return hit
+    return replace(hit, values={**hit.values, PROCESSES: processes_of(fleet, hit.culprits.ranks)})
 
 
 def _is_asked(rule: Rule, case: Analysis) -> bool:
@@ -125,7 +134,7 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
     case = Analysis(fleet)
     for rule in chosen.values():
         outcome = run(rule, fleet, case)
-        findings += [_finding(rule, hit) for hit in outcome.hits]
+        findings += [finding_of(rule, hit) for hit in outcome.hits]
         unchecked += outcome.not_checked
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
@@ -138,7 +147,8 @@ def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
     return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
 
 
-def _finding(rule: Rule, hit: Hit) -> Finding:
+def finding_of(rule: Rule, hit: Hit) -> Finding:
+    """The hit with its rule's texts filled in."""
     remedies = fill_steps(rule.steps, hit.values)
     repeated = {step.each for step in rule.steps}
     return Finding(

@@ -52,6 +52,7 @@ from allready.model.fleet import Fleet as Fleet
 from allready.model.fleet import NodeFacts as NodeFacts
 from allready.model.fleet import NotApplicable as NotApplicable
 from allready.model.fleet import PerNode as PerNode
+from allready.model.fleet import fact_from_json as fact_from_json
 from allready.model.job import BenchPoint as BenchPoint
 from allready.model.job import Caller as Caller
 from allready.model.job import Claim as Claim

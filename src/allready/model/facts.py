@@ -310,12 +310,10 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     service: str | None = None
     attempts: int = 0
     waited_s: float = 0.0
-    heard_by_datagram: bool | None = (
-        None  # node 0 answered a UDP datagram although TCP did not connect; None: not tried
-    )
+    # Whether node 0 answered a UDP datagram although TCP did not connect; None: not tried.
+    heard_by_datagram: bool | None = None
     rejected_by: str | None = None  # refused: the address whose ICMP message says so, as only a packet filter does
     holder: PortHolder | None = None  # other_job: the agent at node 0's port, as it describes itself
     local_holder: PortHolder | None = None  # refused by this very machine: who listens on nearby ports
-    nearby: tuple[tuple[int, str], ...] | None = (
-        None  # refused: (port, service) of what answers on nearby ports of that host; None: not tried
-    )
+    # refused: (port, service) of what answers on nearby ports of that host; None: not tried.
+    nearby: tuple[tuple[int, str], ...] | None = None

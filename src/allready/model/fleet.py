@@ -6,6 +6,7 @@ The same `Fleet` is filled live (from node 0), from a saved report, or by hand i
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from allready.model import facts as f
@@ -36,14 +37,30 @@ NODE_FACTS: dict[str, type] = {
 """Name in JSON and tests -> type that a rule asks for as `PerNode[type]`."""
 
 
-class FactMissing(Struct, frozen=True):
+class FactMissing(Struct, frozen=True, rename={"why": "missing"}):
     """Why a fact is not known."""
 
     why: str
 
 
-class NotApplicable(FactMissing, frozen=True):
+class NotApplicable(FactMissing, frozen=True, rename={"why": "not_applicable"}):
     """A fact that this node cannot have (node 0 has no contact with itself); not worth reporting as unchecked."""
+
+    why: str
+
+
+def fact_from_json(name: str, value: Any) -> Any:
+    """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable.
+
+    Raises:
+        msgspec.ValidationError: it is none of these.
+    """
+    match value:
+        case {"missing": str(why), **others} if not others:
+            return FactMissing(why)
+        case {"not_applicable": str(why), **others} if not others:
+            return NotApplicable(why)
+    return msgspec.convert(value, NODE_FACTS[name], str_keys=True)
 
 
 class PerNode(Mapping[int, T], Generic[T]):

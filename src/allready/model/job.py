@@ -52,9 +52,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     arrival_s: float  # since node 0 began to listen
     waited_s: float = 0.0  # how long the node had been trying when it got through
     master_addr: str = ""
-    refused: str | None = (
-        None  # None: accepted; else why: duplicate_rank, num_nodes_differs, job_id_differs, out_of_range, version
-    )
+    # None: accepted; else why: duplicate_rank, num_nodes_differs, job_id_differs, out_of_range, version.
+    refused: str | None = None
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -184,9 +183,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     outcome: str
     deadline_s: float
     duration_s: float
-    entered: tuple[
-        int, ...
-    ] = ()  # ranks that entered the stage (for the sweep: the operation `size_bytes`/`iteration`)
+    entered: tuple[int, ...] = ()  # ranks that entered it (of the sweep: the operation `size_bytes`/`iteration`)
     finished: tuple[int, ...] = ()
     size_bytes: int | None = None
     iteration: int | None = None

@@ -71,9 +71,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     gpu_data_share: float | None = None  # the busier one of its memory and its arithmetic units
     framework: str = ""  # "torch", "jax", "" until one is imported
     main_cpu_s: float | None = None  # processor time of the main thread so far; one that is blocked uses none at all
-    queued_share: float | None = (
-        None  # share of the last seconds in which its main thread could run and no CPU was free
-    )
+    queued_share: float | None = None  # of the last seconds: its main thread could run, and no CPU was free
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
 
     @property
@@ -236,6 +234,7 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     # Addresses that leave data unacknowledged -> how long packets may be that reach them, where that can be known.
     path_sizes: Mapping[str, PathSize] = {}
     problems: tuple[str, ...] = ()  # what could not be had, and why
+    has_spied: bool = False  # py-spy tried every process that has no handler of ours
 
 
 class Gather(Struct, frozen=True, kw_only=True):

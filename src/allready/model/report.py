@@ -49,6 +49,7 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 class Report(Struct, frozen=True, kw_only=True):
     """One run of one command.  `world` to `not_checked` are the contract; what follows is added by `check`."""
 
+    schema: str = SCHEMA
     tool_version: str
     command: str
     started: str
@@ -58,7 +59,6 @@ class Report(Struct, frozen=True, kw_only=True):
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     not_checked: tuple[NotChecked, ...]
-    schema: str = SCHEMA
     roll: RollCall | None = None
     reach: Reachability | None = None
     collectives: Collectives | None = None

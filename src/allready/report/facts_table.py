@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from allready.judging.majority import Split
-from allready.model import NODE_FACTS, FactMissing, NotApplicable
+from allready.model import NODE_FACTS, FactMissing, NotApplicable, fact_from_json
 from allready.model import facts as f
 from allready.report import units
 from allready.report.safe import plain
@@ -46,6 +46,11 @@ class Value(Struct, frozen=True):
     def missing(self) -> bool:
         """The fact is not known on this node."""
         return self.key == "fact_unknown"
+
+    @property
+    def faint(self) -> bool:
+        """It says that there is nothing."""
+        return self.key in {"fact_unknown", "fact_not_set", "fact_none"}
 
 
 class Row(Struct, frozen=True):
@@ -107,15 +112,10 @@ def _row(group: str, label: Label, values: dict[int, Value], *, own: bool) -> Ro
 
 def typed(group: str, value: Any) -> Any:
     """The fact as its class (reports hold plain dicts), or FactMissing."""
-    kind = NODE_FACTS.get(group)
-    if kind is None or isinstance(value, (FactMissing, kind)):
+    if isinstance(value, (FactMissing, NODE_FACTS[group])):
         return value
-    if isinstance(value, Mapping) and set(value) == {"missing"}:
-        return FactMissing(str(value["missing"]))
-    if isinstance(value, Mapping) and set(value) == {"not_applicable"}:
-        return NotApplicable(str(value["not_applicable"]))
     try:
-        return msgspec.convert(value, kind, str_keys=True)
+        return fact_from_json(group, value)
     except msgspec.ValidationError as error:
         return FactMissing(str(error))
 

@@ -1,17 +1,20 @@
 """report.html: one file that needs no network, in both languages, safe against anything in a log or host name.
 
-Every text passes `safe.plain` and the template engine's escaping; the only markup put in unescaped is this package's
-own style and script, which the page's Content-Security-Policy pins by hash.
+The template takes the report itself.  Whatever it shows passes `safe.plain` and the template engine's escaping; the
+only markup put in unescaped is this package's own style and script, which the page's Content-Security-Policy pins by
+hash.
 """
 
 import base64
 import functools
 import hashlib
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from allready.model import Report
+from allready.model import Report, ranges
+from allready.report import units
 from allready.report.page import page
+from allready.report.safe import plain, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -24,7 +27,6 @@ def render(report: Report, *, language: str = "en") -> str:
     css, js = _file("report.css"), _file("report.js")
     return _template().render(
         **page(report, language),
-        language=language,
         css=Markup(css),  # noqa: S704 - our own file
         js=Markup(js),  # noqa: S704 - our own file
         css_hash=_hash(css),
@@ -42,9 +44,21 @@ def _template() -> "Template":
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=False, lstrip_blocks=False, loader=FunctionLoader(_file)
+        autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_file), finalize=_harmless
     )
+    environment.filters |= {
+        "plain": lambda text, most: plain(text, most=most),
+        "ranges": lambda numbers, columns=1 << 20: shorten(ranges(numbers), columns),
+        "size": units.size,
+        "time": units.time,
+        "bandwidth": units.bandwidth,
+    }
     return environment.get_template("report.html.j2")
+
+
+def _harmless(value: Any) -> Any:
+    """What every expression of the template passes; markup was made of harmless texts."""
+    return plain(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _hash(text: str) -> str:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import SCHEMA, FactMissing, Report, Status
+from allready.model import SCHEMA, Report, Status
 from allready.text.surrogates import without_surrogates
 
 MAX_BYTES = 1 << 30
@@ -30,35 +31,12 @@ def encode(report: Report) -> bytes:
 
     A number that is not finite becomes null; half a surrogate pair (from an undecodable file name) becomes an escape.
     """
-    body = {
-        "schema": report.schema,
-        "tool_version": report.tool_version,
-        "command": report.command,
-        "started": report.started,
-        "duration_s": report.duration_s,
-        "world": report.world,
-        "status": report.status,
-        "verdict": None if report.status is Status.HEALTHY else report.verdict,
-        "findings": report.findings,
-        "not_checked": report.not_checked,
-        "roll": report.roll,
-        "reach": report.reach,
-        "collectives": report.collectives,
-        "facts": {n: {k: _fact(v) for k, v in known.items()} for n, known in report.facts.items()},
-        "odd": report.odd,
-        "ruins": report.summary,
-        "job": report.job,
-        "notes": report.notes,
-    }
+    body = replace(report, verdict=None) if report.status is Status.HEALTHY else report
     try:
         flat = msgspec.json.encode(body)
     except UnicodeEncodeError:
         flat = msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
     return msgspec.json.format(flat, indent=2) + b"\n"
-
-
-def _fact(value: Any) -> Any:
-    return {"missing": value.why} if isinstance(value, FactMissing) else value
 
 
 def decode(data: bytes) -> Report:
@@ -138,14 +116,14 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(target)
         temporary = None
-        _file_rendezvous(target.parent)
+        _sync_folder(target.parent)
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
 
 
-def _file_rendezvous(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     # Some file systems cannot sync a folder; the file itself is whole either way.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -160,6 +138,7 @@ def deliver(target: str, data: bytes) -> None:
 
     Raises:
         UsageError: it cannot be written.
+        BrokenPipeError: what read standard output is gone.
     """
     try:
         if target != "-":
@@ -168,8 +147,9 @@ def deliver(target: str, data: bytes) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise  # the reader has read enough
     except OSError as error:
-        place = "to stdout" if target == "-" else target
         raise UsageError(
-            "cannot write {place}: {reason}; name a writable place", place=place, reason=error.strerror or error
+            "--json {target}: cannot write: {reason}", target=target, reason=error.strerror or error
         ) from error

@@ -1,32 +1,25 @@
 """The roll call of the HTML report: who came when, as a drawing and as a table."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from markupsafe import Markup
-
-from allready.model import Claim, Report, RollCall
+from allready.model import Claim, Report
 from allready.report import units
-from allready.report.safe import plain, shorten
-from allready.report.words import absent, late_by_s, roll_lines, t
+from allready.report.safe import shorten
+from allready.report.words import absent, late_by_s, t
 
 MAX_ROWS = 32
 LEFT, RIGHT = 160, 640
 ROW_HEIGHT = 22
 
-Both = Callable[[Callable[[str], str]], Markup]
 
-
-def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
+def roll(report: Report, language: str) -> dict[str, Any] | None:
     """What the template draws; None without a roll call.  At most `MAX_ROWS` nodes: absent, then late ones first."""
     call = report.roll
     if call is None:
         return None
-    said = zip(roll_lines(report, "en"), roll_lines(report, "zh"), strict=True)
-    lines = [both({"en": english, "zh": chinese}.__getitem__) for english, chinese in said]
     if call.num_nodes == 1:
-        return {"lines": lines, "rows": []}
+        return {"rows": []}
     claims: dict[int, Claim] = {c.node_rank: c for c in call.claims if c.refused is None}
     members = claims if call.partial else range(call.num_nodes)
     order = sorted(members, key=lambda n: (n in claims, n not in call.lost, -_arrival_s(claims.get(n))))
@@ -41,30 +34,30 @@ def roll(report: Report, language: str, both: Both) -> dict[str, Any] | None:
     rows: list[dict[str, Any]] = []
     for node_rank in shown:
         claim = claims.get(node_rank)
-        state = _state(node_rank, claim, call)
+        state = "missing" if claim is None else "lost" if node_rank in call.lost else "here"
+        label = report.world.label(node_rank)
         rows.append(
             {
                 "y": 14 + ROW_HEIGHT * len(rows),
                 "x": x(_arrival_s(claim) if claim else call.waited_s),
                 "css": " gone" if state != "here" else " late" if node_rank in late else "",
-                "after": units.time(claim.arrival_s) if claim else "✗",
-                "label": plain(report.world.label(node_rank), most=80),
-                "short": shorten(plain(report.world.label(node_rank), most=80), 22),
-                "address": plain(claim.address) if claim else "",
-                "arrival": units.time(claim.arrival_s) if claim else units.UNKNOWN,
+                "label": label,
+                "short": shorten(label, 22),
+                "claim": claim,
                 "state": state,
-                "state_css": "o-ok" if state == "here" else "o-bad",
-                "why": "",
             }
         )
-    refused = [_refused(c) for c in call.claims if c.refused is not None][:MAX_ROWS]
+    refused = [
+        {"label": f"{c.node_rank} ({c.name})", "claim": c, "state": "refused"}
+        for c in call.claims
+        if c.refused is not None
+    ]
     return {
-        "lines": lines,
         "title": t("roll_chart", language),
         "ticks": [{"at": x(s), "label": units.time(s)} for s in ticks],
         "height": 14 + ROW_HEIGHT * len(rows) + 14,
         "drawn": rows,
-        "rows": rows + refused,
+        "rows": rows + refused[:MAX_ROWS],
         "more": max(0, len(order) - MAX_ROWS),
     }
 
@@ -73,23 +66,6 @@ def _arrival_s(claim: Claim | None) -> float:
     if claim is None or not math.isfinite(claim.arrival_s):
         return 0.0
     return max(0.0, claim.arrival_s)
-
-
-def _state(node_rank: int, claim: Claim | None, call: RollCall) -> str:
-    if claim is None:
-        return "missing"
-    return "lost" if node_rank in call.lost else "here"
-
-
-def _refused(claim: Claim) -> dict[str, Any]:
-    return {
-        "label": plain(f"{claim.node_rank} ({claim.name})", most=80),
-        "address": plain(claim.address),
-        "arrival": units.time(claim.arrival_s),
-        "state": "refused",
-        "state_css": "o-bad",
-        "why": plain(claim.refused or "", most=80),
-    }
 
 
 def _ticks(last_s: float) -> tuple[list[float], float]:

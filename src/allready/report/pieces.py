@@ -1,5 +1,7 @@
 """What a terminal report is made of: lines, tables and gaps, of no width and no colour yet."""
 
+from collections.abc import Collection, Iterable, Sequence
+
 from msgspec import Struct
 
 
@@ -33,3 +35,29 @@ class Gap(Struct, frozen=True):
 
 
 Block = Line | Grid | Gap
+
+
+Text = Piece | str
+"""A piece, or its text alone where it has no style."""
+
+
+def line(*parts: Text, lead: str = "", style: str = "dim", indent: int = 0) -> Line:
+    """A line of these parts behind a lead in `style`."""
+    return Line(tuple(map(_piece, parts)), Piece(lead, style) if lead else None, indent)
+
+
+def dim(text: str, *, lead: str = "", indent: int = 2) -> Line:
+    """A line that matters less."""
+    return line(Piece(text, "dim"), lead=lead, indent=indent)
+
+
+def grid(
+    head: Sequence[str], rows: Iterable[Iterable[Text]], *, right: Collection[int] = (), tight: bool = False
+) -> Grid:
+    """A table.  `right`: numbers of the columns that are aligned right."""
+    cells = tuple(tuple(map(_piece, row)) for row in rows)
+    return Grid(tuple(head), cells, tuple(i in right for i in range(len(head))), tight=tight)
+
+
+def _piece(part: Text) -> Piece:
+    return Piece(part) if isinstance(part, str) else part

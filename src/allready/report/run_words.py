@@ -16,6 +16,7 @@ from allready.model import (
     Finding,
     GroupPosition,
     Happening,
+    IterationCounts,
     RankRow,
     Report,
     Role,
@@ -23,6 +24,7 @@ from allready.model import (
     RunSummary,
     Severity,
     TimelineEvent,
+    ranges,
 )
 from allready.report import units
 from allready.report.safe import plain, shorten, width
@@ -62,6 +64,11 @@ def said(event: RunEvent | None, language: str, *, most: int = 400, of_group: bo
     return "" if event is None else plain(say_event(event, language, of_group=of_group), most=most)
 
 
+def text_of(event: TimelineEvent, language: str, *, most: int = 600) -> str:
+    """An entry of the timeline; as it was written where a report of an older version has nothing but that."""
+    return said(event.event, language, most=most, of_group=True) or plain(event.text, most=most)
+
+
 def came(position: GroupPosition, language: str) -> str:
     """How far a rank came in a group."""
     return plain(say_position(position, language))
@@ -98,6 +105,11 @@ def stand(row: RankRow, language: str, *, most: int = 400) -> str:
     return "; ".join(parts) or r("nothing_known", language)
 
 
+def short_stand(row: RankRow, language: str, *, columns: int) -> str:
+    """The same in at most so many columns."""
+    return gist(stand(row, language, most=600), columns, row.end)
+
+
 def ended_well(row: RankRow) -> bool:
     """Whether a rank reported a good end."""
     return row.end is not None and row.end.kind is Happening.ENDED_WELL
@@ -125,6 +137,39 @@ def died(row: RankRow) -> bool:
     return row.end is not None and row.end.kind is Happening.DIED and not row.end.by_launcher
 
 
+def details(row: RankRow, language: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and texts of everything else that is known of a rank."""
+    yield "versions", [f"{k} {v}" for k, v in row.versions.items()]
+    yield "interfaces", [*row.interfaces]
+    yield "available", [*row.available]
+    yield "hcas", [*row.hcas]
+    yield "plugins", [*row.plugins]
+    yield "transports", [*row.transports]
+    yield "channels", [f"{n} {k}" for k, n in row.num_channels.items() if n]
+    yield "algorithms", [f"{k} ×{n}" for k, n in row.algorithms.items()]
+    yield "op_counts", [f"{n} {k}" for k, n in row.op_counts.items()]
+    yield "groups", [_in_group(position, language) for position in row.positions]
+    yield "phases", [f"{k} {units.time(s)}" for k, s in row.phases_s.items()]
+    yield "activity", [doing(row, language)] if row.activity_kind else []
+    yield "ending", [said(row.end, language, most=600)] if row.end else []
+    if row.last_line:
+        where = f" ({plain(row.last_source, most=160)})" if row.last_source else ""
+        yield "last_line", [plain(row.last_line, most=300) + where]
+
+
+def _in_group(position: GroupPosition, language: str) -> str:
+    counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
+    return f"{position.group} ({position.source}): {came(position, language)}{counted}"
+
+
+def iterations_head(found: IterationCounts, language: str, *, most: int = 8) -> str:
+    """How many iterations there were, and what is usual in one."""
+    numbers = sorted(found.num_iterations.values()) or [0]
+    usual = operations(found.usual, language, most=most)
+    marker = plain(found.marker, most=80)
+    return r("iterations_usual", language, marker=marker, low=numbers[0], high=numbers[-1], usual=usual)
+
+
 def operations(counts: dict[str, int], language: str, *, most: int = 3) -> str:
     """`34 all_reduce, 31 all_gather`."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -139,6 +184,42 @@ class Band(Struct, frozen=True):
 
     rows: tuple[RankRow, ...]
     culprit: bool
+
+    @property
+    def first(self) -> RankRow:
+        """What is known of all of them."""
+        return self.rows[0]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Those that are known."""
+        return [row.rank for row in self.rows if row.rank is not None]
+
+    @property
+    def nodes(self) -> list[int]:
+        """Their nodes."""
+        return sorted({row.node for row in self.rows if row.node is not None})
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether they are at fault, or ended badly."""
+        return self.culprit or died(self.first)
+
+    def process(self, language: str) -> str:
+        """`gpu04:1037`, or how many hosts and processes."""
+        hosts = sorted({row.host for row in self.rows if row.host})
+        pids = [row.pid for row in self.rows if row.pid is not None]
+        host = plain(hosts[0], most=60) if len(hosts) == 1 else r("num_hosts", language, count=len(hosts))
+        pid = str(pids[0]) if len(pids) == 1 else r("num_processes", language, count=len(pids))
+        joint = ":" if len(hosts) == len(pids) == 1 else " · "
+        return joint.join(text for text, known in ((host, hosts), (pid, pids)) if known) or units.UNKNOWN
+
+    def gpu(self) -> str:
+        """`0 (0000:1b:00.0)`, or the numbers of several."""
+        if len(self.rows) == 1:
+            return plain(self.first.gpu, most=40) or units.UNKNOWN
+        numbers = [row.gpu.partition(" ")[0] for row in self.rows if row.gpu]
+        return ranges(int(n) for n in numbers if n.isascii() and n.isdigit()) or units.UNKNOWN
 
 
 def bands(report: Report, *, fold: bool = True) -> list[Band]:
@@ -159,7 +240,7 @@ def bands(report: Report, *, fold: bool = True) -> list[Band]:
     found = [Band(tuple(rows), _guilty(rows[0], guilty)) for rows in equal.values()]
     usual = {id(band): len(band.rows) for band in found} if fold else _sizes(found)
     return sorted(
-        found, key=lambda b: (not b.culprit, not died(b.rows[0]), usual[id(b)], b.rows[0].rank is None, b.rows[0].rank)
+        found, key=lambda b: (not b.culprit, not died(b.first), usual[id(b)], b.first.rank is None, b.first.rank)
     )
 
 
@@ -167,8 +248,8 @@ def _sizes(found: list[Band]) -> dict[int, int]:
     """How many ranks are like each one, for bands of one rank."""
     alike: dict[object, int] = defaultdict(int)
     for band in found:
-        alike[_alike(band.rows[0])] += 1
-    return {id(band): alike[_alike(band.rows[0])] for band in found}
+        alike[_alike(band.first)] += 1
+    return {id(band): alike[_alike(band.first)] for band in found}
 
 
 def _guilty(row: RankRow, guilty: Culprits) -> bool:
@@ -315,6 +396,11 @@ def ended(summary: RunSummary, language: str) -> tuple[str, ...]:
     """How many ranks say that they ended well; nothing when none does."""
     well = sum(ended_well(row) for row in summary.ranks)
     return (r("summary_ended", language, well=well, count=len(summary.ranks)),) if well else ()
+
+
+def read_text(summary: RunSummary, language: str) -> str:
+    """What was read, in one line."""
+    return " · ".join(what_was_read(summary, language))
 
 
 def what_was_read(summary: RunSummary, language: str) -> Iterator[str]:

@@ -7,8 +7,23 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from allready.model import CollectiveRun, Culprits, Finding, NotChecked, Remedy, Report, RollCall, Status, World, ranges
+from allready.model import (
+    CollectiveRun,
+    Culprits,
+    Finding,
+    NotChecked,
+    RankState,
+    Reachability,
+    Remedy,
+    Report,
+    RollCall,
+    StageResult,
+    Status,
+    World,
+    ranges,
+)
 from allready.report import units
+from allready.report.matrix import Matrix
 from allready.report.run_words import ended
 from allready.report.safe import plain
 from allready.text.catalog import remedy_text, say, say_remedies
@@ -20,8 +35,6 @@ LATE_S = 1.0
 
 SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?",
            Status.INTERRUPTED: "■"}  # fmt: skip
-
-BAD_STAGES = frozenset({"failed", "hung", "wrong"})
 
 
 def t(name: str, language: str, /, **values: object) -> str:
@@ -39,9 +52,58 @@ def run_label(run: CollectiveRun, language: str) -> str:
     return t("run_all", language) if run.label == "all" else plain(run.label, most=80)
 
 
+def run_name(run: CollectiveRun, language: str) -> str:
+    """`all · nccl · 4 ranks`."""
+    return " · ".join(
+        (run_label(run, language), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
+    )
+
+
+def members(some: Sequence[int], run: CollectiveRun, language: str) -> str:
+    """Ranks of a run compactly, or that it is none or all of them."""
+    if not some:
+        return t("stage_none", language)
+    return t("stage_all", language) if set(some) == set(run.ranks) else ranges(some)
+
+
+def reach_lines(reach: Reachability, table: Matrix, language: str) -> list[str]:
+    """How many directions carry data, how many of them were tried, and the round trips."""
+    name, nodes = "reach_bad" if table.num_bad else "reach_ok", count("num_nodes", table.num_nodes, language)
+    lines = [t(name, language, bad=table.num_bad, count=table.num_cells, nodes=nodes)]
+    if reach.num_pairs_done < reach.num_pairs_all:
+        lines.append(t("reach_sampled", language, done=reach.num_pairs_done, all=reach.num_pairs_all))
+    if table.rtt_s is not None:
+        low, median, high = map(units.time, table.rtt_s)
+        lines.append(t("reach_rtt", language, low=low, median=median, high=high))
+    return lines
+
+
 def size_of_world(report: Report, language: str) -> tuple[str, str]:
     """`2 nodes` and `4 ranks`."""
     return count("num_nodes", report.world.num_nodes, language), count("num_ranks", report.world.world_size, language)
+
+
+def size_text(report: Report, language: str) -> str:
+    """`2 nodes, 4 ranks`."""
+    return t("comma", language).join(size_of_world(report, language))
+
+
+def stage_detail(stage: StageResult) -> str:
+    """Where in a sweep a stage ended, and what its ranks said; neutral in language."""
+    at = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
+    at += [f"iteration {stage.iteration}"] if stage.iteration is not None else []
+    return plain(" · ".join([*at, stage.detail] if stage.detail else at), most=600)
+
+
+def has_details(run: CollectiveRun) -> bool:
+    """Whether any stage has one."""
+    return any(map(stage_detail, run.stages))
+
+
+def how_it_ended(state: RankState) -> str:
+    """Error, signal, exit code and kernel function of a rank, as far as known."""
+    how = [state.error, state.signal, None if state.exit_code is None else f"exit {state.exit_code}", state.wchan]
+    return plain(" · ".join(h for h in how if h), most=1000)
 
 
 def verdict_finding(report: Report) -> Finding | None:

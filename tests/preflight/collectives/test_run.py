@@ -179,7 +179,7 @@ class StopClock:
         self._at: float | None = None
 
     def __call__(self, node_rank: int, kind: str, body: Any) -> None:
-        if kind == wire.PROGRESS and self._at is None and any(e["event"] == "state" for e in body["events"]):
+        if kind == wire.PROGRESS and self._at is None and any(e["event"] == "stopped" for e in body["events"]):
             self._at = time.monotonic() - 0.5
 
     def seconds(self) -> float:

@@ -102,17 +102,17 @@ def test_deadlines_can_be_set() -> None:
 
 
 def test_a_stopped_rank_is_blamed_after_two_seconds_and_a_brief_stop_is_nothing() -> None:
-    play = Play().enter(SMALL, 0, 1, 2, 3).event(1, "state", text="stopped")
+    play = Play().enter(SMALL, 0, 1, 2, 3).event(1, "stopped")
     assert play.after(1.9) is None
-    play.event(1, "state", text="running")
+    play.event(1, "continued")
     assert play.after(5.0) is None
-    play.event(1, "state", text="stopped")
+    play.event(1, "stopped")
     ending = play.ends_after(2.1)
     assert (ending.outcome, ending.culprits, ending.detail) == ("hung", (1,), "stopped")
 
 
 def test_a_stopped_rank_that_is_through_is_not_blamed() -> None:
-    play = Play().through(1, SWEEP).event(1, "done").event(1, "state", text="stopped").enter(SWEEP, 0, 2, 3)
+    play = Play().through(1, SWEEP).event(1, "done").event(1, "stopped").enter(SWEEP, 0, 2, 3)
     assert play.after(10.0) is None
 
 
@@ -149,7 +149,7 @@ def test_nobody_is_blamed_when_every_failure_speaks_of_another() -> None:
 
 
 def test_a_stopped_rank_explains_what_the_others_complain_of() -> None:
-    play = Play().enter(SMALL, 0, 1, 2, 3).event(0, "error", text=RESET).event(1, "state", text="stopped")
+    play = Play().enter(SMALL, 0, 1, 2, 3).event(0, "error", text=RESET).event(1, "stopped")
     ending = play.ends_after(2.6)
     assert (ending.culprits, ending.victims) == ((1,), (0,))
 
@@ -226,7 +226,7 @@ def test_a_stopped_ranks_old_position_does_not_hide_what_the_others_completed() 
     play = Play().enter(SWEEP, 0, 1, 2, 3)
     for rank in (0, 1, 3):
         play.at(rank, SIZE, 24, 11)
-    ending = play.at(2, SIZE, 11, 4).event(2, "state", text="stopped").ends_after(2.1)
+    ending = play.at(2, SIZE, 11, 4).event(2, "stopped").ends_after(2.1)
     assert (ending.iteration, ending.entered, ending.culprits) == (12, (0, 1, 3), (2,))
 
 

@@ -1,6 +1,8 @@
 import pytest
 
-from allready.model import Confidence, FaultClass, Origin, Role
+from allready.judging.registry import load
+from allready.model import Confidence, FaultClass, Origin, ProcessRecord, Role
+from allready.model.fill import fill_steps
 from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack
 
 
@@ -24,6 +26,19 @@ def test_its_stack_is_told() -> None:
     [hit] = ask("HNG002", progress=(silent(1),), stacks=(stack(1, "lock", pid=7),)).hits
     assert any("pyspy.7" in e.source for e in hit.evidence)
     assert hit.confidence is Confidence.CERTAIN
+
+
+def test_the_remedy_has_its_host_and_its_process() -> None:
+    known = ProcessRecord(rank=1, host="gpu04", pid=1037)
+    [hit] = ask("HNG002", progress=(silent(1),), processes=(known,)).hits
+    state, *_ = fill_steps(load()["HNG002"].steps, hit.values)
+    assert (state.where, state.command) == ("gpu04", "ps -o pid,stat,wchan,lstart -p 1037")
+
+
+def test_what_is_not_known_of_its_process_is_a_word_in_capitals() -> None:
+    [hit] = ask("HNG002", progress=(silent(1),)).hits
+    state, *_ = fill_steps(load()["HNG002"].steps, hit.values)
+    assert (state.where, state.command) == ("", "ps -o pid,stat,wchan,lstart -p PID")
 
 
 def test_several_silent_ranks_are_named_without_being_sure_of_the_class() -> None:

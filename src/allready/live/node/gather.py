@@ -57,6 +57,7 @@ class Gathering:
     _kinds: tuple[str, ...] = ()
     _fresh: set[tuple[int, str]] = field(default_factory=set)
     _spied: Task[dict[int, str]] | None = None
+    has_spied: bool = False
 
     def ask(self, *, with_dump: bool) -> None:
         """Ask every rank that is there for its stacks and its records."""
@@ -108,6 +109,7 @@ class Gathering:
         if self._spied is not None:
             try:
                 spied = self._spied.result(timeout_s=self.until - RESERVE_S / 2 - time.monotonic())
+                self.has_spied = True
             except DeadlineExceeded:
                 self.problem("py-spy did not finish in time")
         return tuple(self._of(rank, spied) for rank in self.ranks)

@@ -164,6 +164,7 @@ class NodeObserver:
             reached=reached,
             path_sizes=path_sizes,
             problems=tuple(round_.problems),
+            has_spied=round_.has_spied,
         )
 
     def keep(self, evidence: NodeEvidence, folder: Path) -> None:

@@ -179,7 +179,7 @@ def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
         for r in evidence.ranks
         if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
     ]
-    if blind and not any("py-spy" in problem for problem in found):
+    if blind and evidence.has_spied:
         scope = read_text("/proc/sys/kernel/yama/ptrace_scope", 16).strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""
         found.append(f"py-spy got no stack of {len(blind)} of {len(evidence.ranks)} ranks{why}")

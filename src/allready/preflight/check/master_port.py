@@ -44,6 +44,7 @@ class MasterPort:
             try:
                 await self._hub.open(self._port, loopback_only=self._context.launch.num_nodes == 1)
             except OSError as error:
+                is_in_use = error.errno == errno.EADDRINUSE  # anything else, like a missing permission, will not pass
                 self.facts = await self._facts_of(error)
             else:
                 self.facts = MasterPortFacts(port=self._port, opened=True)
@@ -52,16 +53,12 @@ class MasterPort:
                 self.rival = await self._ask_holder()
             waited_s = loop.time() - began
             patience_s = min(GIVE_UP_PORT_S, self._context.request.wait_s)
-            if self.rival is not None or self._is_running or self._is_final() or waited_s > patience_s:
+            if self.rival is not None or self._is_running or not is_in_use or waited_s > patience_s:
                 return False
             holder = self.facts.holder.pid if self.facts.holder else "?"
             self._context.narrator.say("check.port_taken", port=self._port, pid=holder)
             on_taken(waited_s)
             await asyncio.sleep(RETRY_S)
-
-    def _is_final(self) -> bool:
-        """Whether waiting cannot open the port: no permission for it, rather than another process that holds it."""
-        return self.facts.error is not None and "EADDRINUSE" not in self.facts.error
 
     async def _ask_holder(self) -> RollCall | None:
         """The roll of the allready that holds our port, if it is this very job: then one node 0 is too many."""

@@ -234,7 +234,7 @@ class _Part:
 
     def _report(self, rank: int, event: str, *, at: float | None = None, **fields: Any) -> None:
         self._events.append((at or time.monotonic(), wire.RankEvent(rank=rank, event=event, **fields)))
-        if event in {"gone", "error", "wrong", "state", "done"}:
+        if event in {"gone", "error", "wrong", "stopped", "continued", "done"}:
             self._urgent.set()
         if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
             self._positions_wanted = True
@@ -272,7 +272,7 @@ class _Part:
             self._sampled = now
             for process in self.ranks:
                 if process.sample(now):
-                    self._report(process.rank, "state", text="stopped" if process.is_stopped else "running")
+                    self._report(process.rank, "stopped" if process.is_stopped else "continued")
         if now - self._positions_sent < self._order.positions_every_s and not self._positions_wanted:
             return ()
         self._positions_sent, self._positions_wanted = now, False

@@ -286,7 +286,7 @@ class _Run:
         }
         if not ending.culprits:
             self._narrator.log(f"collectives.{ending.outcome}_nobody", **values)
-        elif ending.outcome == "hung" and ending.detail == "stopped":
+        elif ending.outcome == "hung" and all(self._tracker.ranks[r].stopped_since for r in ending.culprits):
             self._narrator.log("collectives.stopped", **values, **self._who(ending.culprits))
         else:
             self._narrator.log(f"collectives.{ending.outcome}", **values, **self._who(ending.culprits))

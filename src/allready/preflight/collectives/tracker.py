@@ -221,8 +221,10 @@ class StageTracker:
                     rank.error = rank.error or event.text or None
                     self._fail(rank, at)
                 rank.gone, rank.exit_code, rank.signal = True, event.exit_code, event.signal
-            case "state":
-                rank.stopped_since = now if event.text == "stopped" else None
+            case "stopped":
+                rank.stopped_since = now
+            case "continued":
+                rank.stopped_since = None
             case "done":
                 rank.done = True
             case _:

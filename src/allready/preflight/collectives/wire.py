@@ -75,7 +75,7 @@ class RankLine:
 class RankEvent:
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
-    event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
+    event: those of `RankLine` but port, and: gone (the process ended), stopped, continued.
     """
 
     rank: int

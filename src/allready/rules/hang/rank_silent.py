@@ -9,7 +9,8 @@ from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import nodes_wholly, who
 from allready.judging.stall import positions, suspect
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
+from allready.judging.values import KILLED_BY, PROCESS_STATE
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity, clock_time, ranges
 
 
 @Rule(
@@ -21,9 +22,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     applies=Applies.OFFLINE,
     title="A rank does not say where it is, while all others tell that they wait",
     message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
-    remedy="look for rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
-    "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Give its log to "
-    "diagnose too",
+    remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

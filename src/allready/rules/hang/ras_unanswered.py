@@ -7,6 +7,7 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
+from allready.judging.values import KILLED_BY, PROCESS_STATE
 from allready.model import (
     Absence,
     Confidence,
@@ -14,6 +15,7 @@ from allready.model import (
     FaultClass,
     GroupProgress,
     Hit,
+    RemedyStep,
     RunEvidence,
     Severity,
     ranges,
@@ -34,9 +36,14 @@ from allready.model import (
     ),
     title="A process did not answer NCCL's RAS",
     message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
-    remedy="look at rank {ranks} on its machine: does the process live (ps -o pid,stat,wchan -p PID; State T is "
-    "stopped, D waits for storage), was it killed (dmesg -T | tail), is the machine reachable? Ask RAS again some "
-    "seconds later: a process that is merely short of CPUs answers then",
+    remedy=(
+        PROCESS_STATE,
+        KILLED_BY,
+        RemedyStep(
+            explanation="ask RAS again some seconds later: a process that is merely short of CPUs answers then",
+            command="printf 'verbose status\\n' | nc localhost 28028",
+        ),
+    ),
 )
 def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
     """
@@ -51,7 +58,7 @@ def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
     One answer while a machine is overloaded.
     """
     for group in run.progress:
-        silent = tuple(sorted(r for r, why in group.absent.items() if why in TOLD_SILENT))
+        silent = tuple(sorted(r for r, absence in group.absent.items() if absence in TOLD_SILENT))
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))

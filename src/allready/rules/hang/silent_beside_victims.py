@@ -9,12 +9,14 @@ from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, who
 from allready.judging.signs import Sign
+from allready.judging.values import PROCESSES
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
+    RemedyStep,
     Role,
     RunEvidence,
     Severity,
@@ -42,9 +44,18 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     ),
     title="All ranks but one report that they waited or lost a peer",
     message="{victims} report that {what}; {who} reports nothing",
-    remedy="look at {who}: was it stopped, asleep, in other work or gone already when the others waited? py-spy dump "
-    "--pid PID while it hangs; its own output after the last iteration; whether it left the loop earlier than the "
-    "others",
+    remedy=(
+        RemedyStep(
+            explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
+            "did it leave the loop earlier than the others?",
+        ),
+        RemedyStep(
+            each=PROCESSES,
+            where="{host}",
+            command="py-spy dump --pid {pid}",
+            explanation="while it hangs, read the stack of rank {rank}",
+        ),
+    ),
 )
 def silent_beside_victims(run: RunEvidence) -> Iterator[Hit]:
     """

@@ -53,18 +53,18 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"
-    words = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
+    last = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
     yield Hit(
         culprits=culprits_of(deaths, run),
         values={
             "who": who_died(deaths, run),
             "signal": signal,
-            "words": words,
+            "words": last or "?",
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
         },
         # Libraries abort a process that has lost another one: without its own words that may be all.
         confidence=Confidence.CERTAIN
-        if deaths[0].rank is not None and (signal != "SIGABRT" or words != "?")
+        if deaths[0].rank is not None and (signal != "SIGABRT" or last)
         else Confidence.LIKELY,
         evidence=evidence_of(deaths, run),
         fault_time=clock_time(deaths[0].time_s),
@@ -73,4 +73,4 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
 
 def _thrown(death: Death) -> str:
     """The exception of C++ that nobody caught."""
-    return death.text[:MAX_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else "?"
+    return death.text[:MAX_LETTERS] if death.kind == "abort" and _CPP.match(death.text) else ""

@@ -1,0 +1,158 @@
+"""Sentences are made at the end: nothing that decides reads a text of our own model.
+
+A rule, the judge, a report or an agent that looks into a sentence for a word breaks without a sound when the sentence
+changes.  What it needs is a field of its own, filled where the fact is collected or the foreign line is read (facts,
+evidence), which is why those two may look into texts.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.text.sources import trees
+
+PARTS = {"rules", "judging", "report", "agent", "live", "preflight", "cli", "launch", "messaging"}
+
+TEXTS = {
+    "message", "why", "text", "sentence", "remedy", "explanation", "notes", "title", "detail", "problem", "ending",
+    "banner", "last_line", "last_words", "last_error", "error", "extra",
+}  # fmt: skip
+"""Fields of the model (and of what travels between nodes) that hold sentences or lines."""
+
+NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}
+"""Variables and parameters that hold such a text wherever they come from."""
+
+LOOKING = {
+    "startswith", "endswith", "find", "rfind", "index", "rindex", "count", "partition", "rpartition", "split", "rsplit",
+    "splitlines", "removeprefix", "removesuffix",
+}  # fmt: skip
+MATCHING = {"match", "search", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
+SAME = {"lower", "upper", "strip", "lstrip", "rstrip", "casefold"}
+
+
+class Foreign(Struct, frozen=True):
+    """A file that may look into one kind of text, and whose text that is: never one of ours."""
+
+    file: str
+    field: str
+    reason: str
+
+
+FOREIGN = (
+    Foreign("cli/explain.py", "title", "a person's search through the titles of all rules"),
+    Foreign("judging/causes.py", "text", "the exception of a traceback"),
+    Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
+    Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
+    Foreign("judging/live_waits.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/processes.py", "text", "the exception of a traceback"),
+    Foreign("judging/processes.py", "last_line", "NCCL's last line of a rank"),
+    Foreign("judging/stall.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/stall.py", "error", "RAS's words about a communicator"),
+    Foreign("judging/watchdog_calls.py", "text", "torch's watchdog lines"),
+    Foreign("live/monitor/ends.py", "text", "the exception that a rank ended by"),
+    Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
+    Foreign("preflight/collectives/tracker.py", "error", "the exception that a rank ended by"),
+    Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
+    Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
+    Foreign("rules/desync/one_call_more.py", "text", "lines of a log"),
+    Foreign("rules/desync/one_call_more.py", "error", "RAS's words about a communicator"),
+    Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
+    Foreign("rules/process_exit/ended_from_outside.py", "text", "Slurm's line about a job that it cancels"),
+    Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
+)  # fmt: skip
+
+
+def is_text(node: ast.expr) -> str:
+    """The field or variable whose text the expression is, or is a part or a sum of; "" for anything else."""
+    match node:
+        case ast.Attribute(attr=name) if name in TEXTS:
+            return name
+        case ast.Name(id=name) if name in NAMED:
+            return name
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in SAME:
+            return is_text(value)
+        case ast.Subscript(value=value, slice=ast.Slice()):
+            return is_text(value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return is_text(left) or is_text(right)
+        case ast.BoolOp(values=values):
+            return next(filter(None, map(is_text, values)), "")
+    return ""
+
+
+def is_literal(node: ast.expr) -> bool:
+    """A text that stands in the source, as it is, in a collection or as a constant's name."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return bool(value)
+        case ast.Tuple(elts=items) | ast.Set(elts=items) | ast.List(elts=items):
+            return any(map(is_literal, items))
+        case ast.Name(id=name):
+            return name.strip("_").isupper()
+        case ast.JoinedStr():
+            return True
+    return False
+
+
+def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and field of every place that searches, cuts or compares a text."""
+    for node in ast.walk(tree):
+        found = ""
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                if isinstance(op, ast.In | ast.NotIn):
+                    found = is_text(right) or (is_text(left) if is_literal(right) else "")
+                elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
+                    found = is_text(left) or is_text(right)
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
+                if method in LOOKING:
+                    found = is_text(value)
+                if method in MATCHING:
+                    found = found or next(filter(None, map(is_text, arguments)), "")
+        if found:
+            yield getattr(node, "lineno", 0), found
+
+
+def test_nothing_that_decides_looks_into_a_text() -> None:
+    wrong, used = [], set()
+    for path, tree in trees().items():
+        if Path(path).parts[0] not in PARTS:
+            continue
+        for line, field in looks(tree):
+            entry = next((a for a in FOREIGN if (a.file, a.field) == (path, field)), None)
+            if entry is None:
+                wrong.append(f"{path}:{line}: {field}")
+            used.add(entry)
+    assert not wrong, "\n".join(wrong)
+    assert set(FOREIGN) == used - {None}, "not needed any more"
+
+
+def test_what_the_old_code_did_is_found() -> None:
+    old = """
+def judge(item, why, facts, loss, row):
+    if why.startswith("--on-hang"):
+        return
+    crashed = item.why.startswith("the rule itself failed")
+    silent = "no sign of life" in loss.text
+    one_way = loss.text.endswith(ONLY_HEARD)
+    chain = _CHAIN.match(drop.text)
+    died = re.search(r"exit code ([0-9]+)", row.ending.lower())
+    same = verdict.sentence == "nodes differ"
+    first = finding.message.partition(":")[0]
+"""
+    assert [line for line, _ in looks(ast.parse(old))] == [3, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_fields_values_and_files_are_no_texts() -> None:
+    new = """
+def judge(item, loss, line, row):
+    is_crashed = item.kind is UncheckedKind.RULE_CRASHED
+    is_silent = loss.reason in {LossReason.SILENT, LossReason.ONE_WAY}
+    name = line.split("=")[0]
+    is_known = event.signature == "elastic.death_signal"
+    shown = [item.message, item.why]
+    has_text = bool(row.text) and item.why != other.why
+"""
+    assert list(looks(ast.parse(new))) == []
