@@ -60,10 +60,11 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     language = language_of(arguments)
     speak(language)
-    asks = {"-h", "--help", "help"}
-    if not arguments or arguments[0] in {*asks, "--lang"}:
+    if arguments[:1] == ["--lang"] or (arguments and arguments[0].startswith("--lang=")):
+        del arguments[: 2 if arguments[0] == "--lang" else 1]
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
-        return EXIT_HEALTHY if asks & {*arguments} else EXIT_USAGE
+        return EXIT_HEALTHY if arguments else EXIT_USAGE
     if arguments[0] in {"-V", "--version"}:
         from allready import __version__
 
@@ -78,7 +79,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(name: str, arguments: list[str], language: str) -> int:
-    from argparse import RawDescriptionHelpFormatter
+    import argparse
 
     from allready.cli.parser import Parser, localize
     from allready.errors import AllreadyError, UsageError
@@ -88,7 +89,7 @@ def _run(name: str, arguments: list[str], language: str) -> int:
         prog=f"allready {name}",
         description=COMMANDS[name][1],
         epilog=getattr(module, "EPILOG", None),
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     module.add_arguments(parser)

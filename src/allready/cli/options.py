@@ -54,7 +54,9 @@ def add_both_spellings(parser: Any, name: str, **kwargs: Any) -> None:
 
 def add_language(parser: Any) -> None:
     """--lang."""
-    parser.add_argument("--lang", choices=("en", "zh"), help="language of the texts (default: from the locale)")
+    parser.add_argument(
+        "--lang", choices=("en", "zh"), help="language of the report and the messages (default: from the locale)"
+    )
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ class Output:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError("--report-dir {folder}: {reason}", folder=folder, reason=error.strerror) from error
+            raise UsageError("--report-dir {report_dir}: {reason}", report_dir=folder, reason=error.strerror) from error
         if args.html == "-":
             raise UsageError("--html -: give a file; only --json can go to standard output")
         for option, name in (("--json", args.json), ("--html", args.html), ("--report-dir", args.report_dir)):

@@ -91,7 +91,10 @@ def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
 
 def _row(band: Band, language: str, most: int) -> tuple[Text, ...]:
     first, style = band.first, "bad" if band.is_bad else ""
-    init = {"completed": r("init_completed", language), "started": Piece(r("init_started", language), "bad")}
+    init: dict[str, Text] = {
+        "completed": r("init_completed", language),
+        "started": Piece(r("init_started", language), "bad"),
+    }
     return (
         Piece(_name(band), style or "bold"),
         shorten(ranges(band.nodes), 16) or units.UNKNOWN,
