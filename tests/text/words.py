@@ -150,7 +150,7 @@ def _of_help() -> Iterator[Text]:
 
 
 def _of_documents() -> Iterator[Text]:
-    files = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("docs/zh/*.md")]
+    files = [path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/*.md") for path in CHECKOUT.glob(pattern)]
     for path in sorted(files):
         yield Text(path.relative_to(CHECKOUT).as_posix(), "text", path.read_text(encoding="utf-8"))
 
