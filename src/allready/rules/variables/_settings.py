@@ -18,14 +18,13 @@ from allready.model import (
     Severity,
     SoftwareFacts,
 )
+from allready.model.fill import UNKNOWN
 from allready.variables import table, values
 from allready.variables.table import Reader, Variable
 from allready.variables.versions import nccl_backend
 
 T = TypeVar("T")
 MAX_PLACES = 8
-UNKNOWN = "?"
-"""A value that the message leaves out with the part in [[ ]] around it."""
 
 
 class Same(Struct, frozen=True):

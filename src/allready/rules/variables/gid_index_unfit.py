@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, this
+from allready.model.fill import UNKNOWN
+from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import parse
 from allready.variables.here import gid_types, roce_v2_index
 from allready.variables.values import number

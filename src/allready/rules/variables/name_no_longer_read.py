@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, versions
+from allready.model.fill import UNKNOWN
+from allready.rules.variables._settings import hit, known, remedy, versions
 from allready.variables.versions import Standing, standing
 
 

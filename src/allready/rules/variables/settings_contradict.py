@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Setting, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, Same, hit, remedy
+from allready.model.fill import UNKNOWN
+from allready.rules.variables._settings import Same, hit, remedy
 from allready.variables import table
 from allready.variables.values import is_on, number
 

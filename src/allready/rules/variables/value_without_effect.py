@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import FaultClass, Hit, Settings, Severity
-from allready.rules.variables._settings import UNKNOWN, hit, problems, remedy
+from allready.model.fill import UNKNOWN
+from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables.values import Kind
 
 

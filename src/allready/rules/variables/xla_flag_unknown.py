@@ -7,7 +7,8 @@ from msgspec import Struct
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
-from allready.rules.variables._settings import UNKNOWN, hit, known, remedy, versions
+from allready.model.fill import UNKNOWN
+from allready.rules.variables._settings import hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.table import Type
 from allready.variables.versions import Standing, standing
