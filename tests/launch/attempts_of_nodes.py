@@ -4,10 +4,11 @@ import socket
 import textwrap
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from allready.launch import elastic
 from allready.launch.plan import AttemptPlan, AttemptResult

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from allready.launch import elastic
 from allready.launch.plan import AttemptResult

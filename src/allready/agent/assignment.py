@@ -1,14 +1,14 @@
 """Which global ranks each node gets, from what the nodes offer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.agent.messages import Offer
 from allready.launch.ranks import Entry, assign
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """`order`: node ranks in the order of their global ranks."""
 
     order: tuple[int, ...]

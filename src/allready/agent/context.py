@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.agent import messages
@@ -14,8 +14,7 @@ from allready.live.run_paths import node_log_dir
 from allready.model import NodeStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentContext:
+class AgentContext(Struct, frozen=True, kw_only=True):
     """One per agent.  `run_dir`: private, local, ends with the agent.  `on_start`: called before ranks may write to the
     terminal."""
 
@@ -57,23 +56,21 @@ class AgentContext:
         return node_log_dir(self.report_dir, attempt, node_rank)
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """This node's clock minus node 0's, in seconds."""
 
     offset_s: float = 0.0
     uncertainty_s: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class AgentState:
+class AgentState(Struct, kw_only=True):
     """What an agent knows now: shared by its part of the job and by the socket for `allready watch`.
 
     `statuses`: the newest of every node that this one knows of.  `requests`: what is to be asked of node 0.
     """
 
     reports: ReportKeeper
-    statuses: dict[int, NodeStatus] = field(default_factory=dict)
+    statuses: dict[int, NodeStatus] = {}
     requests: asyncio.Queue[messages.Request] = field(default_factory=asyncio.Queue)
     clock: Clock = Clock()
     attempt: int = 0

@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import errno
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.agent import messages
@@ -42,8 +42,7 @@ class PortIsHeld(ExchangeError):  # noqa: N818 - a state: another agent of this 
     """Another process holds the master port."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnd:
+class JobEnd(Struct, frozen=True, kw_only=True):
     """How the job ended on this node: for the exit code and the last report."""
 
     job: JobOutcome

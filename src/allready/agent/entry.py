@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import secrets
@@ -100,7 +99,7 @@ class Job:
             found = await folder.find_node_0(
                 timeout_s=request.wait_s, choose_port=lambda: free_port(request.master_port)
             )
-            request = dataclasses.replace(
+            request = replace(
                 request, master_addr=found.address, master_port=found.port, node_rank=found.node_rank, is_master=False
             )
             return await self._run_known(request, run_dir, on_start=on_start)

@@ -85,7 +85,7 @@ class Runner:
         )
 
     def _explained(self, rank: int, end: ProcessEnd, result: AttemptResult) -> ProcessEnd:
-        tail = b"" if end.is_success else _tail(run_paths.output_path(self._log_dirs[rank]))
+        tail = b"" if end.is_success else _tail(self._log_dirs[rank] / logs.OUT_LOG)
         return explained(end, tail, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def handles(self) -> Mapping[int, RankHandle]:
@@ -96,7 +96,7 @@ class Runner:
                 rank=rank,
                 local_rank=local[rank],
                 pid=pid,
-                log_path=run_paths.output_path(self._log_dirs[rank]),
+                log_path=self._log_dirs[rank] / logs.OUT_LOG,
                 nccl_log_glob=f"{self._log_dirs[rank]}/nccl.*.log",
                 gpu=_gpu_of(local[rank], self._request.devices),
             )

@@ -5,7 +5,8 @@ hub (a net namespace of its own)          node r
 """
 
 import ipaddress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.record import Record
@@ -20,8 +21,7 @@ Op = dict[str, str | int]
 """One netlink operation: "op", "at" (node rank or HUB) and what the operation needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabView:
+class LabView(Struct, frozen=True):
     """What a fault may know about the lab it is applied to."""
 
     num_nodes: int

@@ -3,10 +3,11 @@
 import json
 import os
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
@@ -25,8 +26,7 @@ def wait_s(backoff: Backoff, n: int, draw: random.Random) -> float:
     return round(max(0.0, whole * (1.0 + draw.uniform(-backoff.jitter, backoff.jitter))), 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """One attempt as it stands in the record.  Times are wall clock of node 0."""
 
     number: int
@@ -45,8 +45,7 @@ class Attempt:
     why_last: str = ""  # why there is none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartChoice:
+class RestartChoice(Struct, frozen=True, kw_only=True):
     """What comes after an attempt.  `why`: "" for another attempt, else "success", "not_worth", "budget", "stopped"."""
 
     again: bool

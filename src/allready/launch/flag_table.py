@@ -4,14 +4,14 @@ torchrun's are those of torch 2.4 to 2.13 (torch/distributed/run.py); both spell
 those whose default torchrun reads from the variable PET_NAME.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from allready.launch.request import ON_HANG
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Struct, frozen=True, kw_only=True):
     """One flag.
 
     `kind` is a key of `flag_kinds.KINDS`, "switch" (no value) or "choice" (one of `choices`).  `default` is what holds

@@ -8,9 +8,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.launch.request import Note
@@ -53,8 +54,7 @@ def std_of(choice: Std | Mapping[int, Std], local_rank: int) -> Std:
     return choice if isinstance(choice, Std) else choice.get(local_rank, Std.NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class Show(Struct, frozen=True, kw_only=True):
     """Which lines of a node reach its terminal.
 
     `redirects`, `tee`: torchrun's: a redirected stream goes to its file only, unless it is teed as well.

@@ -5,13 +5,13 @@ beforehand.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One node of the roll.
 
     `arrival`: a number that grows in the order in which nodes came (a time, or a place in a list).  `is_master`: it
@@ -26,8 +26,7 @@ class Entry:
     is_master: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """What became of a node.  `entry` is its index in the roll that was given."""
 
     entry: int

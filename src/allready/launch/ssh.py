@@ -13,7 +13,8 @@ import signal
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from allready.launch.request import Note
 from allready.launch.ssh_words import SshOptions, Target, remote_command, ssh_argv
@@ -42,8 +43,7 @@ _SAYINGS = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
+class _Node(Struct, eq=False):
     """One host and its ssh."""
 
     rank: int

@@ -15,9 +15,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.launch import log_relay
@@ -40,8 +40,7 @@ STOP_POLL_S = 0.2
 _PRIVATE = 0o600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(Struct, frozen=True, kw_only=True):
     """One rank to start.
 
     `log_dir` is made if it is not there.  `split`: stdout and stderr are kept apart (`stdout.log` and `stderr.log`
@@ -54,11 +53,10 @@ class Worker:
     env: Mapping[str, str]
     log_dir: Path
     split: bool = False
-    copies: Mapping[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, Path] = {}
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]

@@ -5,7 +5,6 @@ value of `MasterContactFacts.outcome`, so that the same rules judge it live and 
 """
 
 import asyncio
-import dataclasses
 import errno
 import ipaddress
 import os
@@ -15,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError, FactUnavailable
@@ -66,8 +66,7 @@ class _Rejected(OSError):  # noqa: N818 - an outcome
     sender = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """Node 0's no."""
 
     reason: str
@@ -228,7 +227,7 @@ class Contact:
         self, address: str, addresses: tuple[str, ...], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Link | None:
         async with asyncio.timeout(ANSWER_S):
-            writer.write(GREETING + encode("hello", dataclasses.replace(self._hello, waited_s=self.waited_s)))
+            writer.write(GREETING + encode("hello", replace(self._hello, waited_s=self.waited_s)))
             await writer.drain()
             said = await reader.read(len(GREETING))
             while said and len(said) < len(GREETING) and GREETING.startswith(said):

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.messaging.wire import to_json
 
@@ -21,8 +22,7 @@ _HEARD = b"ALLREADY-HEARD/1 "
 _PAD_BYTES = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A node's words.  `hears_us`: an answer to an earlier call arrived; None before one could have."""
 
     job_id: str

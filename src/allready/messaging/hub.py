@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import resource
 import socket
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
@@ -43,13 +43,12 @@ _ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and 
 _MAX_CLAIMS_KEPT_REFUSED = 64
 
 
-@dataclasses.dataclass(slots=True)
-class _Peer:
+class _Peer(Struct):
     claim: Claim
     instance: str
     writer: asyncio.StreamWriter
-    last_heard: float = dataclasses.field(default_factory=time.monotonic)
-    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    last_heard: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Hub:
@@ -261,7 +260,7 @@ class Hub:
             if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
                 return
             if hello.node_rank == ANY_RANK:
-                hello = dataclasses.replace(hello, node_rank=self._free_rank(hello))
+                hello = replace(hello, node_rank=self._free_rank(hello))
             self._supersede(hello)
             refused = self._why_refused(hello)
             claim = self._claim_of(hello, address, refused)

@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import secrets
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.messaging.wire import GREETING
 
@@ -17,8 +18,7 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x0
 _TLS_HELLO = bytes.fromhex("16030100")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """What answered.  kind: allready, torch-store, http, ssh, grpc (HTTP/2, as JAX's coordinator speaks), tls,
     banner (says something we do not know), silent (accepts, says nothing) or gone (accepts and closes)."""
 

@@ -1,7 +1,8 @@
 """What the kernel knows of one TCP connection: `struct tcp_info` of linux/tcp.h, as far as it is needed here."""
 
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 TCP_INFO_BYTES = 144
 _BACKOFF = 4  # u8
@@ -9,8 +10,7 @@ _UNACKED = 24  # u32
 _SEGMENTS_IN = 140  # u32; since Linux 4.2
 
 
-@dataclass(frozen=True, slots=True)
-class TcpState:
+class TcpState(Struct, frozen=True):
     """`num_unacked`: segments of ours on their way.  `num_timeouts`: doublings of the time-out now in force.
     `num_segments`: that came in, since the connection began."""
 

@@ -8,10 +8,10 @@ import contextlib
 import socket
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from allready.errors import ExchangeError
 from allready.text.surrogates import without_surrogates
@@ -33,8 +33,7 @@ MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """A node's first frame."""
 
     protocol: int

@@ -1,5 +1,4 @@
 import asyncio
-import dataclasses
 import os
 import socket
 import struct
@@ -72,7 +71,7 @@ async def test_ports_of_the_range_are_tried_and_busy_ones_are_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.2", low))
         other.listen()
-        request = dataclasses.replace(QUICK, port_range=(low, low + 3), master=("127.0.0.1", low + 1))
+        request = replace(QUICK, port_range=(low, low + 3), master=("127.0.0.1", low + 1))
         reach, _ = await run_stage(request, loopback_nodes(2))
     assert reach.busy_ports == {1: (low,)}
     ports = {way: sorted(p.port for p in paths_of(reach, *way) if p.kind == "range") for way in ((0, 1), (1, 0))}
@@ -296,7 +295,7 @@ async def test_the_total_limit_ends_probing_and_says_so() -> None:
             sock.connect_ex(full.getsockname())
         offer = wire.Offer(interface="lo", address="127.0.0.9", data_ports=(full.getsockname()[1],))
         hole = offering(wire.EndpointReport(offers=(offer,)))
-        request = dataclasses.replace(QUICK, connect_s=2.0, limit_s=3.9)
+        request = replace(QUICK, connect_s=2.0, limit_s=3.9)
         start = Stopwatch()
         reach, _ = await run_stage(request, [honest(facts("127.0.0.1")), hole, hole, hole])
         duration_s = start.s
@@ -348,7 +347,7 @@ async def test_many_healthy_nodes_send_one_row_per_address(monkeypatch: pytest.M
 
 async def test_a_sample_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     narrator = Recorder()
-    reach, _ = await run_stage(dataclasses.replace(QUICK, max_rounds=1), loopback_nodes(4), narrator)
+    reach, _ = await run_stage(replace(QUICK, max_rounds=1), loopback_nodes(4), narrator)
     assert (reach.num_pairs_all, reach.num_pairs_planned, reach.num_pairs_done) == (6, 2, 2)
     assert narrator.logged[0][0] == "reach.plan_sample"
 

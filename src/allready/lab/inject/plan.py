@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.faults import FAULTS, Fault, from_mapping
@@ -17,8 +18,7 @@ PLAN_VARIABLE = "ALLREADY_LAB_INJECT"
 PLAN_FILE = "plan.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankFault:
+class RankFault(Struct, frozen=True, kw_only=True):
     """A fault in a rank, checked.  `step` counts from 0; `at` "import": when the rank has imported its framework."""
 
     id: int
@@ -26,7 +26,7 @@ class RankFault:
     rank: int | str  # "all" where the kind allows it
     step: int = 0
     at: str = "step"
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = {}
 
     def as_dict(self) -> dict[str, Any]:
         """For the rank's side."""
@@ -35,8 +35,7 @@ class RankFault:
         return own | dict(self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetFault:
+class NetFault(Struct, frozen=True, kw_only=True):
     """A fault of the lab's network or nodes that comes at a step of a rank, or `after_s` seconds after the start.
 
     `repeat`: it is applied and lifted so often (`up_s` between); `lasts_s` None: until the end.
@@ -52,8 +51,7 @@ class NetFault:
     up_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
+class FaultPlan(Struct, frozen=True, kw_only=True):
     """Everything to be injected into one job.  `step_of`: as in `plan_of`."""
 
     rank_faults: tuple[RankFault, ...] = ()

@@ -7,13 +7,14 @@ beside.  Whatever fails or is late is a line in `problems`; the rest is evidence
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.live import run_paths
+from allready.live.beacon import names
 from allready.live.node.kernel import KernelLog, chosen
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
@@ -43,19 +44,18 @@ RESERVE_S = 0.15
 """Kept for putting the answer together."""
 
 
-@dataclass(slots=True)
-class Gathering:
+class Gathering(Struct):
     """One round.  `until`: monotonic."""
 
     ranks: Sequence[RankWatch]
     host: str
     until: float
     stack_signal: int
-    problems: list[str] = field(default_factory=list)
-    _files: dict[int, StackFile] = field(default_factory=dict)
-    _requests: dict[int, int] = field(default_factory=dict)
+    problems: list[str] = []
+    _files: dict[int, StackFile] = {}
+    _requests: dict[int, int] = {}
     _kinds: tuple[str, ...] = ()
-    _fresh: set[tuple[int, str]] = field(default_factory=set)
+    _fresh: set[tuple[int, str]] = set()
     _spied: Task[dict[int, str]] | None = None
 
     def ask(self, *, with_dump: bool) -> None:
@@ -65,9 +65,7 @@ class Gathering:
             if not rank.is_alive():
                 continue
             pid = rank.handle.pid
-            file = StackFile(
-                run_paths.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
-            )
+            file = StackFile(rank.folder / names.STACKS, self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell)
             number = file.ask_rank(pid, self._kinds)
             if number is not None:
                 self._requests[rank.handle.rank] = number
@@ -128,7 +126,7 @@ class Gathering:
 
     def _of(self, rank: RankWatch, spied: dict[int, str]) -> RankEvidence:
         handle, pid = rank.handle, rank.handle.pid
-        folder = rank.folder()
+        folder = rank.folder
         is_alive = rank.is_alive()
         syscall, path = syscall_of(pid) if is_alive else (None, None)
         children = rank.family.rows() if is_alive else ()
@@ -138,14 +136,10 @@ class Gathering:
             status=rank.status,
             stack=stack,
             why_no_stack=why,
-            ring=self._records(rank, "ring", (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))).decode(
-                errors="replace"
-            ),
+            ring=self._records(rank, "ring", (folder / names.RING, folder / names.CPU_RING)).decode(errors="replace"),
             dump=""
             if _is_outdated(folder)
-            else base64.b64encode(
-                self._records(rank, "dump", (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder)))
-            ).decode(),
+            else base64.b64encode(self._records(rank, "dump", (folder / names.DUMP, folder / names.CPU_DUMP))).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
             wchan=wchan_of(pid) if is_alive else None,
@@ -168,7 +162,7 @@ class Gathering:
         elif rank.is_alive():
             why = file.why_not(handle.pid) if file is not None else "not asked"
         else:
-            crash = tail(run_paths.crash_path(rank.folder()))
+            crash = tail(rank.folder / names.CRASH)
             why = "" if crash else "ended"
             if crash:
                 parts.append(head(handle.rank, handle.pid, self.host) + crash)
@@ -242,8 +236,8 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [_modified_s(path) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))]
-    dumps = [_modified_s(path) for path in (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder))]
+    rings = [_modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
+    dumps = [_modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
     return max(dumps) < max(rings)
 
 

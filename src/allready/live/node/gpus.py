@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 STALE_S = 5.0
 END_S = 1.0
@@ -18,8 +19,7 @@ MAX_LINE = 1 << 16
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNow:
+class GpuNow(Struct, frozen=True):
     """One GPU.  None: it does not report that."""
 
     busy_share: float | None

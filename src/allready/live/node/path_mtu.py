@@ -12,7 +12,8 @@ import select
 import socket
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.facts.tasks import Task
 from allready.live.node.reach import MAX_ADDRESSES, others
@@ -41,14 +42,13 @@ def unanswered(rows: Iterable[SocketRow]) -> dict[str, str]:
     )
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(Struct):
     remote: str
     local: str
     with_steps: bool = True
     mtu_bytes: int = 0
-    answered: set[int] = field(default_factory=set)
-    tries: dict[int, int] = field(default_factory=dict)
+    answered: set[int] = set()
+    tries: dict[int, int] = {}
 
     def sizes(self, number: int) -> tuple[int, ...]:
         """What to send in a round."""

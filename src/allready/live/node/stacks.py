@@ -15,8 +15,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
@@ -37,8 +38,7 @@ SPY_S = 3.0
 MAX_SPIES = 2
 
 
-@dataclass(slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, kw_only=True):
     """A process that was asked for its stack.
 
     `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
@@ -78,8 +78,7 @@ class Asked:
         return tail(self.path, most_bytes=MAX_STACK_BYTES, start=self.start_bytes, stop=self.size_bytes)
 
 
-@dataclass(slots=True)
-class StackFile:
+class StackFile(Struct):
     """The stacks of one rank and then of those of its children that have inherited its handler, with the file.
 
     They are asked one after the other, since what they write does not name its writer.
@@ -96,8 +95,8 @@ class StackFile:
     pidfd: int | None = None
     cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
-    asked: dict[int, Asked] = field(default_factory=dict)
-    refused: dict[int, str] = field(default_factory=dict)
+    asked: dict[int, Asked] = {}
+    refused: dict[int, str] = {}
     _now: Asked | None = None
 
     def ask_rank(self, pid: int, kinds: Sequence[str]) -> int | None:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
@@ -21,8 +21,7 @@ MOMENT_S = 0.25
 """Ranks of one node are not sampled in the same moment either, and their own reports are up to 0.2 s old."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedJob:
+class WatchedJob(Struct, frozen=True, kw_only=True):
     """A job and how to reach it.
 
     source: "allready" (an agent of `allready run` answers) or "processes" (ranks that another launcher started, found
@@ -49,20 +48,18 @@ class WatchedJob:
     has_diagnosis: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """A note beside the table: a text of `ui_watch` and its values."""
 
     key: str
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = {}
 
     def text(self, language: str) -> str:
         """In the reader's language; values may be hostile."""
         return ui(f"watch.{self.key}", language, **self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchState:
+class WatchState(Struct, frozen=True, kw_only=True):
     """One sample.  `now_s`: its wall clock.  `notes`: what could not be seen, and why."""
 
     job: WatchedJob
@@ -113,8 +110,7 @@ def remarks_on(statuses: tuple[NodeStatus, ...], now_s: float, num_nodes: int | 
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
+class RankLine(Struct, frozen=True, kw_only=True):
     """One row of the table.  Texts are ready to be shown; "" where nothing is known.
 
     `lag`: operations behind the furthest rank in the group in which it is furthest behind.

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -24,8 +24,7 @@ LAST_FACTS_S = 3.0
 Publish = Callable[[Report], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckContext:
+class CheckContext(Struct, frozen=True, kw_only=True):
     """One per command and node.  `own_facts` is being collected; `publish` gets every report, interim and final."""
 
     request: CheckRequest

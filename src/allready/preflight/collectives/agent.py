@@ -7,9 +7,10 @@ import re
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert

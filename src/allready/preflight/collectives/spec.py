@@ -1,7 +1,9 @@
 """What a run of staged collectives is asked to do, and how long each stage may take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import World
@@ -54,8 +56,7 @@ _NEEDED = {  # a stage stands on what these make
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
+class RunSpec(Struct, frozen=True, kw_only=True):
     """One run.  Ranks are numbered from `nproc`: node by node in the order of their node ranks.
 
     Raises:
@@ -67,15 +68,15 @@ class RunSpec:
     master_addr: str  # where the other nodes find node 0, as the user wrote it
     stages: tuple[str, ...]
     label: str = "all"
-    names: dict[int, str] = field(default_factory=dict)  # node rank -> name, for live lines
-    devices: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> --devices of that node
+    names: dict[int, str] = {}  # node rank -> name, for live lines
+    devices: dict[int, tuple[str, ...]] = {}  # node rank -> --devices of that node
     min_bytes: int = KIB
     max_bytes: int = 16 * MIB
     iters: int = 20
     warmup: int = 5
     size_budget_s: float = 10.0  # fewer iterations when those of one size would take longer than this
-    stage_deadline_s: dict[str, float] = field(default_factory=dict)  # overrides STAGE_DEADLINE_S
-    extra_env: dict[str, str] = field(default_factory=dict)
+    stage_deadline_s: dict[str, float] = {}  # overrides STAGE_DEADLINE_S
+    extra_env: dict[str, str] = {}
     quick: bool = False
 
     def __post_init__(self) -> None:

@@ -6,7 +6,8 @@ once, after a moment in which the first cause may still overtake its consequence
 """
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.judging.majority import is_minority
 from allready.model import BenchPoint
@@ -32,8 +33,7 @@ _LIBRARY_ERROR = re.compile(
 )
 
 
-@dataclass(slots=True)
-class Rank:
+class Rank(Struct):
     """What is known of one rank."""
 
     rank: int
@@ -51,7 +51,7 @@ class Rank:
     signal: str | None = None
     unknown: str | None = None  # why nothing more is heard of it: its node is lost
     done: bool = False
-    details: dict[int, str] = field(default_factory=dict)
+    details: dict[int, str] = {}
 
     @property
     def lost_peer(self) -> bool:
@@ -61,8 +61,7 @@ class Rank:
         return _LOST_PEER.search(self.error) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How a run ended.
 
     outcome: "done", or as in StageResult "failed", "hung", "wrong".
@@ -80,8 +79,7 @@ class Ending:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(Struct, frozen=True, kw_only=True):
     """For a live line: who is waited for."""
 
     stage: str

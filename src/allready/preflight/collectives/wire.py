@@ -1,7 +1,8 @@
 """What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
 
 import struct
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.model import RankState
 
@@ -20,8 +21,7 @@ HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartOrder:
+class StartOrder(Struct, frozen=True, kw_only=True):
     """Hub to node: start these ranks."""
 
     run: str
@@ -40,11 +40,10 @@ class StartOrder:
     backend_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
     positions_every_s: float = 0.1
     devices: tuple[str, ...] = ()
-    extra_env: dict[str, str] = field(default_factory=dict)
+    extra_env: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMessage:
+class RunMessage(Struct, frozen=True, kw_only=True):
     """Hub to node: EXAMINE (`ranks`), PORT (`port`), STOP, STILL_HERE."""
 
     run: str
@@ -52,8 +51,7 @@ class RunMessage:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
+class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, point, port, done.
@@ -71,8 +69,7 @@ class RankLine:
     num_errors: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEvent:
+class RankEvent(Struct, frozen=True, kw_only=True):
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
     event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
@@ -95,8 +92,7 @@ POSITION = struct.Struct("<qqq")
 """Payload of a rank's cell: size_bytes, entered and done of a `Position`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """Where a rank is in the sweep.
 
     `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
@@ -109,8 +105,7 @@ class Position:
     done: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """Agent to hub: what changed since the last one."""
 
     run: str
@@ -119,16 +114,14 @@ class Progress:
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(Struct, frozen=True, kw_only=True):
     """Agent to hub: its ranks, seen from outside."""
 
     run: str
     ranks: tuple[RankState, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(Struct, frozen=True, kw_only=True):
     """Agent to hub: all ranks of the run are ended and reaped, but those named."""
 
     run: str

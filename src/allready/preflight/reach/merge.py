@@ -1,7 +1,8 @@
 """From the nodes' rows to the evidence that rules read.  Pure: what did not answer becomes "not_run", never a guess."""
 
 import logging
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.messaging.sockets import is_address
 from allready.model import DatagramProbe, PathProbe, Reachability
@@ -12,15 +13,14 @@ from allready.preflight.reach.schedule import Schedule
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True)
-class Gathered:
+class Gathered(Struct, kw_only=True):
     """What node 0 has heard in this stage, by node rank."""
 
-    endpoints: dict[int, wire.EndpointReport] = field(default_factory=dict)
-    results: dict[int, wire.Result] = field(default_factory=dict)
-    heard: dict[int, wire.Heard] = field(default_factory=dict)
-    silent: dict[int, str] = field(default_factory=dict)  # still connected, did not answer: why
-    lost: dict[int, str] = field(default_factory=dict)  # the connection broke: why
+    endpoints: dict[int, wire.EndpointReport] = {}
+    results: dict[int, wire.Result] = {}
+    heard: dict[int, wire.Heard] = {}
+    silent: dict[int, str] = {}  # still connected, did not answer: why
+    lost: dict[int, str] = {}  # the connection broke: why
 
     def offer(self, node_rank: int, index: int) -> wire.Offer | None:
         """One address of a node; None: there is none such."""

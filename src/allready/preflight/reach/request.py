@@ -1,13 +1,12 @@
 """What `check` asks of the reachability stage."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 DATAGRAMS_BYTES = (92, 576, 1280, 1400, 1428, 1450, 1500, 4000, 9000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReachRequest:
+class ReachRequest(Struct, frozen=True, kw_only=True):
     """What to try, and how long to wait for it.  Only node 0 has one; nodes receive what they need of it.
 
     Raises:

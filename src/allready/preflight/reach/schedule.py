@@ -8,14 +8,14 @@ half of the machine room), then random pairs.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Pair = tuple[int, int]
 Round = tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Rounds of pairs (a, b), a < b.  In a round each node occurs at most once; no pair occurs twice."""
 
     nodes: tuple[int, ...]
