@@ -57,11 +57,9 @@ class LocalAttempt:
         self.has_started = False
 
     def start(self) -> None:
-        """Start the ranks; returns at once."""
         self._thread.start()
 
     def handles(self) -> "Mapping[int, RankHandle]":
-        """What the observer needs to know of the ranks."""
         return self._runner.handles()
 
     def stop(self, signal: str) -> None:
@@ -85,7 +83,6 @@ class LocalAttempt:
             self._thread.join(2.0)
 
     def _run(self) -> None:
-        """In the thread."""
         try:
             ended = self._runner.run(stop=self._stop, on_started=self._started, on_end=self._rank_ended)
         except Exception as error:

@@ -61,7 +61,6 @@ class Control:
         part.replace(run_dir / ABOUT)
 
     async def close(self) -> None:
-        """End the server and every conversation."""
         if self._unwatch is not None:
             self._unwatch.cancel()
         await self._server.close()
@@ -90,7 +89,6 @@ class Control:
         }
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """The answer to a watcher's line."""
         try:
             request = msgspec.json.decode(line)
         except msgspec.DecodeError:

@@ -75,7 +75,6 @@ class JobCoordinator:
         """Whether the ranks may run: from then on a signal ends the job in order, before that at once."""
 
     def interrupt(self, signal: str) -> None:
-        """A signal came to node 0's agent: the job is to end."""
         self._agent.state.reports.hold()
         self._table.interrupt(signal, 0)
 

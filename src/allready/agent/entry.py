@@ -69,7 +69,6 @@ class Job:
         """This node's part of the job; a second one where another node of this machine coordinates already."""
 
     async def run(self) -> JobEnd:
-        """The whole job as this node sees it."""
         say_exhaustion_once(asyncio.get_running_loop())
         _remove_stale_run_dirs()
         run_dir = make_run_dir(self._request.job_id)

@@ -49,7 +49,6 @@ class ReportHistory:
         self._reports: deque[tuple[float, Report]] = deque()
 
     def add(self, report: Report, time_s: float) -> None:
-        """A report was made."""
         self._reports.append((time_s, report))
         while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
             self._reports.popleft()

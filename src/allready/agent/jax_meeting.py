@@ -48,7 +48,6 @@ class RankServer:
         await self._server.open(run_dir, SOCKET)
 
     async def close(self) -> None:
-        """End every conversation."""
         await self._server.close()
 
     def begin(self, plan: messages.Plan) -> None:
@@ -184,7 +183,6 @@ class Meetings:
         self._shared_s = float("-inf")
 
     def take(self, kind: str, waiting: messages.Waiting, now: float) -> None:
-        """A process waits, or does so no longer."""
         key = (waiting.coordinator, waiting.num_processes)
         meeting = self._meetings.get(key)
         if kind == messages.LEFT:
@@ -258,7 +256,6 @@ class _Meeting:
         self._attempt_ends = now + wait_s + job.jax_timeout_s
 
     def _why(self) -> str:
-        """Who or what is waited for."""
         size = self._state.num_processes
         missing = [n for n in range(size) if n not in self.here]
         if missing:

@@ -120,7 +120,6 @@ class NodeAgent:
         return evidence
 
     async def end_ranks(self) -> None:
-        """End what still runs, and wait for it."""
         if self._attempt is not None:
             self._attempt.stop("SIGTERM")
             await self._attempt.wait()
@@ -228,7 +227,6 @@ class Sampler:
         self._lock = asyncio.Lock()
 
     def begin(self, attempt: int, ranks: "Mapping[int, RankHandle]") -> None:
-        """The ranks of an attempt run."""
         self.observer.set_ranks(ranks, attempt)
         self._attempt = attempt
 
@@ -237,7 +235,6 @@ class Sampler:
         self._attempt = None
 
     def note_end(self, end: ProcessEnd) -> None:
-        """The launcher saw a rank end; the next sample shows it."""
         self.observer.note_end(end)
 
     def close(self) -> None:
@@ -245,7 +242,6 @@ class Sampler:
         self.observer.close()
 
     async def run(self) -> None:
-        """Sample for ever."""
         while True:
             await self.sample()
             await asyncio.sleep(SAMPLE_SOON_S if self._is_soon else SAMPLE_EVERY_S)

@@ -71,7 +71,6 @@ class NodeTable:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
 
     def news(self) -> Iterator[News]:
-        """What has come since the last call, in its order."""
         while self._news:
             yield self._news.popleft()
 

@@ -47,7 +47,6 @@ class JobParticipant:
         return bool(self._agents)
 
     def interrupt(self, signal: str) -> None:
-        """A signal came to this node's agent."""
         self._context.state.reports.hold()
         if self._interruption is None:
             self._interruption = Interruption(signal=signal, node=self._check.launch.node_rank, time_s=time.time())

@@ -67,7 +67,6 @@ class Runner:
         on_started: Callable[[Mapping[int, int], tuple[str, ...]], None],
         on_end: Callable[[ProcessEnd], None],
     ) -> messages.Ended:
-        """Start the ranks, watch them to their end."""
         self._on_end = on_end
 
         def started(pids: Mapping[int, int]) -> None:
@@ -89,7 +88,6 @@ class Runner:
         return explained(end, tail, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def handles(self) -> Mapping[int, RankHandle]:
-        """What the observer needs to know."""
         local = {rank: number for number, rank in enumerate(self._orders.ranks)}
         return {
             rank: RankHandle(
@@ -109,11 +107,9 @@ class Runner:
             self._group.signal(number)
 
     def wake(self) -> None:
-        """Have `run` check its `stop`."""
         self._group.wake()
 
     def close(self) -> None:
-        """End what is left."""
         self._group.close()
 
     def _run_attempt(

@@ -141,7 +141,6 @@ class Lab:
 
     @property
     def view(self) -> LabView:
-        """Names and addresses of the nodes."""
         return LabView.of(self.record())
 
     def status(self) -> dict[str, Any]:
@@ -250,7 +249,6 @@ class Lab:
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def faults(self) -> dict[int, Fault]:
-        """Faults in force, by id."""
         return {active.id: from_mapping(active.fault) for active in self.record().faults}
 
     def apply(self, fault: Fault) -> AppliedFault:

@@ -31,7 +31,6 @@ class LabView(Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Record) -> "LabView":
-        """The view of a recorded lab."""
         return cls.checked(record.num_nodes, record.subnet, record.subnet6, record.mtu_bytes)
 
     @classmethod
@@ -62,7 +61,6 @@ class LabView(Struct, frozen=True):
         return cls(num_nodes=num_nodes, subnet=network, subnet6=network6, mtu_bytes=mtu_bytes)
 
     def name(self, node: int) -> str:
-        """Host name of a node."""
         return f"node{node}"
 
     def port(self, node: int) -> str:
@@ -70,7 +68,6 @@ class LabView(Struct, frozen=True):
         return f"node{node}"
 
     def address(self, node: int) -> str:
-        """A node's IPv4 address."""
         return str(self.subnet[node + 1])
 
     def address6(self, node: int) -> str | None:

@@ -122,11 +122,9 @@ class _Player:
         self._applied: dict[int, AppliedFault] = {}
 
     def now_s(self) -> float:
-        """Seconds since the start of the scenario."""
         return time.monotonic() - self.begun
 
     def play(self, event: _Event) -> None:
-        """Carry out one event now."""
         _, what, number, fault = event
         if what == _START:
             self._start(number)
@@ -172,7 +170,6 @@ class _Player:
                 return True
 
     def end(self) -> None:
-        """Kill what still runs."""
         for running in self._running.values():
             if running.end_s is None:
                 running.timed_out = running.process.poll() is None
@@ -180,7 +177,6 @@ class _Player:
                 running.end_s = self.now_s()
 
     def outcome(self, node: int) -> NodeOutcome:
-        """What became of a node; after `end`."""
         running = self._running.get(node)
         if running is None:
             return NodeOutcome(

@@ -74,7 +74,6 @@ class Attempts:
 
     @property
     def left(self) -> int:
-        """Restarts that are still allowed."""
         return self.max_restarts - self.number
 
     def exclude(self, node: str, why: str) -> None:

@@ -191,7 +191,6 @@ class _Reader:
         return f"{self._path}:{line}" if line else self._path
 
     def section(self, name: str, keys: tuple[str, ...], table: Mapping[str, Any], valid: set[str]) -> Section:
-        """One section, every key and value checked."""
         values: dict[str, Any] = {}
         sources: dict[str, str] = {}
         more: dict[str, Any] = {"name": name, "where": self.at(keys)}

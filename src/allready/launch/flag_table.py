@@ -37,12 +37,10 @@ class Flag(Struct, frozen=True, kw_only=True):
 
     @property
     def dest(self) -> str:
-        """The name in the parsed arguments."""
         return self.name.replace("-", "_")
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """All that may be typed."""
         long = [f"--{name}" for name in (self.name, *self.also)]
         long += [f"--{name.replace('-', '_')}" for name in (self.name, *self.also) if "-" in name]
         return (*((self.short,) if self.short else ()), *long)

@@ -46,7 +46,6 @@ class Orders:
     bind: str = ""
 
     def to_json(self) -> str:
-        """For the environment of the rank."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -60,7 +59,6 @@ class Orders:
             raise ValueError(f"the orders in the environment cannot be read: {error}") from None
 
     def wait_s(self, attempt: int) -> float:
-        """The wait after failed attempt `attempt` (from 0)."""
         return backoff_s(self.backoff, attempt)
 
 

@@ -230,7 +230,6 @@ class LogRelay:
             self.waiting_bytes += len(message)
 
     def catch_up(self) -> None:
-        """Send what waits, as far as it is taken."""
         num_sent = 0
         while num_sent < len(self.backlog) and self.send(self.backlog[num_sent]):
             num_sent += 1

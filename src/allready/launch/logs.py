@@ -68,7 +68,6 @@ class Show(Struct, frozen=True, kw_only=True):
     local_ranks: frozenset[int] = frozenset()
 
     def streams(self, rank: int, local_rank: int) -> Std:
-        """The streams of one rank that are shown."""
         if not self.tee_all or rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
             return Std.NONE
         return Std.ALL & ~std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
@@ -104,7 +103,6 @@ class Splitter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `tick` may have something later."""
         return bool(self._rest)
 
     def feed(self, data: bytes, now_s: float) -> list[bytes]:

@@ -52,7 +52,6 @@ def run_attempt(
 
 
 def _wait(group: WorkerGroup, num_ranks: int, stop: threading.Event) -> Mapping[int, ProcessEnd]:
-    """Until all have ended, one has failed, or `stop` is set."""
     ends = group.poll()
     while len(ends) < num_ranks and all(e.is_success for e in ends.values()) and not stop.is_set():
         ends = group.wait(len(ends), STOP_POLL_S, stop=stop)

@@ -64,7 +64,6 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Ranks of all nodes."""
         return self.world_size or self.num_nodes * self.nproc_per_node
 
 

@@ -138,7 +138,6 @@ class WorkerGroup:
             return {rank: running.process.pid for rank, running in self._running.items()}
 
     def poll(self) -> Mapping[int, ProcessEnd]:
-        """The ranks that have ended in this attempt."""
         with self._lock:
             items = list(self._running.values())
         for running in items:
@@ -160,7 +159,6 @@ class WorkerGroup:
         return self.poll()
 
     def wake(self) -> None:
-        """Have `wait` check its `stop`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -350,7 +348,6 @@ class WorkerGroup:
         return len(self._running) - len(self._living())
 
     def _await(self, items: Sequence[_Running], timeout_s: float) -> None:
-        """Until all of them have ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             for running in items:

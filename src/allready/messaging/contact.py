@@ -92,11 +92,9 @@ class Contact:
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the first attempt."""
         return time.monotonic() - self._started
 
     def close(self) -> None:
-        """Close the datagram socket."""
         self._caller.close()
 
     async def attempt(self) -> Link | None:

@@ -111,7 +111,6 @@ class Hub:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the port was opened."""
         return time.monotonic() - self._started
 
     @property
@@ -120,7 +119,6 @@ class Hub:
         return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
 
     def roll(self, *, finished: bool) -> RollCall:
-        """The roll as it stands."""
         return RollCall(
             num_nodes=self._me.num_nodes,
             claims=tuple(self._claims),

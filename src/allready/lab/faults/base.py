@@ -65,11 +65,9 @@ class Fault:
             raise UsageError(f"fault {self.kind}: {why}")
 
     def problem(self) -> str | None:
-        """What is wrong with the values, if anything."""
         return None
 
     def nodes_named(self) -> tuple[int, ...]:
-        """Every node that the fault names."""
         found: list[int] = []
         for name in ("node", "source", "target", "nodes"):
             value = getattr(self, name, None)

@@ -30,16 +30,13 @@ class Layout(Struct, frozen=True, kw_only=True):
     master_port: int = 29500
 
     def node_of(self, rank: int) -> int:
-        """The node of a rank."""
         return rank // self.nproc_per_node
 
     def ranks_of(self, node: int) -> tuple[int, ...]:
-        """The ranks of a node."""
         return tuple(range(node * self.nproc_per_node, (node + 1) * self.nproc_per_node))
 
     @property
     def world_size(self) -> int:
-        """Ranks altogether."""
         return self.num_nodes * self.nproc_per_node
 
 

@@ -29,7 +29,6 @@ class RankFault(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Value] = {}
 
     def as_dict(self) -> dict[str, Any]:
-        """For the rank's side."""
         layer = KINDS[self.kind].layer if self.kind in KINDS else "driver"
         own = {"id": self.id, "kind": self.kind, "rank": self.rank, "step": self.step, "at": self.at, "layer": layer}
         return own | dict(self.values)

@@ -36,7 +36,6 @@ class Window(Struct):
     samples: deque[tuple[float, float]] = field(default_factory=deque)
 
     def add(self, now_s: float, cpu_s: float) -> None:
-        """What it has used up to now (monotonic)."""
         self.samples.append((now_s, cpu_s))
         while len(self.samples) > 2 and now_s - self.samples[1][0] >= WINDOW_S:
             self.samples.popleft()
@@ -111,11 +110,9 @@ class Family(Struct):
         return sum(shares) if shares else None
 
     def pids(self) -> tuple[int, ...]:
-        """Who there is."""
         return tuple(self._members)
 
     def states(self) -> tuple[tuple[int, ProcessState], ...]:
-        """Pid and state of each."""
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 
     def rows(self) -> tuple[ChildRow, ...]:

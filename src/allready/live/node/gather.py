@@ -74,7 +74,6 @@ class Gathering(Struct):
         self._spied = self._start_spy()
 
     def wait(self) -> None:
-        """Wait until all have answered, or time is up."""
         last = self.until - RESERVE_S
         until = min(last, time.monotonic() + RECORDS_S)
         waiting = [rank for rank in self.ranks if rank.handle.rank in self._requests]
@@ -120,7 +119,6 @@ class Gathering(Struct):
             return None
 
     def problem(self, text: str) -> None:
-        """Something that could not be had."""
         if len(self.problems) < MAX_PROBLEMS and text not in self.problems:
             self.problems.append(text)
 

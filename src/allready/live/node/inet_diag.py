@@ -95,8 +95,6 @@ def _address(family: int, raw: bytes) -> str:
 
 
 def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
-    """The fields of a `tcp_info`, as many as it has."""
-
     def u32(at: int) -> int | None:
         return int.from_bytes(data[at : at + 4], sys.byteorder) if len(data) >= at + 4 else None
 

@@ -25,7 +25,6 @@ class OomKills(Struct):
             self.count(files.memory, count, now_s)
 
     def count(self, group: str, count: int, now_s: float) -> None:
-        """What the counter of a group shows now."""
         grown = self._grown.setdefault(group, [])
         used = self._used.setdefault(group, count)
         grown += [now_s] * min(1000, max(0, count - used))

@@ -51,7 +51,6 @@ class _Host(Struct):
     tries: dict[int, int] = {}
 
     def sizes(self, number: int) -> tuple[int, ...]:
-        """What to send in a round."""
         steps = tuple(s for s in STEPS_BYTES if s < self.mtu_bytes)[:MAX_STEPS]
         steps = steps if number == 1 and self.with_steps else ()
         wanted = (SHORT_BYTES, self.mtu_bytes, *steps) if number < NUM_ROUNDS - 1 else (self.mtu_bytes,)

@@ -72,12 +72,10 @@ class Pauses:
             return sum(stopped for _, stopped in seen.samples) / len(seen.samples)
 
     def forget(self) -> None:
-        """Another attempt begins."""
         with self._lock:
             self._watched.clear()
 
     def close(self) -> None:
-        """End the thread."""
         with self._lock:
             self._closed = True
             self._watched.clear()

@@ -67,7 +67,6 @@ class RankWatch:
         self._ring_marks: dict[Path, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self.cell.close()
         pidfd, self.pidfd = self.pidfd, None
         if pidfd is not None:

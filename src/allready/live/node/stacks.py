@@ -57,11 +57,9 @@ class Asked(Struct, kw_only=True):
     is_done: bool = False
 
     def take(self) -> None:
-        """All is written."""
         self.size_bytes, self.is_done = size_of(self.path), True
 
     def poll(self) -> None:
-        """See how far it is."""
         if self.is_done:
             return
         now = time.monotonic()
@@ -208,11 +206,9 @@ class StackFile(Struct):
         return stat is None or stat.state in _SILENT
 
     def text(self, pid: int) -> str:
-        """What a process wrote since it was asked; "" for nothing."""
         return self.asked[pid].text() if pid in self.asked else ""
 
     def why_not(self, pid: int) -> str:
-        """Why `text` is empty."""
         if pid in self.refused:
             return self.refused[pid]
         if pid not in self.asked:

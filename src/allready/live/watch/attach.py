@@ -87,7 +87,6 @@ class Attachment:
     """Conversations with one agent; `close` at the end.  One that does not answer may be asked again."""
 
     def __init__(self, job: WatchedJob) -> None:
-        """Nothing is asked yet."""
         self.job = job
         self._socket: socket.socket | None = None
         self._data = b""

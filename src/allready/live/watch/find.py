@@ -56,7 +56,6 @@ class Process(Struct):
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self.stat.pid
 
 

@@ -97,7 +97,6 @@ class ForeignJob:
         return problems_of(evidence)
 
     def close(self) -> None:
-        """Close what was opened."""
         self._ras.close()
         self._observer.close()
         shutil.rmtree(self._run_dir, ignore_errors=True)

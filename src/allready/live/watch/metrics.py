@@ -157,7 +157,6 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(REQUEST_S)

@@ -82,7 +82,6 @@ class RunView:
         self._attachment = Attachment(job)
 
     def read(self) -> WatchState | None:
-        """As `View.read`."""
         return self._read(0.0)
 
     def read_once(self) -> WatchState | None:
@@ -105,12 +104,10 @@ class RunView:
         return Path(folder), notes
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """As `View.bundle`."""
         _, notes = self.gather()
         return bundle(Path(self.job.report_dir), bundle_name(), cancel=cancel), notes
 
     def close(self) -> None:
-        """As `View.close`."""
         self._attachment.close()
 
     def _read(self, wait_s: float) -> WatchState | None:
@@ -130,11 +127,9 @@ class ProcessView:
         self._job = job
 
     def read(self) -> WatchState | None:
-        """As `View.read`."""
         return self._job.sample()
 
     def read_once(self) -> WatchState | None:
-        """As `View.read_once`."""
         if self._job.sample() is None:
             return None
         time.sleep(SETTLE_S)
@@ -147,7 +142,6 @@ class ProcessView:
         return folder, tuple(Remark(key="missing", values={"why": why}) for why in problems)
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """As `View.bundle`."""
         folder, notes = self.gather()
         assert folder is not None
         try:
@@ -156,7 +150,6 @@ class ProcessView:
             shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
 
     def close(self) -> None:
-        """As `View.close`."""
         self._job.close()
 
 
@@ -167,7 +160,6 @@ class Poller:
     """
 
     def __init__(self, view: View, first: WatchState, *, every_s: float) -> None:
-        """Begin with a sample that was made already."""
         self.newest = first
         self.problem = ""
         self.is_over = False
@@ -189,7 +181,6 @@ class Poller:
         self._thread.join(MAX_SAMPLE_S)
 
     def age_s(self) -> float:
-        """How old the newest sample is."""
         return time.monotonic() - self._seen_s
 
     def wait(self, number: int, timeout_s: float) -> int:

@@ -37,7 +37,6 @@ class CheckContext(Struct, frozen=True, kw_only=True):
 
     @property
     def launch(self) -> LaunchFacts:
-        """This node's part of the job."""
         return self.request.launch
 
     async def facts_within(self, timeout_s: float) -> NodeFacts:
@@ -48,7 +47,6 @@ class CheckContext(Struct, frozen=True, kw_only=True):
         return replace(NodeFacts.none("still being collected"), launch=self.launch)
 
     async def resolve(self, name: str) -> tuple[str, ...]:
-        """Addresses of a host; see `resolve`."""
         return await resolve(self.host, name)
 
 

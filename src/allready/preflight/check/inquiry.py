@@ -86,7 +86,6 @@ class Inquiry:
 
     @property
     def started(self) -> datetime:
-        """When the command began; timezone-aware."""
         return self._reports.started
 
     def interrupted(self, stage: str, why: Reason) -> Report:

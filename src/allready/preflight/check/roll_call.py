@@ -204,7 +204,6 @@ class RollCaller:
     # Facts
 
     def take_own_facts(self) -> None:
-        """Keep this node's facts if they are collected."""
         task = self._context.own_facts
         if task.done() and not task.cancelled() and task.exception() is None:
             self.facts[0] = replace(task.result(), master_port=self._port.facts)
@@ -243,7 +242,6 @@ class RollCaller:
     # Judging
 
     def fleet(self) -> Fleet:
-        """All evidence so far."""
         launch = self._context.launch
         roll = self.hub.roll(finished=self._is_finished) if self._port.facts.opened else self._port.rival
         world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
@@ -259,7 +257,6 @@ class RollCaller:
         )
 
     def judge(self, *, waiting: bool) -> Report:
-        """Judge and publish."""
         request = self._context.request
         asked = {*request.stages, *request.collective_stages}
         unchecked = {k: v for k, v in self.why_not.items() if k in asked}

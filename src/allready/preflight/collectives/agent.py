@@ -144,7 +144,6 @@ class _Part:
                 self._report(rank, "gone", text=process.error)
 
     async def serve(self) -> tuple[str, Any] | None:
-        """Until the hub's STOP."""
         publisher = asyncio.create_task(self._publish())
         received_s = time.monotonic()
         try:

@@ -18,7 +18,6 @@ class JaxRank:
         self.jax: Any = None
 
     def import_(self, note: Note) -> None:
-        """`import jax`; no device is touched yet."""
         import jax
 
         self.jax = jax
@@ -48,7 +47,6 @@ class JaxRank:
         note(f"{jax.devices()[0].platform}: {local} of {everywhere} devices here")
 
     def psum(self, note: Note) -> None:
-        """A small psum over all devices whose result is checked."""
         import numpy as np
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 

@@ -137,13 +137,11 @@ class RankProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, if it ended by itself."""
         code = None if self._process is None else self._process.returncode
         return code if code is not None and code >= 0 else None
 
     @property
     def signal_name(self) -> str | None:
-        """The signal that killed it, if one did."""
         code = None if self._process is None else self._process.returncode
         if code is None or code >= 0:
             return None

@@ -42,7 +42,6 @@ class TorchRank:
         return self.nccl if self.side.backend == "nccl" else None
 
     def import_(self, note: Note) -> None:
-        """`import torch`, with its distributed part."""
         import torch
         import torch.distributed as dist
 
@@ -82,7 +81,6 @@ class TorchRank:
         note(f"cuda:{index} {torch.cuda.get_device_name(self.device)}")
 
     def allocate(self, note: Note) -> None:
-        """The tensor of the largest operation."""
         sweeps = "sweep" in self.side.stages and self.side.sizes
         size_bytes = max(self.side.sizes) if sweeps else _WITHOUT_SWEEP_BYTES
         self.buffer = self.torch.zeros(size_bytes // 4, dtype=self.torch.float32, device=self.device)
@@ -141,7 +139,6 @@ class TorchRank:
         note("NCCL " + ".".join(str(n) for n in self.torch.cuda.nccl.version()))
 
     def small(self, note: Note) -> None:
-        """A small all_reduce whose result is checked."""
         pattern = Pattern(self.torch, self.side.rank, self.side.world_size, self.device)
         tensor = self.torch.zeros(_SMALL_BYTES // 4, dtype=self.torch.float32, device=self.device)
         pattern.fill(tensor)
@@ -152,7 +149,6 @@ class TorchRank:
         note(f"{_SMALL_BYTES} bytes")
 
     def sweep(self, note: Note) -> None:
-        """all_reduce over all sizes, checked and timed."""
         Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run()
         note("1 size" if len(self.side.sizes) == 1 else f"{len(self.side.sizes)} sizes")
 

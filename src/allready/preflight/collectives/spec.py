@@ -99,12 +99,10 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def world_size(self) -> int:
-        """Ranks of this run."""
         return sum(self.nproc.values())
 
     @property
     def ranks_of(self) -> dict[int, tuple[int, ...]]:
-        """Node rank -> its ranks."""
         found: dict[int, tuple[int, ...]] = {}
         offset = 0
         for node_rank, num_ranks in sorted(self.nproc.items()):
@@ -121,11 +119,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
         return self.deadline_s("sweep") + size_bytes / SLOWEST_BYTES_PER_S
 
     def up_to(self, stage: str) -> "RunSpec":
-        """The same run, ended after `stage`."""
         return replace(self, stages=self.stages[: self.stages.index(stage) + 1])
 
     def first_ranks(self, num_ranks: int) -> "RunSpec":
-        """The same run with only its first ranks."""
         nproc: dict[int, int] = {}
         for node_rank, ranks in self.ranks_of.items():
             here = min(len(ranks), num_ranks - sum(nproc.values()))

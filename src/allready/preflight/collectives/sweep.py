@@ -39,7 +39,6 @@ class Pattern:
             yield start, part, self._base[: part.numel()]
 
     def fill(self, tensor: Any) -> None:
-        """This rank's share."""
         for _, part, base in self._chunks(tensor):
             part.copy_(base).mul_(self._own)
 
@@ -69,7 +68,6 @@ class Sweep:
         self._pattern = Pattern(torch, side.rank, side.world_size, buffer.device)
 
     def run(self) -> None:
-        """All sizes; reports one point for each."""
         for number, size_bytes in enumerate(self._side.sizes):
             self._one_size(size_bytes, is_first=number == 0)
 

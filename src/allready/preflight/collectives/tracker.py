@@ -130,13 +130,11 @@ class StageTracker:
                 self._fail(rank, now)
 
     def tick(self, now: float) -> Ending | None:
-        """How the run ended, if it did."""
         if all(r.done for r in self.ranks.values()) and self.current == len(self._stages):
             return self._done()
         return self._wrong() or self._failed(now) or self._stopped(now) or self._hung(now)
 
     def waiting(self, now: float) -> Waiting | None:
-        """Who is waited for now."""
         if self.current >= len(self._stages):
             return None
         stage = self.current

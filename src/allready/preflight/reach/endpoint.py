@@ -62,7 +62,6 @@ class Endpoint:
         return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), why="; ".join(trouble)[:400])
 
     def heard(self) -> wire.Heard:
-        """Datagrams that arrived until now."""
         rows = (wire.HeardRow(src, offer, tuple(sorted(sizes))) for (src, offer), sizes in sorted(self._heard.items()))
         return wire.Heard(rows=tuple(rows))
 

@@ -60,7 +60,6 @@ class PartnerProbe:
 
     @property
     def sent(self) -> list[wire.SentRow]:
-        """One per address that datagrams were sent to."""
         return list(self._sent)
 
     async def run(self) -> None:

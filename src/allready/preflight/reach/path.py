@@ -71,16 +71,13 @@ class Path:
         return self._port in self._offer.data_ports
 
     def is_alive(self) -> bool:
-        """Whether there is a connection left that payloads pass."""
         return self._sock is not None
 
     @property
     def offer_index(self) -> int:
-        """Which of the peer's addresses."""
         return self._offer_index
 
     def row(self) -> wire.Row:
-        """What is known now."""
         outcome, detail = self._outcome, self._detail
         if outcome == "not_run" and self._started:
             detail = "begun, but the time for this stage was over"

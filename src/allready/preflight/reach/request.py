@@ -43,7 +43,6 @@ class ReachRequest(Struct, frozen=True, kw_only=True):
     """Probing ends after so long, finished or not.  None: 8 s + 0.5 s per round."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
         for name in ("payloads_bytes", "datagrams_bytes"):
             sizes = getattr(self, name)
             if not sizes or list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
@@ -60,5 +59,4 @@ class ReachRequest(Struct, frozen=True, kw_only=True):
             raise ValueError(f"port_range must be LOW-HIGH within 1-65535, not {self.port_range}")
 
     def limit_for(self, num_rounds: int) -> float:
-        """Seconds after which probing ends, finished or not."""
         return self.limit_s if self.limit_s is not None else 8.0 + 0.5 * num_rounds

@@ -23,17 +23,14 @@ class Schedule(Struct, frozen=True):
 
     @property
     def num_pairs(self) -> int:
-        """Pairs that meet."""
         return sum(len(r) for r in self.rounds)
 
     @property
     def num_pairs_all(self) -> int:
-        """Pairs that there are."""
         return len(self.nodes) * (len(self.nodes) - 1) // 2
 
     @property
     def is_sample(self) -> bool:
-        """Whether some pairs never meet."""
         return self.num_pairs < self.num_pairs_all
 
     def partners(self) -> dict[int, tuple[int | None, ...]]:
