@@ -11,7 +11,7 @@ from allready.agent import messages
 from allready.agent.interruption import ReportKeeper
 from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import node_log_dir
-from allready.model import NodeStatus
+from allready.model import ClockFacts, NodeStatus
 
 
 class AgentContext(Struct, frozen=True, kw_only=True):
@@ -56,13 +56,6 @@ class AgentContext(Struct, frozen=True, kw_only=True):
         return node_log_dir(self.report_dir, attempt, node_rank)
 
 
-class Clock(Struct, frozen=True):
-    """This node's clock minus node 0's, in seconds."""
-
-    offset_s: float = 0.0
-    uncertainty_s: float = 0.0
-
-
 class AgentState(Struct, kw_only=True):
     """What an agent knows now: shared by its part of the job and by the socket for `allready watch`.
 
@@ -72,7 +65,7 @@ class AgentState(Struct, kw_only=True):
     reports: ReportKeeper
     statuses: dict[int, NodeStatus] = {}
     requests: asyncio.Queue[messages.Request] = field(default_factory=asyncio.Queue)
-    clock: Clock = Clock()
+    clock: ClockFacts = ClockFacts(offset_s=0.0, uncertainty_s=0.0)  # this node's minus node 0's
     attempt: int = 0
 
     def seen(self, status: NodeStatus) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import json
 import os
 import secrets
@@ -247,10 +248,8 @@ def _preload_torch() -> None:
     """Import torch's launcher during the roll call: it takes a second.  A failure is reported when it is needed."""
 
     def load() -> None:
-        from allready.launch.elastic import preload
-
         with contextlib.suppress(Exception):
-            preload()
+            importlib.import_module("allready.launch.elastic_agent")
 
     threading.Thread(target=load, name="allready-preload", daemon=True).start()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from allready.agent import messages
+from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.compare import Comparison
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
-from allready.agent.runner import GATHER_BEFORE_END_S
 from allready.errors import ExchangeError
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest

@@ -57,8 +57,8 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         result: AttemptResult,
         *,
         stop: threading.Event,
-        on_started: Callable[[Mapping[int, int]], None] | None,
-        before_stop: BeforeStop | None,
+        on_started: Callable[[Mapping[int, int]], None],
+        before_stop: BeforeStop,
     ) -> None:
         self._plan, self._ours, self._result = plan, group, result
         self._stop, self._on_started, self._before_stop = stop, on_started, before_stop
@@ -100,8 +100,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         environs = [self._environment(worker_group, worker) for worker in worker_group.workers]
         self._ours.start(workers_of(self._plan, environs))
         pids = self._result.pids = dict(self._ours.pids)
-        if self._on_started is not None:
-            self._on_started(pids)
+        self._on_started(pids)
         return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
 
     def _stop_workers(self, *_: Any, **__: Any) -> None:

@@ -5,7 +5,6 @@ at most once a second; of a line without an end what there is, after a second; o
 """
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntFlag
@@ -13,7 +12,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from allready.errors import UsageError
 from allready.launch.request import Note
 
 LONGEST_PIECE_BYTES = 64 * 1024
@@ -32,38 +30,22 @@ class Std(IntFlag):
     ALL = 3
 
 
-def parse_std(text: str) -> Std | dict[int, Std]:
-    """torchrun's way to name streams: "3" for all local ranks, "0:1,1:2" for some.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if re.fullmatch(r"[0-3]", text.strip()):
-        return Std(int(text))
-    found: dict[int, Std] = {}
-    for part in text.split(","):
-        pair = re.fullmatch(r"\s*(\d{1,4}):([0-3])\s*", part)
-        if pair is None:
-            raise UsageError(f"{text!r}: give 0 to 3 (1 is stdout, 2 is stderr), or LOCAL_RANK:0-3,LOCAL_RANK:0-3")
-        found[int(pair[1])] = Std(int(pair[2]))
-    return found
-
-
-def std_of(choice: Std | Mapping[int, Std], local_rank: int) -> Std:
-    """The streams chosen for one local rank; none where it is not named."""
-    return choice if isinstance(choice, Std) else choice.get(local_rank, Std.NONE)
+def std_of(choice: Mapping[int, int], local_rank: int) -> Std:
+    """The streams chosen for one local rank; -1 stands for those that are not named."""
+    return Std(choice.get(local_rank, choice.get(-1, 0)))
 
 
 class Show(Struct, frozen=True, kw_only=True):
     """Which lines of a node reach its terminal.
 
-    `redirects`, `tee`: torchrun's: a redirected stream goes to its file only, unless it is teed as well.
+    `redirects`, `tee`: torchrun's (see `flag_kinds.streams`): a redirected stream goes to its file only, unless it is
+    teed as well.
     `quiet_ranks`: global ranks that stay in their files.  `local_ranks`: only these are shown; empty for all.
     """
 
     tee_all: bool = True
-    redirects: Std | Mapping[int, Std] = Std.NONE
-    tee: Std | Mapping[int, Std] = Std.NONE
+    redirects: Mapping[int, int] = {}
+    tee: Mapping[int, int] = {}
     quiet_ranks: frozenset[int] = frozenset()
     local_ranks: frozenset[int] = frozenset()
 

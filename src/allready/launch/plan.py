@@ -86,18 +86,11 @@ class AttemptResult(Struct, kw_only=True):
     ends: Mapping[int, ProcessEnd] = {}
     pids: Mapping[int, int] = {}
     ended_by_us: frozenset[int] = frozenset()
-    started_s: float = 0.0
-    ended_s: float = 0.0
     has_met: bool = False
     is_stopped: bool = False
     problem: str = ""
     problem_kind: str = ""
     errors: Mapping[int, str] = {}
-
-    @property
-    def is_success(self) -> bool:
-        """All ranks were started and ended with exit code 0."""
-        return bool(self.pids) and len(self.ends) == len(self.pids) and all(e.is_success for e in self.ends.values())
 
 
 BeforeStop = Callable[[Mapping[int, ProcessEnd]], None]

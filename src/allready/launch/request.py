@@ -1,5 +1,6 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
+import random
 from pathlib import Path
 from shutil import which
 
@@ -34,11 +35,19 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """The wait before attempt n (the first retry is n = 0): base x 2^n, at most `most_s`, times 1 +- jitter."""
+    """How long to wait before another attempt."""
 
     base_s: float = 1.0
     most_s: float = 60.0
     jitter: float = 0.25
+
+    def wait_s(self, n: int, draw: random.Random | None = None) -> float:
+        """Seconds before retry `n`, the first being 0: base x 2^n, at most `most_s`, times 1 - jitter to 1 + jitter.
+
+        The jitter keeps jobs that failed together from coming back together; so the cap is exceeded by it as well.
+        """
+        chance = (draw or random).uniform(-self.jitter, self.jitter)
+        return round(max(0.0, min(self.most_s, self.base_s * 2.0 ** min(n, 64)) * (1.0 + chance)), 3)
 
 
 class Note(Struct, frozen=True, kw_only=True):

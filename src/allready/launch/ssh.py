@@ -52,13 +52,8 @@ class _Node(Struct, eq=False):
     token: str
     started: bool = False
     remark: str = ""  # no-directory, no-python
-    code: int | None = None  # as the remote shell output
+    exit_code: int | None = None  # the agent's; None if the connection ended before it
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=40))
-
-    @property
-    def exit_code(self) -> int | None:
-        """The agent's; None if the connection ended before it."""
-        return self.code
 
 
 async def run_hosts(
@@ -199,7 +194,7 @@ def _heed(node: _Node, words: list[str]) -> None:
         case ["started"]:
             node.started = True
         case ["ended", code] if code.isdecimal():
-            node.code = int(code)
+            node.exit_code = int(code)
         case [("no-directory" | "no-python") as remark]:
             node.remark = remark
 

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from allready.errors import DeadlineExceeded, ExchangeError
+from allready.errors import ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST, ConnectionLostError, loss_of
+from allready.messaging.channel import LOST, ConnectionLostError, loss_of, take
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -184,11 +184,7 @@ class Hub:
         await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await self._inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        return await take(self._inbox, timeout_s)
 
     # Inside
 
@@ -440,11 +436,7 @@ class LocalNode:
         self._hub_inbox.put_nowait((0, kind, _plain(body)))
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await self._inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        return await take(self._inbox, timeout_s)
 
 
 def plain_address(address: str) -> str:

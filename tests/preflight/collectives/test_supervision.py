@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.messaging.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
@@ -21,6 +20,7 @@ from allready.preflight.collectives.rank import _reach
 from allready.preflight.collectives.variants import grow, isolate
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
+from tests.messaging.memory import MemoryHub, silent
 from tests.preflight.collectives.cluster import Recorder, Tap, agents, fake_torch, gone, rank_processes, run, spec
 
 pytestmark = pytest.mark.jobs

@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError
-from allready.messaging.channel import MemoryNode, NodeSide, convert, memory_channel, silent
+from allready.messaging.channel import NodeSide, convert
 from allready.messaging.sockets import hang_up, local_addresses, unanswered_arp
 from allready.model import FactMissing, NodeFacts, PathProbe
 from allready.preflight.reach import ReachRequest, conduct, endpoint, take_part, wire
 from allready.text.ui import ui
 from tests.clock import Stopwatch
+from tests.messaging.memory import MemoryNode, memory_channel, silent
 from tests.preflight.reach.parts import Part, Recorder, facts, honest, paths_of, run_over, run_stage, transport
 
 pytestmark = pytest.mark.jobs

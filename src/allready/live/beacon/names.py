@@ -13,4 +13,3 @@ STACK_SIGNAL: int = _signal.SIGRTMIN + 7
 # beside NCCL), Python stacks on demand, and those of the moment of a crash.
 CELL, RING, CPU_RING, DUMP, CPU_DUMP = "cell", "ring.json", "ring.cpu.json", "dump.pickle", "dump.cpu.pickle"
 STACKS, CRASH = "stacks.txt", "crash.txt"
-DUMPS_PREFIX = "fr_trace_rank_"
